@@ -1,5 +1,7 @@
 """The plans that a user may ship, side by side, and which of them the report says to take."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -70,6 +72,25 @@ def test_the_low_precision_and_the_source_of_prices_are_named():
 )
 def test_a_price_is_told_as_a_time_where_it_comes_from_predicted_ones(ms, low, costs, told):
     assert predicted_ms(choices(ms=ms), low, costs) == told
+
+
+@pytest.mark.parametrize(("fixed", "ms", "told"), [(0.25, 1.25, (1.0, 1.0)), (0.5, 2.05, (2.0, 0.1)), (1.2, 2.2, None)])
+def test_layers_that_the_user_fixed_are_no_part_of_a_price_of_0(fixed, ms, told):
+    rows = choices(ms=(4.0, 2.0, ms, 1.2))
+    rows[2] = replace(rows[2], gives_up=fixed)
+    found = predicted_ms(rows, Precision.INT8, "time on H200")
+    assert found == (None if told is None else pytest.approx(told))
+
+
+def test_full_int8_has_the_time_and_the_price_of_the_layers_that_are_fixed(lenet):
+    """Of 2,296,680 multiply-adds conv2 has 1,600,000; an engine of the same plan is the recipe of a run that passes."""
+    how = {"engine": "onnxruntime", "explain": "none", "high": ["conv2"]}
+    report = trt_bisect.run(lenet / "lenet.onnx", lenet / "calibration.npz", gpu="A100", **how)
+    assert report.passed
+    assert report.predicted.plans["int8"] == report.predicted.plans["recipe"]
+    assert report.choices[2].ms == report.predicted.plans["int8"].ms
+    report = trt_bisect.run(lenet / "lenet.onnx", lenet / "calibration.npz", **how)
+    assert report.choices[2].gives_up == pytest.approx(3 * MACS["conv2"] / sum(MACS.values()))
 
 
 def test_speed_in_words():

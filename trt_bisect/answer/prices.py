@@ -83,10 +83,11 @@ def predicted_times(options: RunOptions, experiment: Experiment, recipe: Precisi
     prices = time_prices(options, experiment)
     if prices is None:
         return None
-    plans = {"fp32": prices.in_all(Precision.FP32), "fp16": prices.in_all(Precision.FP16), "int8": prices.full}
+    full = experiment.network.full(experiment.whole.high)
+    plans = {"fp32": prices.in_all(Precision.FP32), "fp16": prices.in_all(Precision.FP16), "int8": full}
     times = {name: prices.predicted(plan) for name, plan in {**plans, "recipe": recipe}.items()}
     slowest, added = prices.slowest(recipe, _SLOWEST), prices.added_reformats(recipe)
-    return PredictedTimes(prices.gpu.name, times, slowest, added, _no_gain(prices))
+    return PredictedTimes(prices.gpu.name, times, slowest, added, _no_gain(prices, full))
 
 
 def foreseen_times(prices: TimePrices | None) -> str:
@@ -97,15 +98,15 @@ def foreseen_times(prices: TimePrices | None) -> str:
     other = instead_of(low.precision)
     slow, fast = prices.predicted(prices.in_all(other)).ms, prices.predicted(prices.full).ms
     text = f"Predicted on {prices.gpu.name}: {other.upper()} {slow:.3g} ms, full {low.title} {fast:.3g} ms"
-    why = _no_gain(prices)
+    why = _no_gain(prices, prices.full)
     return f"{text}. {why}" if why else text
 
 
-def _no_gain(prices: TimePrices) -> str:
+def _no_gain(prices: TimePrices, full: PrecisionPlan) -> str:
     """Returns a clause that the low precision is no faster, with the largest reasons; empty where it is faster."""
     low = prices.network.low
     other = instead_of(low.precision)
-    floats, full = prices.in_all(other), prices.full
+    floats = prices.in_all(other)
     slow, fast = prices.predicted(floats).ms, prices.predicted(full).ms
     if fast <= (1.0 - LEAST_GAIN) * slow:
         return ""

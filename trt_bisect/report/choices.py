@@ -79,7 +79,14 @@ def predicted_ms(choices: Sequence[Choice], low: Precision, costs: str) -> tuple
     full, other = choice_of(INT8, choices), choice_of(str(instead_of(low)), choices)
     if not costs.startswith("time on") or full is None or other is None or full.ms is None or other.ms is None:
         return None
-    return full.ms, max(other.ms - full.ms, NO_GAIN * full.ms)
+    # Layers that the user fixed are no part of a price of 0.
+    fixed = full.gives_up or 0.0
+    if fixed >= 1.0:
+        return None
+    rise = (other.ms - full.ms) / (1.0 - fixed)
+    if rise < NO_GAIN * (full.ms - fixed * rise):
+        rise = NO_GAIN * full.ms / (1.0 + NO_GAIN * fixed)
+    return full.ms - fixed * rise, rise
 
 
 def timed_by(gpu: str) -> str:
