@@ -154,7 +154,7 @@ def onnx_layers_in(metadata: str) -> tuple[str, ...]:
 def named_in(name: str) -> tuple[str, ...]:
     """Returns the layers whose names were joined into an engine layer's name.
 
-    None for a change of format, and for a region that names only its ends. Brackets that belong to a name stay in it.
+    Empty for a change of format, and for a region that names only its ends. Brackets that belong to a name stay in it.
 
     >>> named_in("conv2 + PWN(PWN(sigmoid2), mul2)")
     ('conv2', 'sigmoid2', 'mul2')

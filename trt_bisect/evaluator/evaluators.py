@@ -1,4 +1,4 @@
-"""The evaluators: ``rebuild``, an engine for each plan; ``switch``, one session for all plans of the emulation."""
+"""The evaluators: an engine for each plan, or one session for all plans of the emulation."""
 
 from __future__ import annotations
 

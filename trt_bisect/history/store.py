@@ -1,6 +1,6 @@
 """The history: the reports of all runs, in one file of JSON lines next to the run folders.
 
-The file is a cache of the run folders, which are read without it: a run appends its report, without the layers, when it
+The file is a cache: if it is missing, the run folders are read. A run appends its report, without the layers, when it
 ends, and no line changes. A later line can continue an earlier one (``_folded``).
 """
 

@@ -52,7 +52,7 @@ class AsItRuns:
         run: from feeds to tensors.
         weights: by name in floats, a weight's levels and quantizer.
         modules: returns what calls of modules of PyTorch give, after an inference; and the outputs.
-        digest: of a module.
+        digest: the digest of a module.
     """
 
     source: str

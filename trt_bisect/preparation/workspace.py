@@ -44,7 +44,8 @@ _UNFINISHED = re.compile(r"\.(.+)-(\d+)")
 
 @contextmanager
 def working_in(folder: Path | None, display: Progress, history: str | Path = NONE) -> Iterator[Progress]:
-    """Progress, shown and written into ``folder``, which is made, locked, and rid of killed runs' unfinished files.
+    """Shows progress and writes it into ``folder``, which is created, locked, and cleared of killed runs' unfinished
+    files.
 
     Args:
         folder: None to lock and record nothing.

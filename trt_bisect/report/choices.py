@@ -28,10 +28,10 @@ class Choice:
     Attributes:
         plan: ``fp32``, ``fp16``, ``int8`` or ``recipe``.
         meets: it meets the goal on all inputs given; None if not measured.
-        similarity: on the worst input; None for FP32, the reference.
-        accuracy: on labelled data.
+        similarity: the similarity on the worst input; None for FP32, the reference.
+        accuracy: the accuracy on labelled data.
         ms: the time of an inference in milliseconds, measured or predicted.
-        gives_up: the share of the low precision's speedup; None for FP32.
+        gives_up: the share of the low precision's speedup that it gives up; None for FP32.
         held_out: it meets the goal on held-out inputs too; None if not measured.
     """
 

@@ -290,8 +290,8 @@ class Explanation:
     Attributes:
         samples: the number of inputs observed.
         layers: the layers that make a float tensor or have a weight, by name.
-        inputs: the network's.
-        findings: the advisor's, in execution order.
+        inputs: the network's inputs.
+        findings: the advisor's findings, in execution order.
         advice: the advice on each culprit, in the report's order.
         tried: the remedies that were measured, for culprits or the whole network.
         causes: the culprits grouped by cause, the largest group first.

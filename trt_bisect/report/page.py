@@ -40,10 +40,10 @@ class PageData:
         status: ``finished``, ``running`` or ``interrupted``.
         tones: the CSS classes of the verdicts: of the run, ``int8`` and ``recipe``.
         progress: ``stage``, ``done``, ``total``, ``seconds`` and ``left``.
-        recipe: of ``recipe_texts``.
+        recipe: the texts of the recipe, see ``recipe_texts``.
         commands: by file of the recipe, the command that uses it.
-        columns: of the table of layers.
-        predicted_ms: of ``Report.predicted_ms``.
+        columns: the columns of the table of layers.
+        predicted_ms: see ``Report.predicted_ms``.
     """
 
     report: Report

@@ -143,9 +143,9 @@ class Plot:
         kind: ``panels``: one for each column, over the rows' positions. ``ranges``: each row's range in both runs, and
             the difference of their widths. ``distribution``: a histogram of a column that the reader can choose.
         columns: the keys of panels; without numbers they are left out.
-        log: those of them with a logarithmic axis.
+        log: the columns with a logarithmic axis.
         split: the key whose values have colours in panels.
-        column: of a distribution.
+        column: the column of a distribution.
     """
 
     kind: str

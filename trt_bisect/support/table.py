@@ -66,7 +66,7 @@ class NestedColumns:
         prefix: begins their names in CSV files.
         title: begins their titles.
         help: on the columns of a mapping.
-        rank: of the columns ``shown``; None for those of the nested dataclass.
+        rank: the rank of the columns ``shown``; None for those of the nested dataclass.
         shown: the others are on pages alone.
         shares: the keys of a mapping that are shares of 1.
     """

@@ -406,7 +406,7 @@ def _counted_embed(before: _Sought, after: np.ndarray) -> Counts:
 
 
 def _are_detections(reference: Sequence[Outputs]) -> bool:
-    """Outputs of a detector look like classes, CTC scores, vectors or depths too."""
+    """Returns true for the outputs of a detector, which look like classes, CTC scores, vectors or depths too."""
     # Six columns can be six classes, or detections: a single output of two axes is read as the asked task.
     if len(reference[0]) == 1 and next(iter(reference[0].values())).ndim < 3:
         return False
