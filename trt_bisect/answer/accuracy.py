@@ -1,4 +1,4 @@
-"""The accuracy on labelled data, and as the judge of plans; labels: classes, folders of pictures, masks, texts."""
+"""The accuracy on labelled data: classes, folders of pictures, masks, texts."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ _LETTERS = "character"
 
 
 def kind_of(labels: object, task: str | None) -> str:
-    """Returns the kind of labels: by the task, the ending of a file, or what a folder holds.
+    """Returns the kind of labels, by the task, the ending of a file, or the content of a folder.
 
     Raises:
         BadInput: the task is not judged by labels of this kind.
@@ -90,7 +90,7 @@ def kind_of(labels: object, task: str | None) -> str:
 
 
 def class_folders(folder: Path) -> list[str]:
-    """Returns the names of the class folders in a folder, in their order."""
+    """Returns the names of the class folders in a folder, sorted."""
     return sorted(path.name for path in folder.iterdir() if path.is_dir() and not path.name.startswith("."))
 
 
@@ -99,7 +99,7 @@ def labels_of_folders(folder: Path, samples: Dataset, pictures: object, classes:
     names.
 
     Args:
-        samples: the samples made from the pictures.
+        samples: made from the pictures.
         pictures: the folder with the pictures, the same or inside it.
         classes: the number of classes of the network.
 
@@ -180,7 +180,7 @@ def accuracy_by_masks(
     Pixels of 255 do not count; in masks of 0 and 255 alone, 255 is class 1.
 
     Args:
-        samples: each holds one image; its mask has its name, or its number.
+        samples: one image each, found among the masks by name or number.
         folder: a PNG for each image, of one channel or a palette: the class of each pixel.
         letterbox: the images keep their shape in the input; else they are stretched.
         classes: the number of classes of the network; None if not known.
@@ -415,7 +415,7 @@ def _classes_of_pixels(task: Task, reference: Sequence[Mapping[str, np.ndarray]]
 
 
 def chance_warning(accuracy: Accuracy, fp32: float) -> tuple[str, ...]:
-    """Returns a warning on the data if FP32's accuracy is not above chance; empty otherwise."""
+    """Returns a warning if FP32's accuracy is not above chance."""
     if accuracy.chance is None or fp32 > accuracy.chance:
         return ()
     chance = f"not above chance ({text.percent(accuracy.chance)})"
@@ -441,7 +441,7 @@ def fp32_accuracy(accuracy: Accuracy, experiment: Experiment) -> dict[str, float
 class AskedAccuracy:
     """The accuracy of the user's labels or function; a ``Target`` if a least one is given.
 
-    Then the similarity, which ``plans`` measures, decides between plans of the same accuracy.
+    The similarity, which ``plans`` measures, decides between plans of the same accuracy.
 
     Args:
         fp32: see ``fp32_accuracy``.
@@ -497,7 +497,7 @@ class AskedAccuracy:
         return self._of(experiment).measure_open
 
     def losses(self, plans: Sequence[PrecisionPlan], ranges: Ranges, *, to_the_end: bool = False) -> list[Loss]:
-        """Returns the losses of plans: the part of FP32's accuracy that is lost."""
+        """Returns the part of FP32's accuracy that each plan loses."""
         similar = self._plans.losses(plans, ranges, self._plans.inputs.first, to_the_end=to_the_end)
         losses: list[Loss] = []
         for plan, tie in zip(plans, similar, strict=True):

@@ -54,7 +54,7 @@ from trt_bisect.support.progress import CHECKS
 from trt_bisect.support.text import counted, percent
 
 _CHECKED_AT_END = 4
-"""After ``--time-limit``: how many candidate sets are checked on every input."""
+"""The number of candidate sets that are checked on every input after ``--time-limit``."""
 _POINTS, _FEW_POINTS = 12, 8
 """The plans between the ends of a front; the second where each takes an engine or an accuracy."""
 _TO_TWO_DECIMALS = 0.01
@@ -68,7 +68,7 @@ class AnswerSearch:
         experiment: the experiment with the chosen ranges.
         effort: how far a recipe is made cheaper: see ``answer.recipe_search``. By default thorough with few units, or
             where an accuracy or a budget is the goal.
-        most: the largest cost of a recipe; None without a budget. With a budget the most accurate plan is searched.
+        most: the largest cost of a recipe. With such a budget the most accurate plan is searched.
         target: judges plans; by the similarity by default.
         on_answer: called when full INT8 is known on all inputs, and with each cheaper recipe.
         recipe: the cheapest recipe so far; None without one.
@@ -139,15 +139,15 @@ class AnswerSearch:
         self._tell()
 
     def _know(self, recipe: Recipe) -> None:
-        """Measures the figures that a stopped search reports with a recipe: full INT8 with the recipe's ranges, and the
-        similarity of a recipe that an accuracy chose.
+        """Measures full INT8 with a recipe's ranges, and its similarity where an accuracy chose it, for a stopped
+        search.
         """
         self.plans.whole(self.plans.full, recipe.experiment)
         if not self._by_similarity:
             self.plans.whole(recipe.plan, recipe.experiment)
 
     def _tell(self) -> None:
-        """Passes on the answer so far without changing the search."""
+        """Passes on the answer so far."""
         if self.on_answer is None:
             return
         space = self.space
@@ -285,7 +285,7 @@ class AnswerSearch:
         return recipe
 
     def _known_recipe(self) -> Recipe:
-        """Returns the cheapest set known to hold on all inputs; without one the empty set, which does not hold."""
+        """Returns the cheapest set known to hold on all inputs, else the empty set, which does not hold."""
         plans, target, space = self.plans, self.target, self.space
         counting, in_use = plans.inputs.counting, self.experiment.ranges
         for kept, ranges in self._sets_that_hold(counting):
@@ -371,10 +371,8 @@ class AnswerSearch:
         return replace(answer, held_out=held_out, held_out_inputs=plans.held_out, plain=plain, unquantized=unquantized)
 
     def _made(self, recipe: Recipe, trial_of: Callable[[PrecisionPlan, Experiment], Trial | None]) -> Answer | None:
-        """Returns the answer with a recipe; None if a trial is not known.
-
-        Both trials are taken from the recipe's own experiment, so that their ranges are the same.
-        """
+        """Returns the answer with a recipe; None if a trial is not known."""
+        # both trials are of the recipe's experiment, so that their ranges are the same
         full, restored = (trial_of(plan, recipe.experiment) for plan in (self.plans.full, recipe.plan))
         if full is None or restored is None:
             return None
@@ -409,9 +407,8 @@ def answer_search(setup: Setup, experiment: Experiment, options: RunOptions) -> 
 
 
 def measure_front(answering: AnswerSearch, answer: Answer) -> tuple[FrontPoint, ...]:
-    """Measures plans on all inputs given, with the recipe's scales.
-
-    Returns the plans that no other beats, and those with a name.
+    """Measures plans on all inputs given, with the recipe's scales; returns those that no other beats, and those with a
+    name.
     """
     plans, target, experiment = answering.plans, answering.target, answer.experiment
     recipe, ranges, network = answer.recipe, experiment.ranges, experiment.network

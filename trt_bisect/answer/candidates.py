@@ -73,9 +73,7 @@ _SEARCHED = 0.8
 
 
 def with_changes(search: AnswerSearch, answer: Answer) -> tuple[AnswerSearch, Answer] | None:
-    """Returns the search of a changed network and its answer, if its recipe is cheaper than that of the user's network,
-    whose search has ended.
-    """
+    """Returns the search of a changed network and its answer, if its recipe is cheaper than the user's network's."""
     if _is_left(search, answer):
         return None
     progress, least = search.plans.setup.progress, answer.recipe.cost if answer.meets else inf

@@ -167,11 +167,11 @@ def _all_in(plans: AnswerPlans, answer: Answer, precision: Precision) -> PlanFig
 
 
 def _around_in_fp16(plans: AnswerPlans, recipe: Recipe) -> PlanFigures | None:
-    """Measures the recipe with FP16 in place of FP32 everywhere, as engines are deployed, on all inputs.
-
-    None if no engine runs it, or with an NVIDIA engine, which would have to parse the network anew.
+    """Measures the recipe with FP16 in place of FP32 everywhere, as engines are deployed, on all inputs; None if no
+    engine runs it, or on an NVIDIA engine.
     """
     experiment = recipe.experiment
+    # an NVIDIA engine would have to parse the network anew
     if experiment.builder.engine != ONNXRUNTIME:
         return None
     network = replace(experiment.network, base=Precision.FP16)

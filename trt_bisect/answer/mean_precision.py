@@ -25,7 +25,7 @@ from trt_bisect.errors import BadInput, first_line, install
 from trt_bisect.evaluator.accuracy import ACCURACY, Accuracy, RunNetwork, place_finder
 
 _LEAST_SCORE, _IOU = 0.001, 0.7
-"""Of detections that count, as in the evaluation of Ultralytics."""
+"""The least score of detections that count, and the overlap above which they are suppressed, as in Ultralytics."""
 _BOXES, _POSES, _MASKS = "bbox", "keypoints", "segm"
 KINDS = {"detect": _BOXES, "pose": _POSES, "instances": _MASKS}
 """By task what pycocotools compares."""
@@ -134,7 +134,7 @@ def accuracy_by_boxes(
     """Makes the accuracy that is mAP50-95: of boxes, of poses by OKS, or of masks.
 
     Args:
-        samples: each holds one image, found in ``truth`` by its name without ending, else by its number.
+        samples: one image each, found in ``truth`` by its name without ending, else by its number.
         reader: a key of ``KINDS``, which reads the detections.
         reference: the FP32 outputs for some inputs: they tell boxes in pixels of the input from shares of it.
         letterbox: the images keep their shape in the input; else they are stretched.

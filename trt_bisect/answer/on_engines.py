@@ -408,8 +408,8 @@ class OnEngines:
         )
 
     def _passes_with_other_scales(self) -> bool:
-        """Tries full INT8 with other calibrators, where only the engine fails it; returns true if one passes, whose
-        scales the answer then has.
+        """Tries full INT8 with other calibrators, where only the engine fails it; takes the scales of the first that
+        passes, and returns true if one does.
         """
         plans, proposal = self.search.plans, self.proposal
         in_use = proposal.experiment.ranges

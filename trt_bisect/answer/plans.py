@@ -58,7 +58,9 @@ _NUDGES = (1.0 + 2e-5, 1.0 - 2e-5)
 _VARYING = 32
 """The number of inputs over which the search measures the variation of the outputs."""
 _NEAR = 0.5
-"""Kernels of another optimisation level moved the loss of an input by at most 53 % when this was set."""
+"""Inputs with more than this share of the allowed loss are near it: kernels of another optimisation level moved the
+loss of an input by at most 53 %.
+"""
 
 
 SQNR = BUILT_IN["sqnr"]
@@ -262,7 +264,7 @@ class AnswerPlans:
         return max(self.each(ranges).loss(plan), self.by_variation(plan, ranges))
 
     def join(self, missed: Iterable[int]) -> bool:
-        """Adds the worst inputs on which a recipe misses to the judged ones; returns true if one was new."""
+        """Adds the worst inputs on which a recipe misses to the judged ones; returns true if any is new."""
         new = [input_index for input_index in missed if input_index not in self.judged][:_JOIN]
         self.judged += new
         return bool(new)
@@ -338,7 +340,7 @@ class AnswerPlans:
 
         Args:
             experiment: the experiment with the ranges.
-            inputs: all inputs given if left out.
+            inputs: by default all inputs given.
             name: the name of the inputs, for the progress bar.
             kind: the kind under which trials of other engines are kept.
             build: makes such an engine, for example without unquantized layers in the high precision.
@@ -605,7 +607,7 @@ def held_out_inputs(setup: Setup, experiment: Experiment, inputs: AnswerInputs) 
 
 
 def _empty(experiment: Experiment, references: Sequence[Outputs]) -> frozenset[int]:
-    """Returns the places of the inputs on which FP32 finds nothing that the task judges; none without a task."""
+    """Returns the places of the inputs on which FP32 finds nothing that the task judges."""
     if experiment.task is None:
         return frozenset()
     judge = experiment.task.judge(references)

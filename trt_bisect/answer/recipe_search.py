@@ -140,7 +140,7 @@ def searched(
 
 
 def cheaper_than(most: float, plans: AnswerPlans, space: Space, ranges: Ranges) -> Recipe | None:
-    """Returns the cheapest recipe that a quick search finds among those that cost less than ``most``; None if none."""
+    """Returns the cheapest recipe that a quick search finds among those that cost less than ``most``, if any."""
     plans.allowed = plans.taken + allowed(QUICK, len(space.units), len(plans.inputs.counting))
     search = RecipeSearch(plans, SimilarityTarget(plans), space, [ranges], QUICK, lambda _: None)
     search.sets.most = most
@@ -159,11 +159,7 @@ def most_accurate(plans: AnswerPlans, target: Target, space: Space, ranges: Rang
 
 
 def in_groups(space: Space, units: Kept, size: int) -> Space:
-    """Returns the choice among some units of a space, in groups of neighbours; the others are low.
-
-    Args:
-        size: the number of units in a group.
-    """
+    """Returns the choice among some units of a space, in groups of ``size`` neighbours; the others are low."""
     ordered = sorted(units)
     groups = [ordered[start : start + size] for start in range(0, len(ordered), size)]
     layers = tuple(tuple(space.layers(group)) for group in groups)
@@ -197,7 +193,6 @@ def _searched(
     effort: str,
     on_recipe: Callable[[Recipe], None],
 ) -> tuple[Recipe, Mapping[str, Kept]]:
-    """Searches the recipe among the units of a space; see ``searched``."""
     saves = FP16_SAVES.get(plans.options.precision)
     if saves is None or not may_be_in_fp16(plans, space, space.all):
         search = RecipeSearch(plans, target, space, ranges, effort, on_recipe)
@@ -249,8 +244,7 @@ class RecipeSearch:
     """Searches a recipe with some calibrators.
 
     Attributes:
-        plans: measures plans.
-        target: judges them.
+        target: judges the plans.
         space: the units to choose from, with the budget of the target.
         ranges: the scales of each calibrator, those in use first.
         effort: how far a recipe is made cheaper.
@@ -312,10 +306,8 @@ class RecipeSearch:
     # Pass 1: alone
 
     def _estimates(self, ranges: Ranges, limit: float) -> Estimates:
-        """Measures each unit alone on the inputs that full INT8 loses most on; returns estimates that begin with it.
-
-        The other units are in FP32 even where FP16 suffices for them: it adds little, and its emulation takes long.
-        """
+        """Measures each unit alone on the inputs that full INT8 loses most on; returns estimates that begin with it."""
+        # the other units are in FP32 even where FP16 suffices for them: it adds little, and its emulation takes long
         plans, space = self.plans, replace(self.space, others={})
         plans.setup.progress.stage(f"Each layer alone with ranges of {ranges.origin}", len(space.units))
         evaluator = plans.noise(ranges) if self._jumps else plans.each(ranges)
@@ -426,8 +418,8 @@ class RecipeSearch:
     def _without_unneeded(self, number: int, recipe: Recipe) -> Recipe:
         """Returns a recipe of which each unit is needed: each is put back, the most expensive first.
 
-        Units that the inputs do not need go at once; one check in all settings follows for all of them, and bisection
-        finds the first that another setting needs. A unit stays if the plan costs more without it.
+        Units that no input needs go low at once; then all are checked in all settings, and bisection finds the first
+        that another setting needs. A unit stays if the plan costs more without it.
         """
         space = self.space
         elsewhere = set[int]()

@@ -72,12 +72,12 @@ class Answer:
             well; None if not finite.
         judged: the number of inputs that the search judged on.
         has_held_out: inputs were held out.
-        held_out: the recipe on held-out inputs; None without any. Where an accuracy decides, it is a similarity.
+        held_out: the recipe on held-out inputs. Where an accuracy decides, it is a similarity.
         unquantized: the recipe on all inputs with unquantized layers rounding too; None if that changes nothing.
         plain: the recipe's file on all inputs in ONNX Runtime with default options; None if it is the same.
-        in_fp16: the recipe with its layers in FP16; None if not measured.
-        in_fp32: the recipe with its layers in FP32, where some are in FP16; None if not measured.
-        around_fp16: the recipe with FP16 in place of FP32 everywhere; None if not measured.
+        in_fp16: the recipe with its layers in FP16.
+        in_fp32: the recipe with its layers in FP32, where some are in FP16.
+        around_fp16: the recipe with FP16 in place of FP32 everywhere.
         fp16: the trial of the network in FP16 on all inputs; None if FP16 is the low precision or does not run.
         fp16_held_out: the same on held-out inputs; None unless the recipe misses there.
         expensive: the layers that make most of the recipe's cost.
@@ -163,8 +163,8 @@ class Answer:
     def untested(self) -> tuple[int, ...]:
         """The high layers of which no step back was measured that shows that they are needed, ascending.
 
-        None unless there are many units, whose steps back are limited, or the search was stopped. A recipe that misses
-        has none.
+        Empty unless there are many units, whose steps back are limited, or the search was stopped; and for a recipe
+        that misses.
         """
         units = self.recipe.kept - self.recipe.put_back.keys()
         return tuple(sorted(self.recipe.space.layers(units))) if self.meets else ()

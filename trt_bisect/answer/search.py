@@ -29,7 +29,7 @@ Measure = Callable[[Sequence[PrecisionPlan]], Sequence[Loss]]
 EXPENSIVE_RECIPE = 0.3
 """For a recipe that costs more, the layers that make most of its price are named."""
 PROMISING = (Calibrator("entropy"), Calibrator("mse"), Calibrator("percentile", 99.99))
-"""The number of calibrators with which a recipe is searched after the first: one of them is usually cheapest."""
+"""The calibrators with which a recipe is searched, next to the ranges in use: one of them is usually the cheapest."""
 CHEAP_RECIPE = 0.15
 """A recipe that costs no more is not made cheaper by a changed network."""
 FEW_LAYERS = 4
@@ -121,7 +121,7 @@ def choose_ranges(
 
     Args:
         candidates: the ranges in use, and others.
-        named: true if the user named the ranges in use, which are then kept.
+        named: the user named the ranges in use, which are then kept.
     """
     progress, low = plans.setup.progress, plans.experiment.network.low
     progress.stage(f"Full {low.title}{' with each calibrator' if low.needs_ranges else ''}", len(candidates))
@@ -191,9 +191,8 @@ def _meeting(plans: AnswerPlans, aim: float, tried: Sequence[CalibratorTried]) -
 
 
 def _finer(plans: AnswerPlans, ranges: Ranges) -> tuple[float, float]:
-    """Returns a finer figure of full INT8, lower for better, to compare ranges with the same loss.
-
-    It is the task's disagreement at other thresholds (``NEARBY``), then the noise to signal ratio of the worst output.
+    """Returns a finer figure of full INT8, lower for better, to compare ranges with the same loss: the task's
+    disagreement at other thresholds (``NEARBY``), then the noise to signal ratio of the worst output.
     """
     trial = plans.whole(plans.full, plans.with_ranges(ranges))
     task, apart = plans.experiment.task, 0.0

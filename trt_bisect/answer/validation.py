@@ -73,7 +73,6 @@ class Recipe:
 
     Attributes:
         space: the units to choose from, with the budget of the target.
-        experiment: the experiment with its ranges.
         aim: the loss that the search aimed at.
         checked: the check; it does not hold before it is made, as for a recipe that costs too much.
         meets: the search found a set that meets the aim; else ``kept`` is the set with the smallest loss.

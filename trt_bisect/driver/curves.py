@@ -26,9 +26,8 @@ MOST_IN_FULL = 400
 STRIDE = 16
 """The number of quantizable layers in a stride of the adaptive curve."""
 SHARE = 0.25
-"""The rise of a stride, as a share of a suspect's smallest rise, from which on all its boundaries are measured. On
-measured curves of six published networks no suspect was missed with it and ``STRIDE`` ("Studies" in
-``docs/benchmarks.md``).
+"""The rise of a stride, as a share of a suspect's smallest rise, from which on all its boundaries are measured. On six
+published networks it and ``STRIDE`` missed no suspect ("Studies" in ``docs/benchmarks.md``).
 """
 
 
@@ -76,7 +75,7 @@ def bisect(question: Question, watched: list[Step] | None = None, blamed: Sequen
     Args:
         watched: settled steps are added to it.
         blamed: layers that other measurements blame, ascending. The boundaries on both sides of each are measured
-            before anything is halved: two plans for each suspect. They decide nothing.
+            before anything is halved, which decides nothing: two plans for each suspect.
     """
     settled: list[Step] = [] if watched is None else watched
     full = yield question.all_but(())
@@ -112,9 +111,8 @@ def _both_sides(question: Question, blamed: Sequence[int], low: int) -> Iterator
 
 
 def _gallop(low: int, last: int, suspects: int) -> Iterator[int]:
-    """Boundaries after ``low`` in strides that double, from the mean distance of the ``suspects`` so far.
-
-    Close suspects are found faster so than by halving all remaining layers for each.
+    """Yields boundaries after ``low`` in strides that double, from the mean distance of the ``suspects`` so far: close
+    suspects are found faster so than by halving all remaining layers for each.
     """
     stride = math.ceil((low + 1) / suspects) if suspects > 1 else last + 1
     position = low + stride
@@ -174,8 +172,7 @@ def _between(
 ) -> Search[tuple[int, Loss] | None]:
     """Returns the boundary between two others that is nearest to the middle, and its loss; None if there is none.
 
-    If the end could be measured, boundaries that cannot be measured are left out; if not, the search is for the first
-    of these.
+    If the end could be measured, boundaries that cannot be measured are left out; if not, the first of these is sought.
     """
     for position in sorted(range(low + 1, high), key=lambda boundary: abs(boundary - (low + high) / 2)):
         loss = yield question.prefix(question.quantizable[position], kept)

@@ -67,7 +67,7 @@ LEAST_CHANCE = 0.01
 """The least chance of a set of few units, and of a part of the best set if that has at most ``SMALL``."""
 SMALL = 5
 SWAPS = 2000
-"""The most pairs of units of which all one-for-one exchanges are candidates."""
+"""The most pairs of a unit in the best set and one outside for which exchanges are candidates."""
 TOGETHER = -1
 """The place of a loss that no input alone has, such as that of the outputs' variation over the inputs."""
 NEARER = 0.7
@@ -94,7 +94,7 @@ class Measured:
 
 
 class Estimates:
-    """By input, a Gaussian over the losses that the units add in the low precision.
+    """For each input, a Gaussian over the losses that the units add in the low precision.
 
     Args:
         places: the inputs on which each unit was measured alone.
@@ -204,7 +204,7 @@ class NoiseEstimates(Estimates):
 
 
 def even_limits() -> np.ndarray:
-    """Returns the chances of the noise limits before anything is measured: all are equal."""
+    """Returns equal chances of the noise limits, for the time before anything is measured."""
     return np.full(len(LIMITS), 1.0 / len(LIMITS))
 
 
@@ -225,8 +225,8 @@ class _Offers:
 
 @dataclass(frozen=True)
 class _Sets:
-    """Sets of units, a row each: bool ``[sets, units]``, true for the low units; float64 ``[sets]``, their prices and
-    least chances.
+    """Sets of units, a row each: bool ``[sets, units]``, true for the low units; their prices and least chances,
+    float64 ``[sets]``.
     """
 
     kept: Sequence[Kept]
@@ -240,10 +240,9 @@ class SetSearch:
     """Searches the cheapest set of units with which a plan holds.
 
     Attributes:
-        space: the units, their costs. The price of a set is its cost, and ``EACH`` for each unit.
-        estimates: those of each calibrator; rough ones are replaced before a set is measured with it.
+        space: the units and their costs. The price of a set is its cost, and ``each`` for each unit.
+        estimates: the estimates of each calibrator.
         measure: measures the set of a calibrator, by its number.
-        alone: measures each unit alone with a calibrator; returns the estimates that begin with it.
         judged: the places of the judged inputs; it may grow.
         limit: the largest loss that is good.
         most: sets of this price or more are not measured.
@@ -290,7 +289,6 @@ class SetSearch:
 
     @property
     def _places(self) -> list[int]:
-        """The places that chances are for."""
         return [*self.judged, TOGETHER] if self._judges_together else self.judged
 
     def holding(self) -> list[tuple[int, Kept]]:
@@ -378,9 +376,8 @@ class SetSearch:
         return _Sets(sets, low, prices, least)
 
     def _may_mislead(self, kept: Kept) -> bool:
-        """Returns true for sets of few units, and parts of a small best set: errors that cancel look bad alone, and no
-        sum of estimates shows it.
-        """
+        """Returns true for sets of few units, and parts of a small best set."""
+        # errors that cancel look bad alone, and no sum of estimates shows it
         best = frozenset() if self.best is None else self.best[1]
         return len(self.space.units) <= FEW or (len(best) <= SMALL and kept < best)
 

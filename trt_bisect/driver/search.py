@@ -44,7 +44,9 @@ class Question:
         return self.base or self.high
 
     def prefix(self, k: int, kept: Iterable[int] = ()) -> PrecisionPlan:
-        """The plan with the quantizable layers 0..k low, except those ``kept`` high, and all others in the base."""
+        """Returns the plan with the quantizable layers 0..k low, except those ``kept`` high, and all others in the
+        base.
+        """
         out = frozenset(kept)
         plan = low_set(self.layers, (i for i in self.quantizable if i <= k and i not in out), self.rest, self.low)
         plan = plan if self.rest is self.high else plan.keeping((i for i in out if i <= k), self.high)
@@ -53,7 +55,7 @@ class Question:
         return replace(plan, precisions=tuple(self.fixed.get(i, planned) for i, planned in enumerate(plan.precisions)))
 
     def all_but(self, kept: Iterable[int]) -> PrecisionPlan:
-        """The plan with every quantizable layer low, except those ``kept`` high."""
+        """Returns the plan with every quantizable layer low, except those ``kept`` high."""
         return self.prefix(self.layers - 1, kept)
 
     def meets(self, loss: Loss) -> bool:
@@ -146,7 +148,7 @@ class LossSoFar:
         return LossSoFar(loss, loss if math.isinf(self.highest) else max(self.highest, loss))
 
     def step(self, layers: tuple[int, ...], loss: Loss, plan: PrecisionPlan) -> Step:
-        """The step that moves the next layers to INT8, with the ``loss`` of ``plan`` after it."""
+        """Returns the step that moves the next layers to INT8, with the ``loss`` of ``plan`` after it."""
         return Step(layers, self.last, loss, plan, highest=self.highest)
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from trt_bisect.precision import Precision, PrecisionPlan
 
 MANY_UNITS = 500
-"""With more units, measuring each alone would take longer than the search, and the number of plans is bounded: see
+"""With more units the number of plans is bounded, as measuring each alone would take longer than the search: see
 ``docs/concepts/strategies.md``.
 """
 _LEAST_COST = 1e-6
@@ -21,7 +21,7 @@ Kept = frozenset[int]
 
 
 def all_sets(units: int) -> np.ndarray:
-    """Every set of units, a row each, bool ``[2 ** units, units]``."""
+    """Returns every set of units, a row each, bool ``[2 ** units, units]``."""
     numbers = np.arange(1 << units, dtype=np.int64)
     return (numbers[:, None] >> np.arange(units) & 1).astype(bool)
 
@@ -66,24 +66,24 @@ class Space:
         return are_many(len(self.units))
 
     def layers(self, kept: Iterable[int]) -> list[int]:
-        """The layers of units."""
+        """Returns the layers of units."""
         return [layer for unit in kept for layer in self.units[unit]]
 
     def plan(self, kept: Kept) -> PrecisionPlan:
-        """The plan with these units high and the others low."""
+        """Returns the plan with these units high and the others low."""
         plan = self.base.keeping(self.layers(self.all - kept), self.low).keeping(self.layers(kept), self.high)
         for unit in kept & self.others.keys():
             plan = plan.keeping(self.units[unit], self.others[unit])
         return plan
 
     def cost(self, kept: Iterable[int]) -> float:
-        """The cost of the plan with these units in the high precision."""
+        """Returns the cost of the plan with these units high."""
         if self.price_of is not None:
             return round(self.price_of(self.plan(frozenset(kept))), 12)
         return round(math.fsum((self.spent, *(self.costs[unit] for unit in kept))), 12)
 
     def costs_near(self, kept: Kept) -> tuple[float, ...]:
-        """The cost of each unit next to a set, or in it: other than alone where a plan has its own price."""
+        """Returns the cost of each unit next to a set, or in it: other than alone where a plan has its own price."""
         if self.price_of is None:
             return self.costs
         with_all = self.cost(kept)
@@ -94,7 +94,7 @@ class Space:
         return tuple(max(cost, _LEAST_COST) for cost in apart)
 
     def price(self, kept: Kept) -> tuple[float, int]:
-        """The order of sets: by cost, and for equal costs by the number of layers."""
+        """Returns the order of sets: by cost, and for equal costs by the number of layers."""
         return self.cost(kept), len(self.layers(kept))
 
 
