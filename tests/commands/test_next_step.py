@@ -254,7 +254,7 @@ def test_a_changed_network_is_named_only_if_the_run_on_it_passes(command, tmp_pa
     monkeypatch.chdir(tmp_path)
     model = networks.planted(networks.chain(), ("conv3", "conv4"))
     networks.save(model, tmp_path)
-    np.savez("data.npz", **networks.samples(model, 24))
+    np.savez("data.npz", **networks.samples(model, 10))
     how = ["--calibration", "data.npz", "--engine", "onnxruntime", "--threshold", "0.98", "--history", "none"]
     how += ["--calibrator", calibrator, "--precision", "fp32", "--as-is"]
     command("run", "network.onnx", *how, "--explain", "remedies", "-o", "run")

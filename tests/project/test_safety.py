@@ -213,7 +213,7 @@ def test_names_write_nothing_outside_the_run_folder(hostile, here, tmp_path, com
     before = everything_but(here, tmp_path)
     strays = set(Path("/tmp").glob("trt-bisect-*escape*"))
     run = here / "run"
-    sqnr = ("--metric", "sqnr", "--calibration", source, "--output", run)
+    sqnr = ("--metric", "sqnr", "--calibration", source, "--calibrator", "minmax", "--output", run)
     code, _, err = command("run", path, *sqnr, "--explain", "remedies", "--tensorboard", run / "logs")
     assert code == 1, err
     for more in (
