@@ -280,7 +280,9 @@ def rows_of(array: np.ndarray, kept: np.ndarray | None) -> np.ndarray:
 
 
 _TOP_LEVEL = 0.99
-"""Values from this share of the largest magnitude on are at it: INT8's levels -128 and 127 are 0.8 % apart."""
+"""Values of at least this share of the largest magnitude count as the largest: INT8's levels -128 and 127 are 0.8 %
+apart.
+"""
 _BEYOND = 1.05
 """An FP32 value this much larger than an output's largest was clipped, not rounded."""
 _LEAST_SHARE = 0.005

@@ -199,7 +199,9 @@ def _filled(kinds: np.ndarray) -> np.ndarray:
 
 
 def _spans(kinds: np.ndarray) -> list[tuple[tuple[int, int], ...]]:
-    """Returns the spans of each group: runs of one kind, or of many runs all those of one kind."""
+    """Returns the spans of each group. A group is a run of one kind; with more than ``_MOST_RUNS`` runs, all runs of a
+    kind.
+    """
     borders = [0, *(np.flatnonzero(np.diff(kinds)) + 1).tolist(), len(kinds)]
     runs = list(pairwise(borders))
     if len(runs) <= _MOST_RUNS:

@@ -203,7 +203,7 @@ class RoundedValues:
 
     @property
     def rounding(self) -> RoundingFigures | None:
-        """The errors; None for values that are not rounded, or to FP8."""
+        """The errors; None for values that are not rounded, or are rounded to FP8."""
         return None if self._rounding is None else self._rounding.figures()
 
     @property

@@ -63,9 +63,10 @@ class WorstInputs:
 
 @dataclass
 class _Candidate:
-    """A sample that can be among the worst; ``loss`` is if it is judgeable, its loss, and the tie breaker.
+    """A sample that can be among the worst.
 
-    ``beaten`` counts the samples that are worse, or earlier and as bad, and nowhere fainter.
+    ``loss`` has true for a judgeable sample, its loss, and the larger number for the worse of equal losses. ``beaten``
+    counts the samples that are worse, or earlier and as bad, and nowhere fainter.
     """
 
     place: int

@@ -37,7 +37,7 @@ FEW_LAYERS = 4
 cause.
 """
 _MOST_JUDGED = 16
-"""The most inputs that a search usually judges on, for the time left."""
+"""The most inputs that a search usually judges on, for the forecast of its time."""
 SAFETY = 0.95
 """The share of the budget that the search aims at, as a margin for the noise of kernels."""
 _IN_USE = 0.2

@@ -305,7 +305,7 @@ class NetworkOptions(DeviceOptions):
 
     @property
     def base_precision(self) -> Precision | None:
-        """The precision of what is neither low nor kept out of the low one; None for that of each plan."""
+        """The precision of layers and tensors that are neither low nor kept high; None for that of each plan."""
         return None
 
 
@@ -332,7 +332,7 @@ class LowOptions(NetworkOptions):
 
     @property
     def base_precision(self) -> Precision:
-        """The precision of what is neither low nor kept out of the low one."""
+        """The precision of layers and tensors that are neither low nor kept high."""
         return Precision(self.base or Precision.FP32)
 
     @property
@@ -527,7 +527,7 @@ class MeasuringOptions(
 
     @property
     def base_precision(self) -> Precision:
-        """The precision of what is neither low nor kept out of the low one."""
+        """The precision of layers and tensors that are neither low nor kept high."""
         return Precision(self.base or self.precision or Precision.FP32)
 
     def build_options(self) -> "BuildOptions":
@@ -636,7 +636,7 @@ class RunOptions(MeasuringOptions):
 
     @property
     def base_precision(self) -> Precision:
-        """The precision of what is neither low nor kept out of the low one."""
+        """The precision of layers and tensors that are neither low nor kept high."""
         is_none = self.precision in (MIXED, INT16)
         return Precision(self.base or Precision.FP32) if is_none else super().base_precision
 

@@ -348,7 +348,7 @@ def stopped_report(report: Report, stopped: str, not_done: Sequence[str]) -> Rep
 
 
 def _trials_of_curve(state: RunState) -> RunTrials:
-    """Returns the trials that may be those of the curve: of its own engine alone, where that is another one."""
+    """Returns the trials of the curve's engine: with those of the first experiment, if its engine is the same."""
     first, of_curve = state.first, state.of_curve
     assert first is not None
     assert of_curve is not None
