@@ -9,29 +9,23 @@ built for the plans that decide, each once:
     the end      emulation fails:
                  each unit alone
 
-Scales. Where the emulation passes full INT8 and the engine fails it, full INT8 is built with the next calibrators that
-pass in the emulation.
+docs/concepts/strategies.md has a table of the contradictions between engine and emulation, and what is built for each.
 
 Mend. Where a recipe misses, the engine computes something otherwise than its file says; the distance between engine and
 emulation for the *same* plan shows where. With the recipe high, the first n other units in INT8 and the rest high,
 bisection finds the n at which the distance arises: at each step it lies nearer, by its logarithm, to that of the one
 end or of the other, so that roundings that add up are not taken for the place, and neither is a layer that only
-enlarges the difference. That unit stays high. If the distance does not at least halve, the
-difference has no single place: the recipe then grows by the units that lose most alone in the emulation for their cost,
-twice as many each time, and bisection finds the smallest number that holds. If half of all units are not enough, the
-engine does not compute with these scales, and the search ends.
+enlarges the difference. That unit stays high. If the distance does not at least halve, it has no single place, and the
+recipe grows by the units that lose most alone in the emulation for their cost.
 
 Put back. Each unit that the emulation needs, and each wrong kernel, is put back, and goes to INT8 if the engine holds
 without it; what was measured with it high is then measured anew. Units kept for a reserve, and units by which a recipe
 grew, are not put back: an engine for each would decide nothing.
 
-Refused. A layer that no engine builds in INT8 is found by bisection on failed builds, unless the message names it. The
-search is then repeated with that layer high (``NoKernels``).
-
 Invariants. The verdict and every figure of a unit put back are measured on engines, on all inputs given. No plan is
 built twice, also after a stop (the trials are in the journal); a plan without INT8 is built once for all scales.
-Without a contradiction a run builds base, full INT8, FP16, the recipe, and one engine for each unit of the recipe; with
-one unit, that put back is full INT8. Source of the rule: stand-ins for engines, ``python -m benchmarks.builds``.
+Without a contradiction a run builds base, full INT8, FP16, the recipe, and an engine for each unit of the recipe, if it
+has several. Source: stand-ins for engines, ``python -m benchmarks.builds``.
 """
 
 from __future__ import annotations

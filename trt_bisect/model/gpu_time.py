@@ -27,12 +27,7 @@ INT8 reaches a share ``integer`` of its peak, as its results are scaled and roun
 **The rest** only moves bytes. A change of format of a picture (four channels or fewer) reaches a share ``narrow`` of
 ``memory``: its accesses are scattered.
 
-**The constants** (``FIT``) were fitted on four engines alone: ResNet-18, batch 32, on an A100, in FP32, FP16 and two
-placements of Q/DQ, published by NVIDIA with the TensorRT Engine Explorer (NVIDIA/TensorRT, Apache-2.0).
-
-**Not modelled**: the kernel that TensorRT really takes; sparse weights; lower clocks; inside fused regions (attention)
-only the bytes at the ends count. A prediction is thus a range: see ``Predicted``. How good it is:
-docs/concepts/time.md.
+The fit of the constants (``FIT``), the errors, and what is not modelled: docs/concepts/time.md.
 """
 
 from __future__ import annotations
@@ -296,7 +291,7 @@ class Fit:
 
 
 FIT = Fit(launch=7.3, tile=25.5, integer=0.87, memory=0.93, scalar=0.75, image=0.298, narrow=0.247)
-"""Fitted on the four engines named above: ``python -m benchmarks.time --fit``."""
+"""Fitted on four engines of ResNet-18 that NVIDIA published: ``python -m benchmarks.time --fit``."""
 _FLOW = 10
 """Bytes a cycle that an SM gets from the cache. Chosen among 7, 10, 14 and 16 by the engines of
 docs/evidence/engines.
