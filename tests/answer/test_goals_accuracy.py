@@ -23,8 +23,9 @@ from trt_bisect.commands.run.live import StoppedRun
 from trt_bisect.errors import BadInput, NothingMeasured
 from trt_bisect.options.concerns import RunOptions
 from trt_bisect.report.answer import Goal
+from trt_bisect.report.next_step import SEARCH
 from trt_bisect.report.parts import FAILS, PASSES, UNMEASURED, ByPlan
-from trt_bisect.report.summary import BASE, CULPRITS, HELD_OUT, SEARCH
+from trt_bisect.report.summary import BASE, CULPRITS, HELD_OUT
 from trt_bisect.support import progress
 
 SAMPLES = Path(__file__).parents[2] / "samples"

@@ -13,8 +13,9 @@ from tests.support.networks import plant_between
 from tests.support.records import kinds
 from trt_bisect.builder.base import BuildOptions
 from trt_bisect.model.network import load_network
+from trt_bisect.report.next_step import SEARCH
 from trt_bisect.report.parts import FAILS, PASSES
-from trt_bisect.report.summary import BUDGET, CULPRITS, NO_RECIPE, RECIPE, SEARCH
+from trt_bisect.report.summary import BUDGET, CULPRITS, NO_RECIPE, RECIPE
 
 
 def test_the_most_accurate_plan_within_a_budget_is_judged_on_all_inputs(tmp_path):

@@ -18,8 +18,9 @@ from trt_bisect.recipe.commands import Setting
 from trt_bisect.recipe.trtexec import Build
 from trt_bisect.report.advice import CALIBRATOR
 from trt_bisect.report.explanation import Explanation, Tried
+from trt_bisect.report.next_step import BUILD, CHEAPER, DOUBT, OTHER_LAYERS, SEARCH, WHOLE, next_step
 from trt_bisect.report.parts import FAILS, PASSES, WITH_DOUBTS
-from trt_bisect.report.summary import BUILD, CHEAPER, DATA, DOUBT, FP16_INSTEAD, OTHER_LAYERS, SEARCH, WHOLE, next_step
+from trt_bisect.report.summary import DATA, FP16_INSTEAD
 from trt_bisect.support.text import percent
 
 HOW = {"engine": "onnxruntime", "explain": "none", "precision": "fp32"}

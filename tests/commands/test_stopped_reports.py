@@ -26,8 +26,9 @@ from trt_bisect.commands.run import run
 from trt_bisect.commands.run.live import StoppedRun
 from trt_bisect.options.kinds import parse_time
 from trt_bisect.report.model import read_report
+from trt_bisect.report.next_step import GO_ON
 from trt_bisect.report.parts import FAILS, PASSES, SO_FAR, UNMEASURED
-from trt_bisect.report.summary import GO_ON, headline
+from trt_bisect.report.summary import headline
 from trt_bisect.support import progress
 from trt_bisect.view.index import RunFolder
 

@@ -17,9 +17,10 @@ from trt_bisect.analyzer.doubts import CONSTANT, HELD_OUT
 from trt_bisect.analyzer.metrics import JUDGING
 from trt_bisect.answer.confidence import CLOSE, KEEPS_MARGIN, ONE_SETTING
 from trt_bisect.history.store import History
-from trt_bisect.report import summary as headline
+from trt_bisect.report import next_step, summary as headline
 from trt_bisect.report.answer import DECIDING
 from trt_bisect.report.explanation import DIGITS
+from trt_bisect.report.next_step import BUILD, SEARCH
 from trt_bisect.report.page import page_data
 from trt_bisect.report.parts import FAILS, PASSES, WITH_DOUBTS, spoken
 from trt_bisect.report.screen.run import calibrator_cells
@@ -154,18 +155,16 @@ def test_the_next_step_is_the_first_that_is_not_done(case):
     if report.inputs.warnings or CONSTANT in doubted:
         assert report.next.kind == headline.DATA
     elif HELD_OUT in doubted:
-        assert report.next.kind == headline.INPUTS
+        assert report.next.kind == next_step.INPUTS
     elif cheaper:
-        assert report.next.kind == headline.CHEAPER
+        assert report.next.kind == next_step.CHEAPER
     elif doubted:
-        assert report.next.kind == headline.DOUBT
+        assert report.next.kind == next_step.DOUBT
     elif headline.FP16_INSTEAD in kinds(report.lines):
         assert report.next.kind == headline.FP16_INSTEAD
     else:
         pays = report.recipe.meets and report.answer.cost <= 0.5
-        assert report.next.kind == (
-            headline.SEARCH if not pays else headline.RECIPE if report.recipe.high else headline.BUILD
-        )
+        assert report.next.kind == (SEARCH if not pays else headline.RECIPE if report.recipe.high else BUILD)
     builds = headline.RECIPE, headline.BUILD, headline.FP16_INSTEAD
     assert (report.next.kind in builds) == report.next.command.startswith("trtexec")
 

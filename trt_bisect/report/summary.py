@@ -1,17 +1,14 @@
-"""The verdict of a run in words: lines, each with a word in capitals first; a sentence; and the next step, the cheapest
-that is not yet done.
-"""
+"""The verdict of a run in words: lines, each with a word in capitals first, and a sentence."""
 
 from __future__ import annotations
 
 import math
-import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from trt_bisect.analyzer.compare_output import low_score_text
-from trt_bisect.analyzer.doubts import BY_AGREEMENT, BY_CLASS, CONSTANT, HELD_OUT as HELD_OUT_INPUTS, VARIES_LESS, Bound
+from trt_bisect.analyzer.doubts import BY_AGREEMENT, BY_CLASS, VARIES_LESS, Bound
 from trt_bisect.analyzer.integers import CLASSES, integers_text
 from trt_bisect.analyzer.judge import ByInput, Rule
 from trt_bisect.analyzer.metrics import ACCURACY as LABELLED, FRACTIONS, JUDGING, figure_text, threshold_text
@@ -19,20 +16,17 @@ from trt_bisect.analyzer.rows import ROWS, rows_text
 from trt_bisect.analyzer.structure.findings import KINDS
 from trt_bisect.analyzer.tasks.task import LIKENESS_KEYS
 from trt_bisect.analyzer.variation import VARIATION, variation_text
-from trt_bisect.calibration.ranges import SCALE_INFINITE, SCALE_NOT_POSITIVE, unusable_scales
+from trt_bisect.calibration.ranges import unusable_scales
 from trt_bisect.driver.search import Findings
 from trt_bisect.errors import OUT_OF_MEMORY
 from trt_bisect.evaluator.trial import Trial
 from trt_bisect.model.cost import instead_of
 from trt_bisect.model.network import Network
 from trt_bisect.precision import Precision
-from trt_bisect.recipe.commands import TRT_BISECT, Setting, calibrating, running, using_fp16, using_recipe
-from trt_bisect.report.advice import CALIBRATOR
 from trt_bisect.report.answer import DECIDING, DIFFUSE, Accuracies, AnswerFacts, PlanFigures
 from trt_bisect.report.choices import (
     FP16,
     INT8,
-    LEAST_GAIN,
     MOST_GIVEN_UP,
     RECIPE as RECIPE_PLAN,
     choice_of,
@@ -40,8 +34,7 @@ from trt_bisect.report.choices import (
     kept_speed,
     priced_by,
 )
-from trt_bisect.report.explanation import Tried
-from trt_bisect.report.parts import FAILS, PASSES, UNMEASURED, WITH_DOUBTS, LayerRow, NextStep, spoken
+from trt_bisect.report.parts import FAILS, PASSES, UNMEASURED, WITH_DOUBTS, LayerRow, spoken
 from trt_bisect.support.text import FITTING_TASK, MEMORY, Line, Note, counted, listed, percent, together
 
 if TYPE_CHECKING:
@@ -72,11 +65,7 @@ _BY = {
     NO_ROOM: "a file of the run could not be written",
 }
 LARGEST_STEPS = 5
-_OF_INT8 = ("--low", "--base", "--precision", "--high", "--calibrator")
-"""Options that an FP16 search does not repeat."""
-_MOST_HIGH = 20
-"""The most layers that a suggested command names."""
-_NAMED = 4
+NAMED = 4
 """The most layers that a line names."""
 FIGURES = {
     "cosine": "cosine similarity with FP32",
@@ -130,19 +119,19 @@ def verdict_lines(
         # What speaks against every figure comes before it.
         others = [line.kind not in DOUBTING for line in lines]
         lines.insert(others.index(True), _fp16_line(report, why))
-        if reason := _no_gain(report):
+        if reason := no_gain(report):
             lines.append(_line(PRICE, f"{reason}."))
     return tuple(lines)
 
 
 def ships_fp16(report: Report) -> str:
     """Returns why FP16 is the plan to ship; empty if it is not, or if the user gave a budget."""
-    if report.goal.most is not None or _pays_in_fp16(report) is not None:
+    if report.goal.most is not None or pays_in_fp16(report) is not None:
         return ""
     return fp16_instead(report.choices, Precision(report.low), report.goal.costs)
 
 
-def _pays_in_fp16(report: Report) -> PlanFigures | None:
+def pays_in_fp16(report: Report) -> PlanFigures | None:
     """Returns the recipe with its layers in FP16 if only that pays."""
     answer = report.answer
     if answer is None or answer.in_fp16 is None or not answer.in_fp16.meets:
@@ -168,7 +157,7 @@ def _fp16_line(report: Report, why: str) -> Line:
     return _line(FP16_INSTEAD, f"FP16 meets the {_asked(report)}{figure}, and {why}{_times_from(report, why)}.")
 
 
-def _no_gain(report: Report) -> str:
+def no_gain(report: Report) -> str:
     """Returns that, and why, the low precision is predicted to save no time; else an empty text."""
     return "" if report.latency or report.predicted is None else report.predicted.no_gain
 
@@ -289,7 +278,7 @@ def _passes(rule: Rule, values: Mapping[str, float | None]) -> bool:
 def _scale_lines(network: Network) -> Iterator[Line]:
     """Yields a line on each kind of scale in the file that no engine can round with."""
     for kind, layers in unusable_scales(network).items():
-        pairs = f"{counted(len(layers), 'layer')} with such a Q/DQ pair in the file: {listed(layers, _NAMED)}"
+        pairs = f"{counted(len(layers), 'layer')} with such a Q/DQ pair in the file: {listed(layers, NAMED)}"
         yield _line(kind, f"{pairs}. {KINDS[kind].why} {KINDS[kind].remedy}", layers)
 
 
@@ -305,11 +294,11 @@ def _best_within(report: Report, restored: str, low: str) -> Line:
     cost = report.answer.cost if report.answer is not None else 0.0
     best = "a plan" if report.stopped else "the most accurate plan found"
     extra = [row.name for row in report.layers if row.name in report.recipe.added and row.put_back is not None]
-    more = f" Without {listed(extra, _NAMED)} in high precision it meets the {_asked(report)} too." if extra else ""
+    more = f" Without {listed(extra, NAMED)} in high precision it meets the {_asked(report)} too." if extra else ""
     return _line(
         BUDGET,
-        f"{best} that gives up at most {percent(report.goal.most or 0.0)} of {low}'s speedup over {_other(report)} has "
-        f"{layers_high(report)}, measures {restored} and gives up {percent(cost)}.{more}",
+        f"{best} that gives up at most {percent(report.goal.most or 0.0)} of {low}'s speedup over {other_of(report)} "
+        f"has {layers_high(report)}, measures {restored} and gives up {percent(cost)}.{more}",
         report.recipe.high,
     )
 
@@ -328,7 +317,7 @@ def fixed_text(network: Network) -> str:
     for layer in network.layers:
         if layer.fixed is not None and not layer.refused:
             by_precision.setdefault(_SIDES.get(layer.fixed, str(layer.fixed).upper()), []).append(layer.name)
-    parts = [f"{listed(names, _NAMED)} in {precision}" for precision, names in sorted(by_precision.items())]
+    parts = [f"{listed(names, NAMED)} in {precision}" for precision, names in sorted(by_precision.items())]
     return "; ".join([*parts, *([counted(len(network.scales), "scale")] if network.scales else [])])
 
 
@@ -338,10 +327,10 @@ def fixed_lines(network: Network) -> Iterator[Line]:
     if network.low.wide:
         yield _line(EXPERIMENT, f"{low}, emulated only: TensorRT has no 16-bit activations.")
     elif wide := [layer.name for layer in network.layers if layer.fixed is Precision.INT16]:
-        text = f"{listed(wide, _NAMED)} with activations in INT16, emulated only: TensorRT has no 16-bit activations."
+        text = f"{listed(wide, NAMED)} with activations in INT16, emulated only: TensorRT has no 16-bit activations."
         yield _line(EXPERIMENT, text, wide)
     elif sides := [layer.name for layer in network.layers if layer.fixed in _SIDES]:
-        text = f"{listed(sides, _NAMED)} with one side alone in {low}, emulated only: no engine is asked for that."
+        text = f"{listed(sides, NAMED)} with one side alone in {low}, emulated only: no engine is asked for that."
         yield _line(EXPERIMENT, text, sides)
     others = f"'Full {low}' means all other layers in {low}."
     if fixed:
@@ -353,7 +342,7 @@ def fixed_lines(network: Network) -> Iterator[Line]:
     refused = [layer for layer in network.layers if layer.refused]
     if refused:
         names = [layer.name for layer in refused]
-        text = f"{listed(names, _NAMED)} in {str(refused[0].fixed).upper()}: {refused[0].refused}. {others}"
+        text = f"{listed(names, NAMED)} in {str(refused[0].fixed).upper()}: {refused[0].refused}. {others}"
         yield _line(NO_KERNEL, text, names)
 
 
@@ -424,7 +413,7 @@ def _base_alone(report: Report, network: Network, rule: Rule, nothing: Trial) ->
     if measured:
         names = "" if network.has_pairs else f"'trt-bisect run --low {network.base}' names the layers; "
         if report.base_high:
-            names = f"With {listed(report.base_high, _NAMED)} in FP32 full {network.low.title} meets it; "
+            names = f"With {listed(report.base_high, NAMED)} in FP32 full {network.low.title} meets it; "
         yield _line(
             BASE,
             f"{str(network.base).upper()} alone misses the {_asked(report)}: with no layer in "
@@ -450,16 +439,16 @@ def _blamed(report: Report, network: Network, rule: Rule, findings: Findings, fu
     if report.culprits:
         yield Line(CULPRITS, _culprits(report, rule, full), report.culprits)
     if recipe.untested:
-        also = f"the run did not test if {listed(recipe.untested, _NAMED)} must stay in high precision too"
+        also = f"the run did not test if {listed(recipe.untested, NAMED)} must stay in high precision too"
         yield _line(UNTESTED, f"{also}: {_why_untested(report)}.", recipe.untested)
     if recipe.faster:
         them = "them" if len(recipe.faster) > 1 else "it"
         why = f"the engine is predicted to be slower with {them} in {low}, as the types of tensors change more often"
-        yield _line(FASTER, f"{listed(recipe.faster, _NAMED)} also in high precision: {why}.", recipe.faster)
+        yield _line(FASTER, f"{listed(recipe.faster, NAMED)} also in high precision: {why}.", recipe.faster)
     judged = {row.name for row in report.layers if row.put_back is not None}
     unbuilt = [name for name in recipe.added if name not in recipe.untested and name not in judged]
     if unbuilt:
-        yield _line(UNJUDGED, f"no engine with {listed(unbuilt, _NAMED)} in {low} could be measured.", unbuilt)
+        yield _line(UNJUDGED, f"no engine with {listed(unbuilt, NAMED)} in {low} could be measured.", unbuilt)
     if report.culprits and not report.ranges.curve and _accumulates(rule, findings) and not rule.only_varies_less(full):
         yield _line(SPREAD, _largest_steps(network, rule, findings))
 
@@ -495,10 +484,10 @@ def _culprits(report: Report, rule: Rule, full: Trial) -> str:
 
 
 def _put_back(rows: Sequence[LayerRow], report: Report) -> str:
-    figures = [report.put_back_text(row) if row.put_back is not None else "no figure" for row in rows[:_NAMED]]
-    named = f"{listed([row.name for row in rows], _NAMED)}. "
+    figures = [report.put_back_text(row) if row.put_back is not None else "no figure" for row in rows[:NAMED]]
+    named = f"{listed([row.name for row in rows], NAMED)}. "
     if any(row.reference for row in rows):
-        named += f"In the reference: {listed([row.reference or row.name for row in rows], _NAMED)}. "
+        named += f"In the reference: {listed([row.reference or row.name for row in rows], NAMED)}. "
     return f"{named}{report.put_back_title}: {', '.join(figures)}"
 
 
@@ -538,7 +527,8 @@ def _with_fp16_around(report: Report, around: PlanFigures, rule: Rule) -> str:
     return f"If all layers not in {report.low.upper()} run in FP16 ('--base fp16'), as in most engines, {measures}."
 
 
-def _other(report: Report) -> str:
+def other_of(report: Report) -> str:
+    """Returns the precision that prices are against."""
     return instead_of(Precision(report.low)).upper()
 
 
@@ -573,7 +563,7 @@ def _other_figure(figures: PlanFigures, rule: Rule, low: str = "fp16") -> str:
 def _expensive(report: Report, answer: AnswerFacts, rule: Rule, low: str) -> Iterator[Line]:
     """Yields a line on the layers that make most of the price and are in every set that helps."""
     expensive, sentences = answer.expensive, []
-    if not _no_gain(report) and 0 < len(expensive) < len(report.recipe.high):
+    if not no_gain(report) and 0 < len(expensive) < len(report.recipe.high):
         times, end = report.predicted_ms, "given up"
         costs = [min(sum(layer.cost for layer in expensive), answer.cost), answer.cost]
         share, price = map(percent, costs)
@@ -648,7 +638,7 @@ def _too_expensive(report: Report, answer: AnswerFacts, rule: Rule, low: str) ->
     fp16_misses = ""
     if fp16 is not None and fp16.meets is False:
         fp16_misses = "FP16 misses too ('--low fp16' names its layers), and "
-    if reason := _no_gain(report):
+    if reason := no_gain(report):
         yield _line(TOO_EXPENSIVE, f"{fp16_misses}{reason}.")
         return
     less = ", less than half" if answer.cost < 1.0 else ""
@@ -785,176 +775,3 @@ def _is_unfinished(report: Report) -> bool:
     """True if the search of the recipe was stopped, or goes on."""
     stopped = bool(report.stopped) or (report.answer is not None and bool(report.answer.not_done))
     return stopped and not any(line.kind == NO_RECIPE for line in report.lines)
-
-
-FILE, WHOLE, INPUTS, CHEAPER, DOUBT, GO_ON, SEARCH, BUILD, REQUANTIZE, OTHER_LAYERS = (
-    *("another file", "whole network", "more inputs", "cheaper", "doubt", "go on"),
-    *("search", "build", "quantize again", "other layers"),
-)
-"""The kinds of steps, with ``DATA`` and ``RECIPE``."""
-_OF_DOUBTS = {CONSTANT: DATA, HELD_OUT_INPUTS: INPUTS}
-"""The steps that doubts ask for, if not for a look."""
-_FIRST = {
-    FILE: "change the network as described, then run again",
-    DATA: "correct the data as described, then run again",
-    REQUANTIZE: "quantize the network again as described, then run it",
-    WHOLE: "give ONNX Runtime the missing operators (--plugin), or accept the part (--accept)",
-    INPUTS: "give more inputs, of other kinds, then run again",
-    DOUBT: "check the doubts, and accept the plan if it is good enough",
-}
-"""The steps before any plan can be trusted."""
-
-
-def next_step(report: Report, setting: Setting, *, accept: bool) -> NextStep | None:
-    """Returns the next step; None if nothing was measured. ``accept``: a doubted plan is taken as it is."""
-    if report.verdict == UNMEASURED:
-        return None
-    answer, goal = report.answer, report.goal
-    kinds = {_OF_DOUBTS.get(doubt.kind, DOUBT) for doubt in (answer.doubts if answer else ())}
-    kinds |= {FILE} if report.refused or report.inputs.random else set()
-    kinds |= {DATA} if report.inputs.warnings else set()
-    kinds |= {WHOLE} if report.inputs.part else set()
-    if not report.recipe.meets and any(line.kind in (SCALE_INFINITE, SCALE_NOT_POSITIVE) for line in report.lines):
-        kinds.add(REQUANTIZE)
-    kind = "" if accept else next((kind for kind in _FIRST if kind in kinds), "")
-    cheaper = _cheaper(report, setting) if kind in ("", DOUBT) else None
-    if cheaper is not None:
-        return cheaper
-    if kind == DOUBT and report.verdict != WITH_DOUBTS:
-        kind = ""  # a failure is not accepted: the recipe's doubts are told, and it is built
-    if kind == WHOLE:
-        passes = report.verdict == WITH_DOUBTS
-        return NextStep(WHOLE, _FIRST[WHOLE], running(setting, {"--accept": ()}).text if passes else "")
-    if kind == INPUTS and ships_fp16(report):
-        what = f"build FP16, until more inputs, of other kinds, give a recipe in {report.low.upper()} that holds"
-        return NextStep(FP16_INSTEAD, what, using_fp16(setting, report.typing).text)
-    if kind:
-        return NextStep(kind, _FIRST[kind], running(setting, {"--accept": ()} if kind == DOUBT else {}).text)
-    if ships_fp16(report):
-        also = f"; recipe/README.md builds the recipe in {report.low.upper()}" if report.has_recipe else ""
-        return NextStep(FP16_INSTEAD, f"build FP16{also}", using_fp16(setting, report.typing).text)
-    if report.stopped and not report.recipe.meets:
-        return NextStep(GO_ON, "continue with the same command", report.command)
-    if report.stopped and _may_be_slower(report):
-        what = "continue with the same command: FP16 may be faster, and was not measured yet"
-        return NextStep(GO_ON, what, report.command)
-    if not report.recipe.meets:
-        return _without_recipe(report, setting)
-    if mixed := _pays_in_fp16(report):
-        what = f"keep the layers in FP16: the recipe then {speed_of(report, mixed.cost)}"
-        folder = {"--output": (f"{setting.folder}-mixed",)} if setting.folder else {}
-        return NextStep(CHEAPER, what, running(setting, {**folder, "--precision": ("mixed",)}).text)
-    fastest = ""
-    if answer is not None and answer.cost > MOST_GIVEN_UP and goal.most is None:
-        fp16 = choice_of(FP16, report.choices)
-        if fp16 is not None and fp16.meets is False:
-            return _in_fp16(report, answer, setting)
-        if answer.cost >= 1.0:
-            return _for_half(report, setting)
-        fastest = ", the fastest plan found that passes"
-    command = using_recipe(setting, report.typing).text
-    if not report.has_recipe:
-        return NextStep(BUILD, f"build full {report.low.upper()}", command)
-    doubts = "check the doubts, then " if answer is not None and answer.doubts else ""
-    return NextStep(RECIPE, f"{doubts}build the recipe: {means(report)}{fastest}", command)
-
-
-def _may_be_slower(report: Report) -> bool:
-    """True if FP16 was not measured, and the best low plan is no faster by time or price."""
-    fp16, best = choice_of(FP16, report.choices), report.choices[-1] if report.choices else None
-    if best is None or report.goal.most is not None or (fp16 is not None and fp16.meets is not None):
-        return False
-    if fp16 is not None and fp16.ms is not None and best.ms is not None:
-        return best.ms > (1.0 - LEAST_GAIN) * fp16.ms
-    return instead_of(Precision(report.low)) is Precision.FP16 and (best.gives_up or 0.0) > MOST_GIVEN_UP
-
-
-def _without_recipe(report: Report, setting: Setting) -> NextStep:
-    """Returns the step if no plan tried meets the goal; no search if every layer is high or fixed."""
-    goal, low = report.goal, report.low.upper()
-    base = next(iter(setting.options.get("--base", ())), "")
-    folder = {"--output": (f"{setting.folder}-fp32",)} if setting.folder else {}
-    if report.base_high:
-        high = (*setting.options.get("--high", ()), *report.base_high)
-        command = running(setting, {**folder, "--precision": (str(Precision.FP32),), "--high": high})
-        what = f"keep {listed(report.base_high, _NAMED)} in FP32: full {low} then meets the threshold"
-        return NextStep(CHEAPER, what, command.text)
-    if goal.most is not None:
-        free = {name: values for name, values in setting.options.items() if name != "--budget"}
-        command = running(replace(setting, options=free))
-        what = "search for the cheapest plan that meets the threshold, whatever it gives up"
-        return NextStep(SEARCH, what, command.text)
-    if any(line.kind == BASE for line in report.lines) and base:
-        kept = {name: values for name, values in setting.options.items() if name != "--base"}
-        folder = {"--output": (f"{setting.folder}-{base}",)} if setting.folder else {}
-        command = running(replace(setting, options=kept), {"--low": (base,), **folder})
-        what = f"find the layers that {base.upper()} cannot hold, then add --precision fp32 --high LAYER for each"
-        return NextStep(SEARCH, what, command.text)
-    searched = [row for row in report.layers if row.quantizable and not row.fixed]
-    if {row.name for row in searched} <= {*report.recipe.high}:
-        if searched and setting.high is Precision.FP16 and not base:
-            command = running(setting, {**folder, "--precision": (str(Precision.FP32),)})
-            what = "keep layers in FP32: with all of them in FP16 the threshold is missed"
-            return NextStep(SEARCH, what, command.text)
-        if any(row.fixed for row in report.layers):
-            return NextStep(OTHER_LAYERS, "fix other layers: with those that you fixed no plan meets the threshold", "")
-    if not goal.drop and setting.options.get("--effort") != ("thorough",):
-        command = running(setting, {"--effort": ("thorough",)})
-        return NextStep(SEARCH, "search further: no plan tried meets the threshold", command.text)
-    return _for_half(report, setting)
-
-
-def _in_fp16(report: Report, answer: AnswerFacts, setting: Setting) -> NextStep:
-    """Returns the search in FP16, if FP16 misses too and the recipe is little faster."""
-    other = _other(report).lower()
-    kept = {name: values for name, values in setting.options.items() if name not in _OF_INT8}
-    folder = {"--output": (f"{setting.folder}-{other}",)} if setting.folder else {}
-    command = running(replace(setting, options=kept), {"--low": (other,), **folder})
-    price = f"the recipe in {report.low.upper()} {speed_of(report, answer.cost)}"
-    if _no_gain(report):
-        price = f"{report.low.upper()} is not predicted to be faster"
-    what = f"find the layers that {other.upper()} cannot hold, as {price}"
-    return NextStep(SEARCH, what, command.text)
-
-
-def _for_half(report: Report, setting: Setting) -> NextStep:
-    most = f"for at most {percent(MOST_GIVEN_UP)} of {report.low.upper()}'s speedup over {_other(report)}"
-    command = running(setting, {"--budget": (percent(MOST_GIVEN_UP).replace(" ", ""),)})
-    return NextStep(SEARCH, f"search for the most accurate plan {most}", command.text)
-
-
-def _cheaper(report: Report, setting: Setting) -> NextStep | None:
-    """The best remedy measured to cost less than the recipe; None where a goal decides."""
-    if report.goal.drop or report.goal.most is not None:
-        return None
-    least = report.answer.cost if report.answer and report.recipe.meets else float("inf")
-    measured = [
-        Tried((), CALIBRATOR, row.calibrator, row.similarity, None, True, row.by, confirmed=True)
-        for row in (report.answer.free_ranges if report.answer and report.recipe.high else ())
-        if row.by is not None
-    ]
-    measured += [
-        tried
-        for tried in (report.explanation.tried if report.explanation else ())
-        if tried.confirmed and tried.is_cheaper(least) and (tried.culprits or tried.high or tried.calibrator is None)
-    ]
-    remedies = [remedy for advice in report.advice for remedy in advice.remedies]
-    for tried in sorted(measured, key=lambda row: row.rank):
-        if tried.high and not tried.precision:
-            continue  # '--high' keeps all of its layers in one precision
-        commands = [command for remedy in remedies if remedy.tried == tried for command in remedy.commands]
-        if tried.calibrator is not None and not tried.culprits:
-            options = dict(setting.options)
-            if tried.high and options.get("--base") != (tried.precision,):
-                options["--precision"] = (tried.precision,)
-            changed = replace(setting, options=options)
-            commands = [*calibrating(changed, tried.calibrator)]
-        runs = [command.text for command in commands if command.tool == TRT_BISECT]
-        if runs and len(tried.layers) <= _MOST_HIGH:
-            price = "at no cost in speed"
-            if tried.high:
-                price = f"with {counted(tried.high, 'layer')} in high precision ({speed_of(report, tried.cost)})"
-            figure = figure_text(report.metric, tried.similarity, report.threshold)
-            high = shlex.join(word for name in tried.layers for word in ("--high", name))
-            return NextStep(CHEAPER, f"use {tried.title}: {figure} {price}", f"{runs[0]} {high}".strip())
-    return None

@@ -44,8 +44,9 @@ from trt_bisect.recipe.files import FOLDER, PLAN
 from trt_bisect.report import summary
 from trt_bisect.report.model import Report, read_report
 from trt_bisect.report.network_graph import NETWORK, graph_of
+from trt_bisect.report.next_step import BUILD, GO_ON, next_step
 from trt_bisect.report.parts import REPORT, SO_FAR, UNMEASURED
-from trt_bisect.report.summary import BUILD, FP16_INSTEAD, GO_ON, RECIPE, headline, next_step
+from trt_bisect.report.summary import FP16_INSTEAD, RECIPE, headline
 from trt_bisect.report.tensorboard_board import Board, open_board
 from trt_bisect.support.codec import write
 from trt_bisect.support.progress import (
