@@ -2,6 +2,7 @@
 
 import shlex
 from itertools import combinations
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -148,3 +149,14 @@ def test_a_recipe_that_is_slower_than_fp16_leads_to_fp16(command, tmp_path, monk
     in_fp16 = trt_bisect.Report.load("run-fp16")
     assert (in_fp16.low, in_fp16.recipe.meets) == ("fp16", True)
     assert in_fp16.culprits
+
+
+def test_a_culprit_that_costs_too_much_in_fp32_is_in_fp16_within_a_budget():
+    """Alone it gives up 42 % of the speedup in FP32, and 14 % in FP16."""
+    sample = Path(__file__).parents[2] / "samples" / "transformer"
+    model, data = sample / "encoder.onnx", sample / "calibration.npz"
+    report = trt_bisect.run(model, data, budget="30%", explain="none", as_is=True)
+    assert report.answer.cost <= 0.3
+    assert report.recipe.meets
+    assert "block1.up" in report.recipe.high
+    assert {row.recipe for row in report.layers if row.name in report.recipe.high} == {"fp16"}

@@ -15,6 +15,7 @@ from trt_bisect.answer.recipe_search import (
     JUDGED,
     allowed,
     in_fp16,
+    in_half,
     most_accurate,
     searched,
     with_all_put_back,
@@ -226,6 +227,7 @@ class AnswerSearch:
         plans, target, experiment = self.plans, self.target, self.experiment
         self.space = space = replace(self.space, budget=target.budget)
         plans.judged = sorted({*plans.judged, *self._worst_inputs(JUDGED)})
+        space = in_half(plans, target, space, experiment.ranges) or space
         kept = most_accurate(plans, target, space, experiment.ranges, most)
         recipe, units = Recipe(space, kept, experiment, target.budget).checked_by(target), sorted(kept)
         missed_in = OFF if plans.switches else OWN

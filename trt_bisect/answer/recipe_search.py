@@ -194,22 +194,30 @@ def _searched(
     on_recipe: Callable[[Recipe], None],
 ) -> tuple[Recipe, Mapping[str, Kept]]:
     saves = FP16_SAVES.get(plans.options.precision)
-    if saves is None or not may_be_in_fp16(plans, space, space.all):
-        search = RecipeSearch(plans, target, space, ranges, effort, on_recipe)
-        return search.found(), search.sets_by_calibrator()
-    in_half = with_units_in(space, space.all, Precision.FP16, plans.costs)
-    (loss,) = target.losses([in_half.plan(space.all)], ranges[0])
-    if loss is None or loss > FP16_LOSES * space.budget:
+    half = in_half(plans, target, space, ranges[0])
+    if half is None:
         search = RecipeSearch(plans, target, space, ranges, effort, on_recipe)
         recipe = search.found()
-        return _partly_in_fp16(recipe, plans, target, effort, saves) or recipe, search.sets_by_calibrator()
-    search = RecipeSearch(plans, target, in_half, ranges, effort, on_recipe)
+        if saves is not None and may_be_in_fp16(plans, space, space.all):
+            recipe = _partly_in_fp16(recipe, plans, target, effort, saves) or recipe
+        return recipe, search.sets_by_calibrator()
+    assert saves is not None
+    search = RecipeSearch(plans, target, half, ranges, effort, on_recipe)
     recipe = search.found()
     in_fp32 = replace(recipe, space=space)
     if recipe.holds and in_fp32.cost <= recipe.cost + saves:
         in_fp32 = in_fp32.checked_by(target)
         recipe = in_fp32 if in_fp32.holds else recipe
     return recipe, search.sets_by_calibrator()
+
+
+def in_half(plans: AnswerPlans, target: Target, space: Space, ranges: Ranges) -> Space | None:
+    """Returns a space with all units in FP16; None if they have to be in FP32, or FP16 loses too much."""
+    if plans.options.precision not in FP16_SAVES or not may_be_in_fp16(plans, space, space.all):
+        return None
+    half = with_units_in(space, space.all, Precision.FP16, plans.costs)
+    (loss,) = target.losses([half.plan(space.all)], ranges)
+    return half if loss is not None and loss <= FP16_LOSES * space.budget else None
 
 
 def in_fp16(recipe: Recipe, plans: AnswerPlans, target: Target) -> Recipe:
