@@ -6,6 +6,7 @@ import json
 from types import SimpleNamespace
 
 import numpy as np
+import onnxruntime as ort
 import pytest
 
 import trt_bisect
@@ -16,14 +17,17 @@ from trt_bisect.analyzer.metrics import find_metric
 from trt_bisect.answer import confidence
 from trt_bisect.answer.confidence import ARITHMETIC, CLEAR, CLOSE, INPUTS, UNQUANTIZED_STAY, WEAK_CULPRIT, ranked
 from trt_bisect.answer.validation import PutBack
-from trt_bisect.report.answer import NUDGED, OFF
+from trt_bisect.builder.base import BuildOptions
+from trt_bisect.model.network import load_network
+from trt_bisect.precision import Precision
+from trt_bisect.report.answer import DECIDING, HALF, NUDGED, OFF
 from trt_bisect.support.text import Line
 
 SURE = {
     "given": 26, "judged": 8, "held_out": 6, "arithmetic": "emulated", "meets": True, "moved": (),
     "culprits": {"conv3": 0.02, "conv5": 0.0105}, "losses": {"one": 0.0040, "two": 0.0041}, "unquantized": None,
     "parts": {}, "reserve": 0.0,
-    "by_accuracy": False, "members": (), "empty": 0,
+    "by_accuracy": False, "members": (), "empty": 0, "half": None,
 }  # fmt: skip
 
 
@@ -54,6 +58,7 @@ def invented(metric="cosine", threshold=0.99, **changed) -> SimpleNamespace:
         held_out_inputs=SimpleNamespace(told=range(facts.held_out), empty=()),
         meets=facts.meets,
         plan="the recipe",
+        half=facts.half,
         by_accuracy=facts.by_accuracy,
         members=tuple(names.index(name) for name in facts.members or names),
     )
@@ -211,3 +216,36 @@ def test_the_curve_rounds_unquantized_layers_as_whole_engines_do(tmp_path):
         report = trt_bisect.run(model, feeds, unquantized="int8", engine="onnxruntime", strategy=strategy)
         curves.append([row.similarity for row in report.layers])
     np.testing.assert_allclose(*np.array(curves, float), atol=1e-5)
+
+
+def test_another_arithmetic_of_fp16_counts_as_noise():
+    assert CLEAR in by_kind()
+    line = by_kind(half=0.02)[CLOSE]
+    assert "in 3 settings is 2% of 1% allowed" in line.text
+    assert "by about 80%" in line.text, "from 0.0040 to 0.02"
+
+
+def test_the_recipe_is_measured_with_scales_moved_by_the_rounding_of_fp16(tmp_path):
+    """Against engines with moved scales."""
+    model = networks.chain(4)
+    path, (name, values) = networks.save(model, tmp_path), *networks.samples(model, 6).items()
+    feeds = [{name: value[None]} for value in values]
+    network = load_network(path, base=Precision.FP16)
+    ranges = trt_bisect.calibrate(network, feeds, "minmax")
+    asked = {"threshold": 0.9, "explain": "none", "as_is": True, "base": "fp16"}
+    report = trt_bisect.run(path, ranges, feeds, **asked)
+    assert not report.recipe.high
+    worst = 1.0
+    for factor in (1 - 2**-11, 1 + 2**-11):
+        scales = {tensor: np.float32(scale * factor) for tensor, scale in ranges.scales.items()}
+        builder = trt_bisect.make_builder("onnxruntime", "strong", network, scales, BuildOptions())
+        exact = ort.InferenceSession(path, providers=["CPUExecutionProvider"])
+        with builder.build(network.full(Precision.FP16)) as engine:
+            for sample in feeds:
+                (reference,) = exact.run(None, sample)
+                worst = min(worst, trt_bisect.similarity(reference, *engine.infer(sample).values()))
+    settings = report.answer.settings
+    assert settings[HALF] == pytest.approx(
+        min(worst, *(settings[name] for name in DECIDING if name in settings)), abs=2e-5
+    )
+    assert settings[HALF] != settings[OFF]

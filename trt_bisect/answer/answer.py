@@ -9,7 +9,7 @@ from dataclasses import replace
 from functools import partial
 
 from trt_bisect.answer.each_alone import EachAlone
-from trt_bisect.answer.plans import AnswerPlans, answer_inputs
+from trt_bisect.answer.plans import HALF_NUDGE, AnswerPlans, answer_inputs
 from trt_bisect.answer.recipe_search import (
     FEW_UNITS,
     JUDGED,
@@ -46,7 +46,7 @@ from trt_bisect.driver.search_space import Kept, Point, Space, knee, pareto, pat
 from trt_bisect.errors import BadInput
 from trt_bisect.evaluator.trial import Trial
 from trt_bisect.options.concerns import AUTO, DEFAULT, QUICK, THOROUGH, RunOptions
-from trt_bisect.precision import PrecisionPlan
+from trt_bisect.precision import Precision, PrecisionPlan
 from trt_bisect.preparation.experiment import Experiment, Setup
 from trt_bisect.report.answer import ALL_HIGH, DECIDING, KNEE, OFF, OWN, RECIPE, FrontPoint
 from trt_bisect.report.choices import kept_speed
@@ -370,7 +370,12 @@ class AnswerSearch:
         plain = plans.plain(plan, experiment) if plans.switches else None
         if rounding is not None:
             unquantized = plans.whole(plan, experiment, kind="unquantized", build=partial(rounding.build, plan))
-        return replace(answer, held_out=held_out, held_out_inputs=plans.held_out, plain=plain, unquantized=unquantized)
+        half = None
+        has_half = not {Precision.FP16, Precision.BF16}.isdisjoint(plan.precisions)
+        if has_half and self._by_similarity and plans.switches and experiment.ranges.scales:
+            half, _ = plans.nudged(plan, experiment.ranges, to_the_end=True, by=HALF_NUDGE)
+        answer = replace(answer, plain=plain, unquantized=unquantized, half=half)
+        return replace(answer, held_out=held_out, held_out_inputs=plans.held_out)
 
     def _made(self, recipe: Recipe, trial_of: Callable[[PrecisionPlan, Experiment], Trial | None]) -> Answer | None:
         """Returns the answer with a recipe; None if a trial is not known."""

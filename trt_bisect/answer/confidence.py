@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from trt_bisect.analyzer.metrics import figure_text
 from trt_bisect.answer.result import Answer, low_layers, similarity_of
@@ -27,12 +27,18 @@ _NOTHING = 0.01
 _MOST_NAMED = 3
 
 
-def _noise_of(answer: Answer) -> tuple[float, float]:
-    """Returns the largest loss of all settings, and the share by which noise moves it: their spread.
+def _losses_of(answer: Answer) -> list[float]:
+    """Returns the losses by which noise is told: in the settings that decide, and in another arithmetic of FP16."""
+    half = [] if answer.half is None else [answer.half]
+    return [*answer.recipe.checked.losses.values(), *half]
 
-    For the cosine the share is 0.1 at least. Without settings the loss is infinite.
+
+def _noise_of(answer: Answer, losses: Sequence[float]) -> tuple[float, float]:
+    """Returns the largest of some losses, and the share by which noise moves it: their spread.
+
+    For the cosine the share is 0.1 at least. Without a loss the first is infinite.
     """
-    losses, rule = list(answer.recipe.checked.losses.values()), answer.experiment.rule
+    rule = answer.experiment.rule
     finite = [loss for loss in losses if math.isfinite(loss)]
     largest = max(finite, default=0.0)
     share = (largest - min(finite)) / largest if largest > _NOTHING * rule.budget else 0.0
@@ -42,7 +48,7 @@ def _noise_of(answer: Answer) -> tuple[float, float]:
 
 def is_close(answer: Answer) -> bool:
     """Returns true if noise could reverse the verdict."""
-    (worst, share), budget = _noise_of(answer), answer.experiment.rule.budget
+    (worst, share), budget = _noise_of(answer, _losses_of(answer)), answer.experiment.rule.budget
     return math.isfinite(worst) and share > 0.0 and abs(budget - worst) <= share * worst
 
 
@@ -101,7 +107,8 @@ def _arithmetic(answer: Answer) -> Line:
 
 
 def _noise(answer: Answer) -> Iterator[Line]:
-    (worst, share), settings, rule = _noise_of(answer), len(answer.recipe.checked.losses), answer.experiment.rule
+    losses, rule = _losses_of(answer), answer.experiment.rule
+    (worst, share), settings = _noise_of(answer, losses), len(losses)
     if not math.isfinite(worst) or not settings:
         return
     if share == 0.0 and settings > 1:
@@ -128,7 +135,8 @@ def ranked(answer: Answer) -> tuple[list[int], list[int]]:
         The units whose miss exceeds the noise; and the others, which miss by less, miss only the margin, or miss only
         with moved scales.
     """
-    (_, share), recipe, members = _noise_of(answer), answer.recipe, set(answer.members)
+    recipe, members = answer.recipe, set(answer.members)
+    _, share = _noise_of(answer, list(recipe.checked.losses.values()))
     space, budget = recipe.space, recipe.space.budget
     losses = {
         unit: back.loss

@@ -28,6 +28,7 @@ from trt_bisect.evaluator.each_input import GivenInputs
 from trt_bisect.evaluator.trial import Trial
 from trt_bisect.report.answer import (
     ENGINE_PASSES,
+    HALF,
     PLAIN,
     UNQUANTIZED,
     AnswerFacts,
@@ -115,6 +116,8 @@ def answer_facts(answer: Answer) -> AnswerFacts:
     settings = {**recipe.checked.losses}
     if answer.plain is not None and (loss := rule.loss(answer.plain)) is not None:
         settings[PLAIN] = loss
+    if answer.half is not None:
+        settings[HALF] = answer.half
     unquantized = None
     if answer.unquantized is not None:
         loss = rule.loss(answer.unquantized)

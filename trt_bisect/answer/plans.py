@@ -53,8 +53,10 @@ _JOIN = 8
 """The number of inputs that join the judged ones at a time."""
 _HELD = 2
 """The tensors that an inference which switches precisions holds for each: itself and its rounded copy."""
-_NUDGES = (1.0 + 2e-5, 1.0 - 2e-5)
-"""Factors of the scales that change nothing but the level on which borderline values fall."""
+NUDGE, HALF_NUDGE = 2e-5, 2.0**-11
+"""Shares by which all scales move, up and down: one only moves borderline values to another level, the other moves as
+many as another arithmetic in FP16 does, whose results differ by its last bit.
+"""
 _VARYING = 32
 """The number of inputs over which the search measures the variation of the outputs."""
 _NEAR = 0.5
@@ -303,20 +305,20 @@ class AnswerPlans:
         return sorted((index for index in losses if losses[index] > most), key=lambda index: -losses[index])
 
     def nudged(
-        self, plan: PrecisionPlan, ranges: Ranges, *, to_the_end: bool = False
+        self, plan: PrecisionPlan, ranges: Ranges, *, to_the_end: bool = False, by: float = NUDGE
     ) -> tuple[float, dict[int, float]]:
-        """Measures a plan with all scales multiplied by factors close to 1; returns the loss, and by input the largest
-        loss.
+        """Measures a plan with all scales moved by a share; returns the loss, and by input the largest loss.
 
-        Inputs far from the budget keep their loss. After a miss, no more inputs are run, unless ``to_the_end``.
+        By ``NUDGE``, inputs far from the budget keep their loss. After a miss, no more inputs are run, unless
+        ``to_the_end``.
         """
         rule, losses, together = self.experiment.rule, self.on_all(plan, ranges), 0.0
         # Where a figure can jump, as top-1 does, and in large networks, which add up the noise, all inputs are near.
-        jumps = rule.metric.of_sums is None or self.each(ranges).pools_differ(plan)
+        jumps = by > NUDGE or rule.metric.of_sums is None or self.each(ranges).pools_differ(plan)
         jumps = jumps or are_many(len(self.experiment.network.movable))
         near = [index for index in self.inputs.counting if jumps or losses[index] > _NEAR * rule.budget]
         near.sort(key=lambda index: -losses[index])
-        for factor in _NUDGES if near else ():
+        for factor in (1.0 + by, 1.0 - by) if near else ():
             scales = {tensor: np.float32(scale * factor) for tensor, scale in ranges.scales.items()}
             moved = replace(ranges, scales=scales)
             (loss,) = self.losses([plan], moved, near, to_the_end=to_the_end)

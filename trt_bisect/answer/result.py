@@ -74,6 +74,8 @@ class Answer:
         has_held_out: inputs were held out.
         held_out: the recipe on held-out inputs. Where an accuracy decides, it is a similarity.
         unquantized: the recipe on all inputs with unquantized layers rounding too; None if that changes nothing.
+        half: the largest loss of the recipe on all inputs with scales moved by FP16's rounding; None without a layer in
+            16 bits.
         plain: the recipe's file on all inputs in ONNX Runtime with default options; None if it is the same.
         in_fp16: the recipe with its layers in FP16.
         in_fp32: the recipe with its layers in FP32, where some are in FP16.
@@ -102,6 +104,7 @@ class Answer:
     held_out: Trial | None = None
     held_out_inputs: GivenInputs | None = None
     unquantized: Trial | None = None
+    half: float | None = None
     plain: Trial | None = None
     in_fp16: PlanFigures | None = None
     in_fp32: PlanFigures | None = None

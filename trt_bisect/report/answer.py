@@ -19,7 +19,7 @@ ENGINE_PASSES, KERNEL, DIFFUSE = "engine passes", "wrong kernel", "engine loses 
 SCALES_DIFFER, NOT_NEEDED, BASE_MISSES = "other scales", "not needed on the engine", "base misses"
 OTHER_CALIBRATOR = "another calibrator"
 """The contradictions between an engine and the emulation."""
-PLAIN = "ONNX Runtime's INT8 kernels"
+PLAIN, HALF = "ONNX Runtime's INT8 kernels", "scales moved by FP16's rounding"
 UNQUANTIZED = "unquantized layers in INT8"
 """Settings that do not decide, because TensorRT computes otherwise; see ``model.layers``."""
 
@@ -153,8 +153,8 @@ class AnswerFacts:
         cost: the cost of the recipe, a share of INT8's speedup over FP16.
         calibrators: the calibrators that were tried.
         equals: other sets of layers that cost the same and meet the threshold too.
-        settings: the recipe's worst figure on all inputs, by the engine's setting; ``unquantized layers in INT8`` does
-            not decide.
+        settings: the recipe's worst figure on all inputs, by the engine's setting. ``unquantized layers in INT8``
+            and ``scales moved by FP16's rounding`` do not decide.
         in_fp16: the recipe with its layers in FP16 instead of FP32.
         in_fp32: the recipe in FP32 that came before that in FP16.
         around_fp16: the recipe, or full INT8 if it passes, with FP16 in place of all FP32, as with ``--base fp16``.
