@@ -164,7 +164,7 @@ def test_without_a_drop_an_accuracy_is_told_and_does_not_decide(lenet):
 
 
 def test_the_most_accurate_plan_by_labels_within_a_budget(lenet, by_entropy):
-    """With the planted layer high the accuracy is that of FP32; a budget below its cost leaves full INT8's."""
+    """With the planted layer high the accuracy is that of FP32; in FP16 it costs a third."""
     path, data = lenet / "lenet_planted.onnx", lenet / "calibration.npz"
     how = {"calibrator": "entropy", "drop": "1%", **labelled(lenet)}
     cheapest, _ = by_entropy
@@ -173,7 +173,10 @@ def test_the_most_accurate_plan_by_labels_within_a_budget(lenet, by_entropy):
     assert "ip2" in enough.recipe.high
     assert enough.recipe.meets
     assert enough.accuracy.recipe >= cheapest.accuracy.recipe
-    spare = trt_bisect.run(path, data, budget=0.9 * cheapest.answer.cost, **how)
+    half = trt_bisect.run(path, data, budget=0.9 * cheapest.answer.cost, **how)
+    assert half.recipe.meets
+    assert next(row.recipe for row in half.layers if row.name == "ip2") == "fp16"
+    spare = trt_bisect.run(path, data, budget=0.3 * cheapest.answer.cost, **how)
     assert "ip2" not in spare.recipe.high
     assert not spare.recipe.meets
     assert spare.accuracy.recipe < spare.accuracy.least

@@ -100,7 +100,7 @@ def test_the_session_of_all_plans_is_closed_while_other_engines_of_a_large_netwo
         shutil.rmtree(heavy / "out")
     (kept, before), (closed, after) = found[4096], found[MEMORY]
     assert before == after == ["layer6"]
-    assert kept - closed > WEIGHTS
+    assert kept - closed > WEIGHTS / 2, "a process with memory to spare takes less for the open session"
 
 
 def test_the_session_of_all_plans_of_a_large_network_is_closed_before_the_report_is_written(tmp_path, monkeypatch):
