@@ -12,7 +12,9 @@ from tests.support import networks
 from tests.support.goal_cases import JUDGED, WISHES, costs_of, engines_of, kept_high, planted
 from tests.support.networks import plant_between
 from tests.support.records import kinds
+from trt_bisect.answer import recipe_search
 from trt_bisect.builder.base import BuildOptions
+from trt_bisect.driver import search_space
 from trt_bisect.model.network import load_network
 from trt_bisect.report.next_step import SEARCH
 from trt_bisect.report.parts import FAILS, PASSES
@@ -160,3 +162,17 @@ def test_a_culprit_that_costs_too_much_in_fp32_is_in_fp16_within_a_budget():
     assert report.recipe.meets
     assert "block1.up" in report.recipe.high
     assert {row.recipe for row in report.layers if row.name in report.recipe.high} == {"fp16"}
+
+
+def test_of_many_layers_neighbours_stay_high_together_within_a_budget(tmp_path, monkeypatch):
+    """With three units at most: each is a few neighbours, and those of the planted layer are high."""
+    monkeypatch.setattr(recipe_search, "MANY_UNITS", 3)
+    monkeypatch.setattr(search_space, "MANY_UNITS", 3)
+    path, data, bad = planted("chain-1", tmp_path)
+    report = trt_bisect.run(path, data, budget="80%", **JUDGED)
+    names = [row.name for row in report.layers if row.quantizable]
+    size = -(-len(names) // 3)
+    groups = [set(names[start : start + size]) for start in range(0, len(names), size)]
+    high = set(report.recipe.high)
+    assert bad <= high
+    assert all(group <= high or group.isdisjoint(high) for group in groups)

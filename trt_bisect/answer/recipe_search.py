@@ -149,13 +149,17 @@ def cheaper_than(most: float, plans: AnswerPlans, space: Space, ranges: Ranges) 
 
 
 def most_accurate(plans: AnswerPlans, target: Target, space: Space, ranges: Ranges, most: float) -> Kept:
-    """Returns the units to keep high so that the plan loses least and costs no more than ``most``."""
+    """Returns the units to keep high so that the plan loses least and costs no more than ``most``.
+
+    Of more than ``MANY_UNITS``, neighbours stay high together.
+    """
+    groups = in_groups(space, space.all, math.ceil(len(space.units) / MANY_UNITS)) if space.has_many else space
     for _ in range(ROUNDS):
-        plans.allowed = plans.taken + allowed(plans.options.effort, len(space.units), len(plans.inputs.counting))
-        kept = RecipeSearch(plans, target, space, [ranges], DEFAULT, lambda _: None).most_accurate(most + _ROUNDED)
-        if not plans.join(target.worse(space.plan(kept), ranges)):
+        plans.allowed = plans.taken + allowed(plans.options.effort, len(groups.units), len(plans.inputs.counting))
+        kept = RecipeSearch(plans, target, groups, [ranges], DEFAULT, lambda _: None).most_accurate(most + _ROUNDED)
+        if not plans.join(target.worse(groups.plan(kept), ranges)):
             break
-    return kept
+    return _same_layers(groups, kept, space)
 
 
 def in_groups(space: Space, units: Kept, size: int) -> Space:
