@@ -193,9 +193,7 @@ class OutputJudge:
 
 
 def faint_places(octaves: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
-    """Returns the inputs on which an output is almost zero beside the others, from the octaves of the norms by
-    input.
-    """
+    """Returns the inputs on which an output is almost zero next to other inputs, from the octaves of its norms."""
     columns = [[exponent for exponent in column if exponent != NEVER_FAINT] for column in zip(*octaves, strict=True)]
     medians = [median_low(column) if column else NEVER_FAINT for column in columns]
     return tuple(

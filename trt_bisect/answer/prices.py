@@ -74,8 +74,8 @@ def time_prices(options: RunOptions, experiment: Experiment, user: Experiment | 
     if gpu is None:
         return None
     profile = kernels_of(network, options.profile) if options.profile is not None else ()
-    beside = None if user is None else time_prices(options, user)
-    return TimePrices(network, facts_for(network, experiment.feeds[0]), gpu, profile, beside)
+    of_user = None if user is None else time_prices(options, user)
+    return TimePrices(network, facts_for(network, experiment.feeds[0]), gpu, profile, of_user)
 
 
 def predicted_times(options: RunOptions, experiment: Experiment, recipe: PrecisionPlan) -> PredictedTimes | None:

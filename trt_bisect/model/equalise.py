@@ -189,7 +189,7 @@ class _Finder:
         return any(name and not self._network.has_constant(name) for name in node.input[1:])
 
     def _next(self, tensor: str, channels: int) -> int | None:
-        """The layer that reads a tensor of so many channels and can be the second of a pair, or None."""
+        """Returns the layer that reads a tensor of ``channels`` and can be the second of a pair; None without any."""
         is_flat = False
         while True:
             reads = self._network.readers.get(tensor, ())

@@ -54,7 +54,7 @@ def matching(network: Network, pattern: str) -> list[Layer]:
     Args:
         pattern: the name of a layer; or ``op:`` and an operator; ``re:`` and a regular expression, searched in names;
             ``recipe:`` and a run folder, for its recipe's high layers; ``sensitivity:``, that command's folder, a colon
-            and a number, for so many layers that lose most alone; or a name with ``*``, ``?`` and ``[...]``.
+            and N, for the N layers that lose most alone; or a name with ``*``, ``?`` and ``[...]``.
 
     Raises:
         BadInput: no layer is meant; the message has similar names.
