@@ -13,9 +13,9 @@ from tests.support.networks import Sketch
 from trt_bisect.builder.onnxruntime import SwitchSession
 from trt_bisect.report.model import Report
 
-DEPTH, CHANNELS, SIZE = 10, 8, 512
+DEPTH, CHANNELS, SIZE = 10, 8, 384
 TENSOR = CHANNELS * SIZE * SIZE * 4
-MEMORY = 32
+MEMORY = 16
 ALLOWED_TENSORS = 12
 """Beyond ``MEMORY``: a layer runs in two sessions side by side (the trunk and the rows, or the explanation's two runs),
 each with its input and its output before and after rounding (8) and two temporary arrays of their size (4)."""
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.skipif(not Path("/proc/self/status").is_file(), reason=
 
 @pytest.fixture
 def large(tmp_path):
-    """A folder with a network of ten activations of 8 MiB each, and a sample."""
+    """A folder with a network of ten activations of 4.5 MiB each, and a sample."""
     sketch = Sketch(5)
     x = "x"
     for number in range(DEPTH):
@@ -105,9 +105,9 @@ def test_the_session_of_all_plans_is_closed_while_other_engines_of_a_large_netwo
 
 def test_the_session_of_all_plans_of_a_large_network_is_closed_before_the_report_is_written(tmp_path, monkeypatch):
     """It writes all weights, which it reads for that."""
-    width, sketch, random = 512, Sketch(7), np.random.default_rng(2)
+    width, sketch, random = 384, Sketch(7), np.random.default_rng(2)
     x = "x"
-    for number in range(5):
+    for number in range(3):
         weight = random.normal(0.0, width**-0.5, (width, width)).astype(np.float32)
         x = sketch.node("MatMul", [x, sketch.constant(f"w{number}", weight)], f"layer{number}")
     sketch.nodes[-1].output[0] = "y"

@@ -10,10 +10,17 @@ import pytest
 
 import trt_bisect
 from tests.support import networks
-from tests.support.suites import ONCE, SUITE, differing, failing, only, save_suite
-from trt_bisect.commands.regress import regress, run_network
+from tests.support.suites import ONCE, SUITE, Remembered, differing, failing, only, save_suite
+from trt_bisect.commands.regress import LATEST, regress, run_network
 from trt_bisect.commands.suite import read_suite
 from trt_bisect.errors import BadInput
+
+REMEMBERED = Remembered()
+
+
+def nightly(suite, baseline=LATEST, **how):
+    """A night whose networks are measured once for all nights of this module."""
+    return regress(suite, baseline, runner=REMEMBERED, **how)
 
 
 @pytest.fixture(scope="module")
@@ -55,7 +62,7 @@ def test_the_same_suite_twice_is_unchanged(suite, first_night, a_night_before):
 def test_a_planted_culprit_is_found_and_told(suite, a_night_before):
     model = networks.planted(networks.chain(3), ("conv0", "conv1"))
     networks.save(model, suite.parent, "chain.onnx")
-    night = regress(suite)
+    night = nightly(suite)
     assert night.exit_code == 1
     assert ("culprit", "conv1") in failing(night)
     assert ("similarity", "int8") in failing(night)
@@ -73,12 +80,12 @@ def test_a_planted_culprit_is_found_and_told(suite, a_night_before):
 def test_another_sample_set(suite, a_night_before):
     data = networks.samples(networks.chain(3), 2, seed=6)
     np.savez(suite.parent / "inputs.npz", **data)
-    assert differing(regress(suite)) == {"data (the judged inputs)"}
+    assert differing(nightly(suite)) == {"data (the judged inputs)"}
 
 
 def test_another_option(suite, a_night_before):
     suite.write_text(SUITE + 'precision = "fp16"\nthreshold = 0.98\n')
-    night = regress(suite)
+    night = nightly(suite)
     options = {"option precision", "option base", "option threshold"}
     converted = {"model"}  # from opset 17 to 19: Q/DQ pairs on tensors in FP16 need it
     assert differing(night) == options | converted | {"how layers in FP16 and BF16 are written"}
@@ -87,12 +94,12 @@ def test_another_option(suite, a_night_before):
 
 def test_another_metric_cannot_be_compared_and_is_accepted(suite, a_night_before):
     suite.write_text(ONCE + 'metric = "sqnr"\n')
-    night = regress(suite)
+    night = nightly(suite)
     assert night.exit_code == 3
     assert "'sqnr'" in only(night).message
     assert "'cosine'" in only(night).message
-    assert regress(suite, update_baseline=True).exit_code == 0
-    assert regress(suite).exit_code == 0
+    assert nightly(suite, update_baseline=True).exit_code == 0
+    assert nightly(suite).exit_code == 0
 
 
 def test_a_metric_of_the_users_own_of_which_less_is_better(suite):
@@ -101,11 +108,11 @@ def test_a_metric_of_the_users_own_of_which_less_is_better(suite):
         "error.higher_is_better = False\n"
     )
     suite.write_text(ONCE + 'metric = "mine.py:error"\nthreshold = 0.5\n')
-    assert regress(suite).exit_code == 0
-    assert only(regress(suite)).changes == ()
+    assert nightly(suite).exit_code == 0
+    assert only(nightly(suite)).changes == ()
     data = networks.samples(networks.chain(3), 8)
     np.savez(suite.parent / "calibration.npz", **{name: 40 * array for name, array in data.items()})
-    night = regress(suite)
+    night = nightly(suite)
     assert ("similarity", "int8") in failing(night)
     before, now = only(night).changes[0].before, only(night).changes[0].now
     assert now > max(before) + 0.05  # a tenth of what the threshold allows
@@ -113,13 +120,13 @@ def test_a_metric_of_the_users_own_of_which_less_is_better(suite):
 
 def test_a_target_holds_whatever_the_baseline_says(suite):
     suite.write_text(ONCE + "target = 0.999999\n")
-    first = regress(suite)
+    first = nightly(suite)
     assert (first.exit_code, first.accepted) == (1, False)
     assert failing(first) == [("target", "int8")]
     assert not (first.folder / "baseline").exists()
-    second = regress(suite, update_baseline=True)
+    second = nightly(suite, update_baseline=True)
     assert (second.exit_code, second.accepted, second.baseline) == (1, True, "")
-    third = regress(suite)
+    third = nightly(suite)
     assert third.exit_code == 1
     assert third.baseline.startswith("nightly run 2 ")
     assert not (third.folder / "baseline").exists()
@@ -129,32 +136,32 @@ def test_a_target_holds_whatever_the_baseline_says(suite):
 def test_update_baseline_keeps_a_folder_for_git(suite, tmp_path):
     kept = tmp_path / "baseline"
     with pytest.raises(BadInput, match=re.escape(f"'{kept}'")):
-        regress(suite, kept)
+        nightly(suite, kept)
     assert not kept.exists()
-    made = regress(suite, kept, update_baseline=True)
+    made = nightly(suite, kept, update_baseline=True)
     assert (made.exit_code, made.accepted) == (0, True)
     text = (kept / "chain.json").read_text()
     assert next(line for line in text.splitlines() if '"conv1"' in line).count(",") >= 5
-    night = regress(suite, kept)
+    night = nightly(suite, kept)
     assert (night.exit_code, night.baseline, night.accepted) == (0, str(kept), False)
     assert not (night.folder / "baseline").exists()
     suite.write_text(SUITE.replace('name = "chain"', 'name = "other"'))
-    renamed = regress(suite, kept, update_baseline=True)
+    renamed = nightly(suite, kept, update_baseline=True)
     assert renamed.gone == ("chain",)
     assert [path.name for path in kept.iterdir()] == ["other.json"]
 
 
 def test_a_run_a_report_and_a_night_as_baseline(suite, alone, first_night, tmp_path):
     for baseline in (alone, alone / "report.json"):
-        night = regress(suite, baseline)
+        night = nightly(suite, baseline)
         assert (night.exit_code, only(night).differs) == (0, ())
         with pytest.raises(BadInput, match="nightly run"):
-            regress(suite, baseline, update_baseline=True)
-    assert only(regress(suite, first_night.folder)).changes == ()
+            nightly(suite, baseline, update_baseline=True)
+    assert only(nightly(suite, first_night.folder)).changes == ()
     stopped = json.loads((alone / "report.json").read_text())
     del stopped["made_of"]
     (tmp_path / "stopped.json").write_text(json.dumps(stopped))
-    night = regress(suite, tmp_path / "stopped.json")
+    night = nightly(suite, tmp_path / "stopped.json")
     assert only(night).differs is None
     assert "not known" in (night.folder / "junit.xml").read_text()
 
@@ -172,7 +179,7 @@ def test_a_run_a_report_and_a_night_as_baseline(suite, alone, first_night, tmp_p
 def test_a_file_that_is_no_report(suite, tmp_path, content):
     (tmp_path / "report.json").write_text(content)
     with pytest.raises(BadInput, match=r"report\.json"):
-        regress(suite, tmp_path / "report.json")
+        nightly(suite, tmp_path / "report.json")
     assert not list((tmp_path / "nightly").glob("*/night.json"))
 
 
@@ -188,34 +195,34 @@ def test_a_folder_of_other_json_is_no_baseline_and_left_alone(suite, first_night
     before = path.read_bytes()
     for update in (False, True):
         with pytest.raises(BadInput, match=r"chain\.json'"):
-            regress(suite, kept, update_baseline=update)
+            nightly(suite, kept, update_baseline=update)
     assert path.read_bytes() == before
 
 
 def test_of_several_networks_the_runs_own_is_compared(suite, alone, tmp_path):
     networks.save(networks.chain(4), tmp_path, "other.onnx")
     suite.write_text(ONCE + SUITE[SUITE.index("[[network]]") :].replace("chain", "other"))
-    night = regress(suite, alone)
+    night = nightly(suite, alone)
     assert [result.baseline is not None for result in night.networks] == [True, False]
     suite.write_text(suite.read_text().replace('"chain.onnx"', '"other.onnx"'))
     with pytest.raises(BadInput, match="none of the suite"):
-        regress(suite, alone)
+        nightly(suite, alone)
 
 
 def test_a_network_that_fails_does_not_cost_the_others(suite):
     (suite.parent / "broken.onnx").write_bytes(b"no network")
     suite.write_text(ONCE.replace("[[network]]", '[[network]]\nname = "bad"\nmodel = "broken.onnx"\n\n[[network]]'))
-    night = regress(suite)
+    night = nightly(suite)
     assert [result.status for result in night.networks] == ["error", "passed"]
     assert night.exit_code == 3
     problem, _, remedy = night.networks[0].message.partition(" Check that ")
     assert "broken.onnx" in problem
     assert (problem[-1], bool(remedy)) == (".", True), "two sentences, in one line"
     assert [path.name for path in (night.folder / "baseline").iterdir()] == ["chain.json"]
-    again = regress(suite)
+    again = nightly(suite)
     assert again.exit_code == 3
     assert again.baseline.startswith("nightly run 1 ")
-    assert regress(suite).baseline.startswith("nightly run 2 ")
+    assert nightly(suite).baseline.startswith("nightly run 2 ")
 
 
 def test_the_baseline_is_per_network(suite):
@@ -224,29 +231,29 @@ def test_the_baseline_is_per_network(suite):
     networks.save(networks.chain(4), suite.parent, "other.onnx")
     second = SUITE[SUITE.index("[[network]]") :].replace("chain", "other")
     suite.write_text(ONCE + second)
-    assert regress(suite).exit_code == 0
+    assert nightly(suite).exit_code == 0
     networks.save(networks.planted(networks.chain(3), ("conv0", "conv1")), suite.parent, "chain.onnx")
     for _ in range(2):
-        planted = regress(suite)
+        planted = nightly(suite)
         assert [result.status for result in planted.networks] == ["failed", "passed"]
         assert planted.networks[0].baseline.measured.startswith("nightly run 1 ")
     assert planted.baseline.startswith("nightly run 1 (")
     assert " and nightly run 2 (" in planted.baseline
     (suite.parent / "chain.onnx").write_bytes(good)
-    assert regress(suite).exit_code == 0
-    assert regress(suite).baseline.startswith("nightly run 4 (")
+    assert nightly(suite).exit_code == 0
+    assert nightly(suite).baseline.startswith("nightly run 4 (")
 
 
 def test_a_network_of_a_first_night_that_fails_has_no_baseline_and_the_others_have(suite):
     networks.save(networks.chain(4), suite.parent, "other.onnx")
     second = SUITE[SUITE.index("[[network]]") :].replace("chain", "other")
     suite.write_text(ONCE + "target = 0.9999999\n" + second)
-    first = regress(suite)
+    first = nightly(suite)
     assert [result.status for result in first.networks] == ["failed", "passed"]
     assert "tonight's figures are the baseline of 'other'" in (first.folder / "summary.md").read_text().replace(
         "\\", ""
     )
-    assert [result.baseline is None for result in regress(suite).networks] == [True, False]
+    assert [result.baseline is None for result in nightly(suite).networks] == [True, False]
 
 
 @pytest.mark.parametrize("gone", ["inputs.npz", "calibration.npz"])
@@ -256,7 +263,7 @@ def test_an_input_that_is_missing_is_an_error_of_its_network(suite, gone):
     other = '[[network]]\nmodel = "other.onnx"\ncalibration = "others.npz"\n'
     suite.write_text(ONCE + other)
     (suite.parent / gone).unlink()
-    night = regress(suite)
+    night = nightly(suite)
     assert night.exit_code == 3
     assert [result.status for result in night.networks] == ["error", "passed"]
     assert gone in night.networks[0].message
@@ -282,4 +289,4 @@ def test_the_suite_says_where_its_networks_are_measured(suite):
     assert {task.keywords["cluster"] for task in read_suite(suite).networks} == {"local:2"}
     suite.write_text(suite.read_text().replace("local:2", "nowhere"))
     with pytest.raises(BadInput, match=r"trt-bisect\.toml.* 'nowhere'"):
-        regress(suite)
+        nightly(suite)

@@ -5,6 +5,7 @@ import io
 import json
 import os
 import re
+import shutil
 import signal
 from dataclasses import replace
 from itertools import product
@@ -32,8 +33,8 @@ from trt_bisect.report.summary import headline
 from trt_bisect.support import progress
 from trt_bisect.view.index import RunFolder
 
-DRAW, THRESHOLD = edition((networks.depthwise, 0.99995), (networks.transformer, 0.9999))
-ASKED = {"engine": "onnxruntime", "explain": "none", "history": "none", "threshold": THRESHOLD}
+DRAW, THRESHOLD, EFFORT = edition((networks.depthwise, 0.99995, "quick"), (networks.transformer, 0.9999, "default"))
+ASKED = {"engine": "onnxruntime", "explain": "none", "history": "none", "threshold": THRESHOLD, "effort": EFFORT}
 WAYS, SHARES = ("interrupted", "time limit"), (0.02, 0.3, 0.6, 0.9)
 FEW_STOPS = [(0.02, WAYS[0]), (0.3, WAYS[1]), (0.6, WAYS[0]), (0.9, WAYS[1])]
 
@@ -200,7 +201,18 @@ def killed(given, forks, tmp_path):
     path, feeds, *_ = given
     data, folder = tmp_path / "data.npz", tmp_path / "run"
     np.savez(data, **{name: np.concatenate([sample[name] for sample in feeds]) for name in feeds[0]})
-    asked = ("--engine", "onnxruntime", "--threshold", THRESHOLD, "--explain", "none", "--history", "none")
+    asked = (
+        "--engine",
+        "onnxruntime",
+        "--threshold",
+        THRESHOLD,
+        "--effort",
+        "quick",
+        "--explain",
+        "none",
+        "--history",
+        "none",
+    )
     done = forks.run("run", path, "--calibration", data, "--input", data, *asked, "--output", folder, code=KILLED)
     assert done.returncode == -signal.SIGKILL, done.stderr
     return {"model": path, "calibration": data, "inputs": data, "output": folder}, read_report(folder / SO_FAR)
@@ -323,12 +335,13 @@ def test_a_recipe_that_holds_on_all_inputs_is_known_before_the_search_ends(given
 def test_the_time_of_a_long_search_is_said_before_it_begins(given, short, monkeypatch):
     """The inferences that the effort allows, at the pace of the first ones."""
     monkeypatch.setattr(search, "_SHORT", short)
-    path, feeds, *_ = given
-    shown = Said()
-    report = trt_bisect.run(path, feeds, inputs=feeds, progress=shown, as_is=True, **{**ASKED, "effort": "default"})
+    path, feeds, whole, _ = given
+    shown = StopsAt("A recipe with a reserve")
+    with pytest.raises(StoppedRun):
+        trt_bisect.run(path, feeds, inputs=feeds, progress=shown, as_is=True, **{**ASKED, "effort": "default"})
     said = [line for line in shown.lines if "--time-limit" in line]
     assert len(said) == (short == 0.0)
-    assert all(f"{sum(row.quantizable for row in report.layers)} layers, 6 inputs" in line for line in said)
+    assert all(f"{sum(row.quantizable for row in whole.layers)} layers, 6 inputs" in line for line in said)
     assert all(line.startswith("The search will take up to ") for line in said)
 
 
@@ -351,8 +364,8 @@ def test_a_bar_is_full_only_at_the_end(monkeypatch):
 
 
 def test_a_finished_report_is_not_replaced_by_one_that_knows_less(given, tmp_path, monkeypatch):
-    path, feeds, whole, steps = given
-    trt_bisect.run(path, feeds, inputs=feeds, output=tmp_path, **ASKED)
+    path, _, whole, steps = given
+    shutil.copytree(path.parent / "whole", tmp_path, dirs_exist_ok=True)
     before = (tmp_path / "report.json").read_bytes()
     found = stopped("interrupted", steps // 4, given, tmp_path, monkeypatch)
     assert (tmp_path / "report.json").read_bytes() == before
