@@ -80,8 +80,8 @@ def test_a_suspect_of_the_curve_that_is_innocent_has_a_reason(run_on):
 
 @pytest.fixture(scope="module")
 def long_chain(tmp_path_factory):
-    """A chain of 25 quantizable layers with a culprit of 4 % of the cost, and one input."""
-    model = networks.planted(networks.chain(depth=24, width=6, size=6), ("conv6", "conv7"))
+    """A chain of 14 quantizable layers with a culprit of 8 % of the cost, and one input."""
+    model = networks.planted(networks.chain(depth=13, width=6, size=6), ("conv6", "conv7"))
     return networks.given(model, tmp_path_factory.mktemp("long"), 1)
 
 
@@ -89,7 +89,7 @@ def test_the_gains_of_the_recipes_layers_and_of_suspects_are_those_of_sensitivit
     """``sensitivity`` measures each layer alone high with the rest in INT8."""
     alone = trt_bisect.sensitivity(*long_chain, engine="onnxruntime", calibrator="minmax")
     gains = {op.op_name: op.alone for op in alone.ops if op.sensitive_type == "both"}
-    found = trt_bisect.run(*long_chain, threshold=0.999, calibrator="minmax", effort="thorough", **HOW)
+    found = trt_bisect.run(*long_chain, threshold=0.999, calibrator="minmax", effort="quick", **HOW)
     measured = {row.name: row.alone for row in found.layers if row.alone is not None}
     assert found.recipe.meets
     assert "conv7" in found.culprits
@@ -221,11 +221,11 @@ def test_calibrators_are_compared_and_one_that_suffices_is_the_recipe(tmp_path):
     assert set(rows) == {"entropy", "minmax", "mse", "percentile 99.9", "percentile 99.99", "percentile 99.999"}
     (chosen,) = (name for name, row in rows.items() if row.chosen)
     assert report.ranges.origin == chosen
-    for name, row in rows.items():
+    for name in (chosen, min(rows, key=lambda name: rows[name].similarity)):
         named = trt_bisect.run(path, data, threshold=0.99, calibrator=name.replace(" ", "="), **HOW)
         assert named.ranges.origin == name
-        assert (named.exit_code == 0) == row.meets
-    assert report.exit_code == (0 if any(row.meets for row in rows.values()) else 1)
+        assert (named.exit_code == 0) == rows[name].meets == (name == chosen)
+    assert report.exit_code == 0
 
 
 @pytest.mark.parametrize(("threshold", "chosen"), [(0.9, "entropy"), (1.0 - 1e-4, "percentile 99.99")])
@@ -244,14 +244,15 @@ def test_of_calibrators_that_suffice_the_best_replaces_one_without_a_margin(thre
 def test_the_report_is_read_again_and_a_second_run_on_the_folder_measures_nothing(two_kinds, tmp_path):
     path, data = two_kinds
     folder = tmp_path / "run"
-    first = trt_bisect.run(path, data, threshold=0.999, output=folder, **HOW)
+    asked = {"threshold": 0.999, "effort": "quick", "output": folder, **HOW}
+    first = trt_bisect.run(path, data, **asked)
     record = json.loads((folder / "report.json").read_text())
     assert record["schema"] == 4
     read = report_from(record)
     assert read.answer == first.answer
     assert [row.alone for row in read.layers] == [row.alone for row in first.layers]
     journal = (folder / "journal.jsonl").read_bytes()
-    again = trt_bisect.run(path, data, threshold=0.999, output=folder, **HOW)
+    again = trt_bisect.run(path, data, **asked)
     assert (folder / "journal.jsonl").read_bytes() == journal
     assert again.answer == first.answer
     assert again.culprits == first.culprits
@@ -303,7 +304,7 @@ def test_without_a_recipe_the_setting_that_misses_is_named(two_kinds, monkeypatc
         return 0.5, dict.fromkeys(plans.inputs.counting, 0.5)
 
     monkeypatch.setattr(plans_module.AnswerPlans, "nudged", missed)
-    found = trt_bisect.run(path, data, threshold=0.999, calibrator="minmax", **HOW)
+    found = trt_bisect.run(path, data, threshold=0.999, calibrator="minmax", effort="quick", **HOW)
     assert not found.recipe.meets
     assert found.answer.settings[OPTIMISATIONS_OFF] >= 0.999
     (line,) = [line for line in found.lines if line.kind == NO_RECIPE]
@@ -314,7 +315,7 @@ def test_without_a_recipe_the_setting_that_misses_is_named(two_kinds, monkeypatc
 
 def test_a_set_that_misses_in_another_setting_is_replaced_by_one_that_was_measured(long_chain, monkeypatch):
     """The own engine of the usual recipe's plan is made to miss: what the search measures does not show it."""
-    options = {"threshold": 0.999, "calibrator": "minmax", "effort": "thorough", **HOW}
+    options = {"threshold": 0.999, "calibrator": "minmax", "effort": "quick", **HOW}
     usual = trt_bisect.run(*long_chain, **options)
     whole = plans_module.AnswerPlans.whole
 
@@ -353,7 +354,7 @@ def with_margin(narrow, tmp_path_factory):
     return run
 
 
-@pytest.mark.parametrize("margin", [0.0, 0.3])
+@pytest.mark.parametrize("margin", [0.0, 0.5])
 def test_a_margin_is_left_on_all_inputs_given_where_that_costs_little_more(narrow, with_margin, margin):
     path, data = narrow
     budget = 4e-4
@@ -399,16 +400,15 @@ def test_small_errors_of_many_layers_lead_to_a_recipe_that_holds_in_all_settings
 
 
 def test_few_inputs_leave_inferences_for_the_search_itself(tmp_path):
-    """130 layers and two inputs: each layer alone with four calibrators would take all that --effort allows."""
-    model = networks.planted(networks.chain(130, width=4, size=8), ("conv128", "conv129"))
-    how = {"engine": "onnxruntime", "explain": "none", "precision": "fp32"}
-    report = trt_bisect.run(networks.save(model, tmp_path), networks.samples(model, 2), **how)
-    assert report.recipe.high == ("conv129",)
+    """70 layers and two inputs: each layer alone with four calibrators would take all that --effort allows."""
+    model = networks.planted(networks.chain(70, width=4, size=6), ("conv68", "conv69"))
+    report = trt_bisect.run(*networks.given(model, tmp_path, 2), **HOW)
+    assert report.recipe.high == ("conv69",)
 
 
 @pytest.mark.parametrize("refused", [False, True])
 def test_groups_and_then_their_layers_lead_to_the_recipe_of_all_layers(long_chain, many, monkeypatch, refused):
-    """Of 24 convolutions one is planted; ``refused``: each plan takes a session of its own."""
+    """Of 13 convolutions one is planted; ``refused``: each plan takes a session of its own."""
     path, data = long_chain
     wanted = {"margin": 0.0, "validation": 0.0, "calibrator": "minmax", "curve": "culprits"}
     if refused:

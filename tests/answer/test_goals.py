@@ -9,7 +9,7 @@ import pytest
 
 import trt_bisect
 from tests.support import networks
-from tests.support.goal_cases import WISHES, figures_on, planted
+from tests.support.goal_cases import QUICK, figures_on, planted
 from tests.support.progress_doubles import StopsAt
 from tests.support.records import kinds
 from trt_bisect.commands.run.live import StoppedRun
@@ -21,7 +21,7 @@ from trt_bisect.support.codec import write
 
 def test_a_threshold_that_nothing_meets_is_exit_code_1(tmp_path, command):
     """In FP16 the planted range overflows in every plan."""
-    model = networks.planted(networks.chain(4), ("conv1", "conv2"), factor=3e6)
+    model = networks.planted(networks.chain(2), ("conv0", "conv1"), factor=3e6)
     path = networks.save(model, tmp_path)
     np.savez(tmp_path / "data.npz", **networks.samples(model))
     asked = (
@@ -42,7 +42,7 @@ def test_a_threshold_that_nothing_meets_is_exit_code_1(tmp_path, command):
 def test_the_recipe_holds_on_all_inputs_given_and_says_so_of_unseen_ones(tmp_path):
     model = networks.planted(networks.chain(6), ("conv1", "conv2"), ("conv3", "conv4"))
     path, data, unseen = networks.save(model, tmp_path), networks.samples(model, 12), networks.samples(model, 5, 7)
-    wishes = {**WISHES, "calibrator": "auto", "threshold": 25.0, "output": tmp_path / "run"}
+    wishes = {**QUICK, "calibrator": "auto", "threshold": 25.0, "output": tmp_path / "run"}
     report = trt_bisect.run(path, data, validation=unseen, **wishes)
     given, elsewhere = (figures_on(tmp_path / "run/recipe", path, one["x"]) for one in (data, unseen))
     assert report.recipe.meets
@@ -61,8 +61,8 @@ def test_the_recipe_holds_on_all_inputs_given_and_says_so_of_unseen_ones(tmp_pat
 
 def test_a_calibrator_that_suffices_is_the_recipe_and_one_that_is_named_is_kept(tmp_path):
     """Calibration by a percentile of 60 clips most values away; with another calibrator nothing has to be high."""
-    path, data = networks.given(networks.chain(6), tmp_path, 12)
-    wishes = {"engine": "onnxruntime", "threshold": 0.98, "effort": "thorough", "explain": "none"}
+    path, data = networks.given(networks.chain(3), tmp_path, 6)
+    wishes = {"engine": "onnxruntime", "threshold": 0.98, "effort": "quick", "explain": "none"}
     named = trt_bisect.run(path, data, calibrator="percentile=60", **wishes)
     free = trt_bisect.run(path, data, **wishes)
     assert named.recipe.high
@@ -79,7 +79,7 @@ def killed(tmp_path_factory):
     changed."""
     place = tmp_path_factory.mktemp("killed")
     path, data, bad = planted("chain-1", place)
-    report = trt_bisect.run(path, data, output=place / "run", **WISHES)
+    report = trt_bisect.run(path, data, output=place / "run", **QUICK)
     layers = [row.name for row in report.layers if row.quantizable]
     (place / "times.csv").write_text("\n".join(["layer,int8,fp16,fp32", *(f"{name},1,2,3" for name in layers)]))
     write(place / "run" / SO_FAR, replace(report, state=RUNNING))
@@ -105,6 +105,6 @@ def test_a_recipe_of_another_goal_does_not_keep_the_report_so_far(killed, tmp_pa
     shutil.copytree(place, tmp_path, dirs_exist_ok=True)
     monkeypatch.chdir(tmp_path)
     with pytest.raises(StoppedRun) as stop:
-        trt_bisect.run(path, data, output="run", progress=Looks("Full INT8 with each calibrator"), **{**WISHES, **goal})
+        trt_bisect.run(path, data, output="run", progress=Looks("Full INT8 with each calibrator"), **{**QUICK, **goal})
     assert plans[-1] is is_kept
     assert (set(stop.value.report.recipe.high) == bad) is is_kept

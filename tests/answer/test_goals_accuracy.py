@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 from itertools import product
@@ -21,7 +22,11 @@ from tests.support.quantized import plain_session
 from trt_bisect.analyzer.doubts import BY_CLASS
 from trt_bisect.commands.run.live import StoppedRun
 from trt_bisect.errors import BadInput, NothingMeasured
+from trt_bisect.model.network import load_network
+from trt_bisect.model.qdq import GraphTarget, PlanWriter
+from trt_bisect.model.session import make_session
 from trt_bisect.options.concerns import RunOptions
+from trt_bisect.precision import all_but
 from trt_bisect.report.answer import Goal
 from trt_bisect.report.next_step import SEARCH
 from trt_bisect.report.parts import FAILS, PASSES, UNMEASURED, ByPlan
@@ -47,7 +52,8 @@ def share_right(session, lenet):
 
 
 def labelled(lenet):
-    return {"dataset": lenet / "digits.npz", "labels": lenet / "labels.npy", "engine": "onnxruntime", "explain": "none"}
+    given = {"dataset": lenet / "digits.npz", "labels": lenet / "labels.npy"}
+    return {**given, "engine": "onnxruntime", "explain": "none", "effort": "quick"}
 
 
 CALIBRATION = SAMPLES / "lenet" / "calibration.npz"
@@ -132,19 +138,17 @@ def test_a_culprit_of_an_accuracy_is_told_with_the_accuracy_without_it(lenet, tm
     """Two planted layers; each culprit is put back alone in a network that is written with the others in FP32."""
     model = networks.planted(onnx.load(lenet / "lenet_planted.onnx"), ("conv1", "conv2"), factor=300.0)
     path = networks.save(model, tmp_path)
-    how = {"calibrator": "minmax", **labelled(lenet)}
-    report = trt_bisect.run(path, lenet / "calibration.npz", drop="5%", output=tmp_path / "run", **how)
+    how = {"calibrator": "minmax", "precision": "fp32", "drop": "5%", **labelled(lenet)}
+    report = trt_bisect.run(path, lenet / "calibration.npz", output=tmp_path / "run", **how)
     assert set(report.culprits) == set(report.recipe.high) >= {"conv2", "ip2"}
-    names = [row.name for row in report.layers if row.quantizable]
+    network, plan = load_network(path), json.loads((tmp_path / "run/recipe/plan.json").read_text())
+    writer = PlanWriter(network, plan["scales"], GraphTarget.TENSORRT)
     for row in report.layers:
         if not row.culprit:
             assert row.put_back is None
             continue
-        high = [name for name in report.culprits if name != row.name]
-        low = [name for name in names if name not in high]
-        fixed = {"high": high, "keep_low": low, "output": tmp_path / f"without {row.name}"}
-        trt_bisect.run(path, lenet / "calibration.npz", **fixed, **how)
-        alone = share_right(plain_session(tmp_path / f"without {row.name}/recipe/network.qdq.onnx"), lenet)
+        high = [network.layer_named(name).index for name in report.culprits if name != row.name]
+        alone = share_right(make_session(writer.write(all_but(len(network.layers), high))), lenet)
         assert row.put_back == pytest.approx(alone, abs=1e-9)
         assert row.put_back < report.accuracy.least
         assert report.text(row.put_back) in next(line.text for line in report.lines if line.kind == CULPRITS)
@@ -264,7 +268,7 @@ def test_what_no_plan_in_fp16_reaches_leads_to_fp32(command, lenet, tmp_path, mo
     path = networks.save(model, tmp_path)
     how = ["--calibration", lenet / "calibration.npz", "--dataset", lenet / "digits.npz", "--engine", "onnxruntime"]
     how += ["--labels", lenet / "labels.npy", "--drop", "1%", "--precision", "fp16", "--calibrator", "minmax"]
-    code, _, _ = command("run", path, *how, "--explain", "none", "--history", "none", "-o", "run")
+    code, _, _ = command("run", path, *how, "--explain", "none", "--effort", "quick", "--history", "none", "-o", "run")
     first = trt_bisect.Report.load("run")
     assert (code, first.recipe.meets, first.next.kind) == (1, False, SEARCH)
     words = shlex.split(first.next.command)

@@ -2,7 +2,6 @@
 
 import shlex
 from itertools import combinations
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -94,10 +93,17 @@ def test_a_budget_of_nothing_is_full_int8(tmp_path):
     assert report.similarity.recipe == report.similarity.int8
 
 
-def test_layers_within_a_budget_are_in_fp16_where_that_is_enough(tmp_path):
-    path, data, _ = planted("chain-1", tmp_path)
-    report = trt_bisect.run(path, data, budget="80%", **{**JUDGED, "precision": "mixed"})
+@pytest.mark.parametrize("precision", ["mixed", None])
+def test_a_culprit_that_costs_too_much_in_fp32_is_in_fp16_within_a_budget(tmp_path, precision):
+    """In FP32 its multiply-adds take four units of time instead of one, in FP16 two: a third of the price."""
+    path, data, bad = planted("chain-1", tmp_path)
+    network = load_network(path)
+    costs = costs_of(network, {"x": data["x"][:1]})
+    budget = 0.5 * sum(costs[network.layer_named(name).index] for name in bad)
+    report = trt_bisect.run(path, data, budget=budget, **{**JUDGED, "precision": precision})
+    assert bad <= set(report.recipe.high)
     assert set(kept_high(report).values()) == {"fp16"}
+    assert report.answer.cost <= budget
     assert report.recipe.meets
     assert report.similarity.recipe >= 20.0
 
@@ -105,7 +111,7 @@ def test_layers_within_a_budget_are_in_fp16_where_that_is_enough(tmp_path):
 def test_a_budget_that_is_too_small_leads_to_the_recipe(command, tmp_path, monkeypatch):
     """The command that is named next finds what the culprits cost, and the one after it says what they cost."""
     monkeypatch.chdir(tmp_path)
-    path, data, bad = planted("chain-3", tmp_path)
+    path, data, bad = planted("chain-1", tmp_path)
     np.savez("data.npz", **data)
     how = ["--calibration", "data.npz", "--engine", "onnxruntime", "--calibrator", "minmax", "--metric", "sqnr"]
     how += ["--threshold", "20", "--explain", "none", "--history", "none", "-o", "run"]
@@ -151,17 +157,6 @@ def test_a_recipe_that_is_slower_than_fp16_leads_to_fp16(command, tmp_path, monk
     in_fp16 = trt_bisect.Report.load("run-fp16")
     assert (in_fp16.low, in_fp16.recipe.meets) == ("fp16", True)
     assert in_fp16.culprits
-
-
-def test_a_culprit_that_costs_too_much_in_fp32_is_in_fp16_within_a_budget():
-    """Alone it gives up 42 % of the speedup in FP32, and 14 % in FP16."""
-    sample = Path(__file__).parents[2] / "samples" / "transformer"
-    model, data = sample / "encoder.onnx", sample / "calibration.npz"
-    report = trt_bisect.run(model, data, budget="30%", explain="none", as_is=True)
-    assert report.answer.cost <= 0.3
-    assert report.recipe.meets
-    assert "block1.up" in report.recipe.high
-    assert {row.recipe for row in report.layers if row.name in report.recipe.high} == {"fp16"}
 
 
 def test_of_many_layers_neighbours_stay_high_together_within_a_budget(tmp_path, monkeypatch):

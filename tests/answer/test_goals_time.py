@@ -71,7 +71,13 @@ def test_the_price_of_a_plan_comes_before_the_sum_of_its_units():
 
 def _asked(path, folder):
     how = {"--calibration": folder / "data.npz", "--engine": "onnxruntime", "--metric": "sqnr", "--threshold": 20}
-    how |= {"--explain": "none", "--calibrator": "minmax", "--precision": "fp32", "-o": folder / "run"}
+    how |= {
+        "--explain": "none",
+        "--effort": "quick",
+        "--calibrator": "minmax",
+        "--precision": "fp32",
+        "-o": folder / "run",
+    }
     return ["run", path, *(part for pair in how.items() for part in pair)]
 
 
@@ -165,9 +171,9 @@ def test_the_gpu_of_the_machine_counts_where_it_is_in_the_table(monkeypatch):
     assert (RunOptions().priced_by, RunOptions().priced_gpu) == ("macs", None)
 
 
-def test_scales_of_another_calibrator_take_no_layer_away_whose_neighbour_then_costs_more():
+def test_scales_of_another_calibrator_take_no_layer_away_whose_neighbour_then_costs_more(lenet):
     """``ip2`` alone costs more than with ``ip1``, which shares its changes of type: 1.5 times the gain on an A100."""
-    network, data = load_network(LENET / "lenet_planted.onnx"), LENET / "calibration.npz"
+    network, data = load_network(lenet / "lenet_planted.onnx"), lenet / "calibration.npz"
     report = trt_bisect.run(network, data, gpu="A100", engine="onnxruntime", explain="none")
     pictures = np.load(data)
     facts = facts_for(network, {name: pictures[name][:1] for name in pictures.files})
@@ -194,8 +200,8 @@ def test_why_int8_is_no_faster_is_told_by_kernel_before_the_search_and_in_the_ve
     reason = said.partition("INT8 is not predicted to be faster than FP16: ")[2]
     added = float(re.search(r"divide attention into kernels, which adds ([0-9.]+) ms", reason)[1])
     assert added == pytest.approx(2 * 2 * 7.3e-3, rel=0.01)
-    how = {"gpu": "A100", "engine": "onnxruntime", "explain": "none", "threshold": 0.9}
-    report = trt_bisect.run(network, folder / "calibration.npz", **how)
+    how = {"gpu": "A100", "engine": "onnxruntime", "explain": "none", "threshold": 0.5, "calibrator": "minmax"}
+    report = trt_bisect.run(network, folder / "calibration.npz", validation=0, **how)
     assert report.predicted.no_gain.endswith(reason)
     assert f"PRICE: {report.predicted.no_gain}." in [line.text for line in report.lines]
 

@@ -45,7 +45,7 @@ def coco(sizes, boxes):
     }  # fmt: skip
 
 
-WIDER, INPUT = np.array([2, 3]), 160
+WIDER, INPUT, IMAGES = np.array([2, 3]), 160, 60
 """An image is twice as wide as the network's input, and three times as high."""
 HEADS = {"detect": "", "pose": ",keypoints:5x3", "pose of 17": ",keypoints:17x3", "instances": ",masks:4"}
 
@@ -86,10 +86,10 @@ def made(random, task, number):
 
 
 @pytest.mark.parametrize("task", HEADS)
-def test_two_hundred_images_have_the_figures_of_pycocotools(tmp_path, random, task):
+def test_images_have_the_figures_of_pycocotools(tmp_path, random, task):
     """From the outputs of a network on; pycocotools reads files that know nothing of them."""
-    labels, found, outputs = zip(*(made(random, task, k) for k in range(200)), strict=True)
-    right = coco([tuple((WIDER * INPUT).tolist())] * 200, [])
+    labels, found, outputs = zip(*(made(random, task, k) for k in range(IMAGES)), strict=True)
+    right = coco([tuple((WIDER * INPUT).tolist())] * IMAGES, [])
     flat = [{"image_id": 100 + k} | each for k, image in enumerate(labels) for each in image]
     right["annotations"] = [{"id": n} | each for n, each in enumerate(flat, 1)]
     (tmp_path / "right.json").write_text(json.dumps(right), encoding="utf-8")
@@ -104,7 +104,7 @@ def test_two_hundred_images_have_the_figures_of_pycocotools(tmp_path, random, ta
         evaluation.accumulate()
         evaluation.summarize()
     specs = (TensorSpec("x", np.dtype(np.float32), (1, 3, INPUT, INPUT)),)
-    samples = open_dataset([{"x": np.zeros((1, 3, INPUT, INPUT), np.float32)}] * 200, specs)
+    samples = open_dataset([{"x": np.zeros((1, 3, INPUT, INPUT), np.float32)}] * IMAGES, specs)
     asked = AskedTask(task.split()[0], head=f"xyxy,score,class{HEADS[task]}")
     truth, each = judged.read_truth(tmp_path / "right.json"), iter(outputs)
     figures = judged.accuracy_by_boxes(samples, truth, asked, outputs[:9], letterbox=False).of(lambda _: next(each))

@@ -195,11 +195,9 @@ def test_culprits_are_ranked_by_the_loss_without_them_and_the_weak_ones_are_coun
     assert f"{len(weak)} weak" in headline(report)
 
 
-def test_the_recipe_of_few_inputs_was_not_tested_on_others(found, tmp_path):
-    report, _, path, samples = found("decoys", 0.99)
+def test_the_recipe_of_few_inputs_was_not_tested_on_others(found):
+    report, _, path, _ = found("decoys", 0.99)
     assert "held out" in line(report, RECIPE)
-    thorough = trt_bisect.run(path, {"x": samples}, threshold=0.99, effort="thorough", **HOW)
-    assert "held out" in line(thorough, RECIPE)
     many = networks.samples(MISLEADING["decoys"]().model, 20)
     assert "held out" not in line(trt_bisect.run(path, many, threshold=0.99, **HOW), RECIPE)
 

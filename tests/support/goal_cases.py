@@ -27,6 +27,7 @@ CASES = {
 JUDGED = {"calibrator": "minmax", "engine": "onnxruntime", "metric": "sqnr", "threshold": 20.0, "explain": "none"}
 JUDGED |= {"precision": "fp32", "margin": 0.0}
 WISHES = {**JUDGED, "effort": "thorough"}
+QUICK = {**JUDGED, "effort": "quick"}
 
 
 def planted(case, tmp_path):
