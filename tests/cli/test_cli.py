@@ -8,7 +8,6 @@ import hashlib
 import json
 import os
 import shutil
-import signal
 import subprocess
 import sys
 
@@ -18,7 +17,6 @@ import pytest
 import trt_bisect
 from tests.support import networks
 from tests.support.records import record_of, report_from
-from tests.support.waiting import wait_until
 from trt_bisect.cli.app import COMMANDS
 from trt_bisect.report.parts import LayerRow
 
@@ -76,13 +74,6 @@ def test_the_planted_lenet(command, again, tmp_path):
     assert header == ",".join([*LayerRow.__dataclass_fields__, "verdict"])
 
 
-def test_exit_code_0_when_full_int8_is_good(command, lenet, tmp_path):
-    run = ["run", lenet / "lenet.onnx", "--calibration", lenet / "calibration.npz", "-o", tmp_path / "run"]
-    code, out, _ = command(*run, "--explain", "none")
-    assert code == 0
-    assert out.startswith("PASSES: ")
-
-
 def test_layers_and_calibrate(command, lenet, tmp_path):
     code, out, _ = command("layers", lenet / "lenet.onnx")
     assert code == 0
@@ -94,7 +85,8 @@ def test_layers_and_calibrate(command, lenet, tmp_path):
     code, _, _ = command("calibrate", lenet / "lenet.onnx", "--calibration", lenet / "calibration.npz", "-o", cache)
     assert code == 0
     run = ["run", lenet / "lenet.onnx", "--calibration", cache, "--input", lenet / "digits.npz", "-o", tmp_path / "r"]
-    assert command(*run, "--explain", "none")[0] == 0
+    code, out, _ = command(*run, "--explain", "none")
+    assert (code, out.split()[0]) == (0, "PASSES:")
 
 
 def test_what_was_measured_survives_bad_input(command, again, tmp_path):
@@ -165,38 +157,6 @@ def test_a_journal_cut_in_the_middle_of_a_line(command, again, tmp_path):
     assert all(json.loads(line) for line in journal.read_text().splitlines())
 
 
-def endless_feeds(folder, begun):
-    """A module with a generator of digits that never ends; it makes the file ``begun`` after 60 of them."""
-    script = folder / "feeds.py"
-    script.write_text(
-        "import numpy as np, pathlib\n"
-        "def endless():\n"
-        "    random = np.random.default_rng(0)\n"
-        "    for count in range(10**9):\n"
-        "        if count == 60:\n"
-        f"            pathlib.Path({str(begun)!r}).touch()\n"
-        "        yield {'data': random.random((1, 1, 28, 28), np.float32)}\n"
-    )
-    return f"{script}:endless"
-
-
-def stopped_by_ctrl_c(forks, folder, *arguments):
-    """The output of a command stopped in the middle of its data, which stand at the end of its arguments."""
-    process = forks.start(*arguments, endless_feeds(folder, folder / "begun"))
-    wait_until((folder / "begun").exists)
-    process.send_signal(signal.SIGINT)
-    _, err = process.communicate()
-    assert process.returncode == 130
-    assert "Traceback" not in err
-    return err
-
-
-@pytest.mark.subprocess
-def test_ctrl_c_is_130_and_one_line(forks, lenet, tmp_path):
-    err = stopped_by_ctrl_c(forks, tmp_path, "run", lenet / "lenet.onnx", "-o", tmp_path / "r", "--calibration")
-    assert "goes on" in err.splitlines()[-1]
-
-
 def test_ctrl_c_where_nothing_is_kept_says_so(command, lenet, tmp_path, monkeypatch):
     def stopped(*_, **__):
         raise KeyboardInterrupt
@@ -255,15 +215,6 @@ def test_worst_prints_and_saves(command, lenet, tmp_path):
     code, _, _ = command(*run, "--input", tmp_path / "w/worst.npz", "--calibrator", "minmax", "--explain", "none")
     assert code == 1
     assert json.loads((tmp_path / "run/report.json").read_text())["inputs"]["judged"] == 2
-
-
-@pytest.mark.subprocess
-def test_worst_stopped_by_ctrl_c_keeps_what_it_saw(forks, lenet, tmp_path):
-    arguments = ["worst", lenet / "lenet.onnx", "--calibration", lenet / "calibration.npz", "-o", tmp_path / "w"]
-    stopped_by_ctrl_c(forks, tmp_path, *arguments, "--dataset")
-    record = json.loads((tmp_path / "w/worst.json").read_text())
-    assert record["stopped"]
-    assert len(record["values"]) > 10
 
 
 def test_names_are_printed_as_they_are(command, tmp_path):

@@ -39,58 +39,56 @@ def run_folder(lenet, tmp_path_factory):
 
 @pytest.mark.subprocess
 @pytest.mark.parametrize("encoding", edition(["ascii"], ["latin-1", "ascii", "cp437"]))
-def test_a_stdout_that_is_not_utf_8_carries_what_it_can(run_folder, tmp_path, encoding):
+def test_a_stdout_that_is_not_utf_8_carries_what_it_can(trt_bisect, run_folder, tmp_path, encoding):
     """The history has block characters; the name of the network is Greek, and JSON keeps it."""
     environment = {**os.environ, "PYTHONIOENCODING": encoding}
-    label = ("--add", run_folder, "--label", "\u03bb")
     words = [sys.executable, "-m", "trt_bisect", "history", str(tmp_path)]
-    for more in (label, ()):
-        done = subprocess.run([*words, *map(str, more)], env=environment, capture_output=True, check=False)
-        assert (done.returncode, done.stderr) == (0, b"")
-        assert "100%" in done.stdout.decode(encoding) or "99.9" in done.stdout.decode(encoding)
-    done = subprocess.run([*words, "--json"], env=environment, capture_output=True, check=True)
-    assert json.loads(done.stdout.decode(encoding))[0]["label"] == "\u03bb"
+    trt_bisect("history", tmp_path, "--add", run_folder, "--label", "\u03bb")
+    table, document = (
+        subprocess.run([*words, *more], env=environment, capture_output=True, check=True) for more in ((), ["--json"])
+    )
+    assert table.stderr == b""
+    assert "100%" in table.stdout.decode(encoding) or "99.9" in table.stdout.decode(encoding)
+    assert json.loads(document.stdout.decode(encoding))[0]["label"] == "\u03bb"
 
 
-def pipeline_of(lenet):
-    code = lenet.parent / "reading.py"
-    code.write_text("def read(nets, sample):\n    return nets['net']({'data': sample['data'][None]})\n")
-    with np.load(lenet / "calibration.npz") as data:
-        np.savez(lenet.parent / "few.npz", data=data["data"][:3])
-    network, samples = f"net={lenet / 'lenet.onnx'}", lenet.parent / "few.npz"
-    return [f"{code}:read", "--network", network, "--input", samples, "--explain", "none", "--calibrator", "minmax"]
-
-
-def arguments_of(lenet, run_folder):
+@pytest.fixture(scope="module")
+def arguments(lenet, run_folder):
     """A command line for each command, and a key of its JSON document; None where that is a list."""
-    network, data = [lenet / "lenet.onnx"], ["--calibration", lenet / "calibration.npz", "--calibrator", "minmax"]
-    suite = f'[[network]]\nname = "lenet"\nmodel = "{network[0]}"\ncalibration = "{data[1]}"\nexplain = "none"\n'
-    cache = lenet.parent / "lenet.cache"
-    names = load_network(network[0]).activations
-    cache.write_text(format_cache(dict.fromkeys(names, np.float32(0.01))))
-    suite += 'calibrator = "minmax"\nrepeats = 1\n'
-    digit, outputs = lenet.parent / "digit.npz", lenet.parent / "outputs.npz"
-    with np.load(lenet / "calibration.npz") as arrays:
-        np.savez(digit, data=arrays["data"][:1])
-        session = onnxruntime.InferenceSession(str(network[0]), providers=["CPUExecutionProvider"])
-        np.savez(outputs, prob=session.run(["prob"], {"data": arrays["data"][:1]})[0])
+    folder, network, data = run_folder.parent, lenet / "lenet.onnx", lenet / "calibration.npz"
+    ranges = ["--calibration", data, "--calibrator", "minmax"]
+    digit, few, outputs, cache = (folder / name for name in ("digit.npz", "few.npz", "outputs.npz", "lenet.cache"))
+    with np.load(data) as arrays:
+        digits = arrays["data"]
+    np.savez(digit, data=digits[:1])
+    np.savez(few, data=digits[:3])
+    session = onnxruntime.InferenceSession(str(network), providers=["CPUExecutionProvider"])
+    np.savez(outputs, prob=session.run(["prob"], {"data": digits[:1]})[0])
+    cache.write_text(format_cache(dict.fromkeys(load_network(network).activations, np.float32(0.01))))
+    code, suite = folder / "reading.py", folder / "suite.toml"
+    code.write_text("def read(nets, sample):\n    return nets['net']({'data': sample['data'][None]})\n")
+    suite.write_text(
+        f'[[network]]\nname = "lenet"\nmodel = "{network}"\ncalibration = "{data}"\nexplain = "none"\n'
+        'calibrator = "minmax"\nrepeats = 1\n'
+    )
+    quick = ["--explain", "none", "--calibrator", "minmax"]
     return {
-        "run": ([*network, *data, "--explain", "none", "--history", "none"], "culprits"),
-        "pipeline": (pipeline_of(lenet), "networks"),
-        "sensitivity": ([*network, *data], "full"),
-        "worst": ([*network, "--dataset", data[1], *data], "values"),
-        "compare": ([*network, *data], "tensors"),
-        "profile": ([*network, *data], "tensors"),
-        "calibrate": ([*network, *data], "scales"),
-        "check": (network, "findings"),
-        "migrate": ([*network, "--cache", cache, "--output", lenet.parent / "migrated"], "choices"),
-        "verify": ([*network, "--input", digit, "--outputs", outputs], "answer"),
-        "layers": (network, None),
+        "run": ([network, *ranges, "--explain", "none", "--history", "none"], "culprits"),
+        "pipeline": ([f"{code}:read", "--network", f"net={network}", "--input", few, *quick], "networks"),
+        "sensitivity": ([network, *ranges], "full"),
+        "worst": ([network, "--dataset", data, *ranges], "values"),
+        "compare": ([network, *ranges], "tensors"),
+        "profile": ([network, *ranges], "tensors"),
+        "calibrate": ([network, *ranges], "scales"),
+        "check": ([network], "findings"),
+        "migrate": ([network, "--cache", cache, "--output", folder / "migrated"], "choices"),
+        "verify": ([network, "--input", digit, "--outputs", outputs], "answer"),
+        "layers": ([network], None),
         "engines": ([], None),
         "history": ([run_folder], None),
         "clean": ([run_folder], "found"),
         "demo": ([], "culprits"),
-        "regress": (suite, "networks"),
+        "regress": (["--config", suite], "networks"),
     }
 
 
@@ -103,13 +101,10 @@ def test_every_command_is_here():
 
 
 @pytest.mark.parametrize("name", OF_ALL)
-def test_one_json_document_and_nothing_else(name, trt_bisect, lenet, run_folder, tmp_path, monkeypatch):
+def test_one_json_document_and_nothing_else(name, trt_bisect, lenet, arguments, monkeypatch):
     monkeypatch.setattr(demo, "SAMPLE", lenet)  # the same network with less data
-    arguments, key = arguments_of(lenet, run_folder)[name]
-    if name == "regress":
-        (tmp_path / "suite.toml").write_text(arguments)
-        arguments = ["--config", tmp_path / "suite.toml"]
-    code, out, _ = trt_bisect(name, *arguments, "--json")
+    asked, key = arguments[name]
+    code, out, _ = trt_bisect(name, *asked, "--json")
     assert code in (0, 1)
     document = json.loads(out)
     assert isinstance(document, list) if key is None else key in document
@@ -144,10 +139,9 @@ def test_verbose_names_every_step_with_its_time(trt_bisect, lenet):
 
 
 @pytest.mark.parametrize("name", ["layers", "engines", "compare", "history"])
-def test_no_table_is_wider_than_columns(name, trt_bisect, lenet, run_folder, monkeypatch):
+def test_no_table_is_wider_than_columns(name, trt_bisect, arguments, monkeypatch):
     monkeypatch.setenv("COLUMNS", "60")
-    arguments, _ = arguments_of(lenet, run_folder)[name]
-    _, out, _ = trt_bisect(name, *arguments)
+    _, out, _ = trt_bisect(name, *arguments[name][0])
     tables = [line for line in out.splitlines() if "  " in line.strip() or line.startswith(("┃", "│"))]
     assert tables
     assert max(map(len, tables)) <= 60

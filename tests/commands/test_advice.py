@@ -13,7 +13,7 @@ from tests.support.flawed_pairs import pairs
 
 def dead_channel_with_loud_weights():
     """Channel 2 of conv3's input is always zero, and conv3's weights for it are 300 times the others."""
-    model = networks.chain()
+    model = networks.chain(5)
     networks.change_at(model, "conv2.weight", np.s_[2], lambda _: 0)
     networks.change_at(model, "conv2.bias", np.s_[2], lambda _: -1)
     networks.change_at(model, "conv3.weight", np.s_[:, 2], lambda weights: 300 * weights)
@@ -21,11 +21,11 @@ def dead_channel_with_loud_weights():
 
 
 def shared_weight():
-    """The same, and conv5 reads conv3's weight, too."""
+    """The same, and conv4 reads conv3's weight, too."""
     model = dead_channel_with_loud_weights()
-    (node,) = [node for node in model.graph.node if node.name == "conv5"]
+    (node,) = [node for node in model.graph.node if node.name == "conv4"]
     node.input[1] = "conv3.weight"
-    constants = [tensor for tensor in model.graph.initializer if tensor.name != "conv5.weight"]
+    constants = [tensor for tensor in model.graph.initializer if tensor.name != "conv4.weight"]
     del model.graph.initializer[:]
     model.graph.initializer.extend(constants)
     return model
@@ -101,8 +101,8 @@ def test_a_shared_weight_is_no_cause_as_a_copy_of_it_changes_no_figure(tmp_path)
     copied = shared_weight()
     (weight,) = [tensor for tensor in copied.graph.initializer if tensor.name == "conv3.weight"]
     copied.graph.initializer.add().CopyFrom(weight)
-    copied.graph.initializer[-1].name = "conv5.weight"
-    next(node for node in copied.graph.node if node.name == "conv5").input[1] = "conv5.weight"
+    copied.graph.initializer[-1].name = "conv4.weight"
+    next(node for node in copied.graph.node if node.name == "conv4").input[1] = "conv4.weight"
     reports = [run(model, tmp_path, 8) for model in (shared, copied)]
     losses = [advice.evidence.split(":")[0] for report in reports for advice in report.advice]
     assert losses[: len(losses) // 2] == losses[len(losses) // 2 :]
@@ -123,7 +123,7 @@ def test_what_even_min_max_clips_wants_other_calibration_data(tmp_path):
 
 
 def test_more_than_fp16_holds_is_no_case_for_fp16(tmp_path):
-    model = networks.planted(networks.chain(), ("conv2", "conv3"), factor=1e6)
+    model = networks.planted(networks.chain(5), ("conv2", "conv3"), factor=1e6)
     advice = advice_on(run(model, tmp_path, 3), "conv3")
     assert "FP16" not in named(advice)
     assert "too large for FP16" in next(remedy.why for remedy in advice.remedies if remedy.remedy == "FP32")

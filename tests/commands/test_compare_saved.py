@@ -63,7 +63,7 @@ def test_two_folders_of_npz(dumps, tmp_path):
 
 
 def test_saved_runs_get_layers_and_scales_from_the_network(tmp_path):
-    path, feeds = networks.given(networks.chain(), tmp_path, 1)
+    path, feeds = networks.given(networks.chain(4), tmp_path, 1)
     network = trt_bisect.load_network(path)
     ranges = trt_bisect.calibrate(network, trt_bisect.open_dataset(feeds, network.inputs))
     writer = PlanWriter(network, ranges.scales, GraphTarget.ONNXRUNTIME)

@@ -13,6 +13,7 @@ from tests.support.squares import JUDGED, SIDE, SIZE, STRIDE, images
 from trt_bisect.errors import BadInput
 
 PLACES = 49
+HOW = {**JUDGED, "effort": "quick"}
 HEADS = ("pose", "obb", "instances")
 
 
@@ -76,7 +77,7 @@ def squares(random):
 @pytest.mark.parametrize("task", HEADS)
 def test_the_layer_that_loses_what_the_task_reads_is_named(tmp_path, squares, task):
     model = networks.save(network(task), tmp_path)
-    found = trt_bisect.run(model, squares, inputs=squares, task=task, **JUDGED)
+    found = trt_bisect.run(model, squares, inputs=squares, task=task, **HOW)
     assert (found.exit_code, found.culprits) == (1, ("second",))
     int8, recipe = (plan[f"task {task}"] for plan in (found.outputs.int8, found.outputs.recipe))
     assert (int8["kept"], int8["lost"]) == (0, 8)
@@ -87,7 +88,7 @@ def test_the_layer_that_loses_what_the_task_reads_is_named(tmp_path, squares, ta
 
 def test_the_layer_that_loses_the_depths_is_named(tmp_path, squares):
     model = networks.save(network("depth"), tmp_path)
-    found = trt_bisect.run(model, squares, inputs=squares, task="depth", **JUDGED)
+    found = trt_bisect.run(model, squares, inputs=squares, task="depth", **HOW)
     assert (found.exit_code, found.culprits) == (1, ("second",))
     assert found.outputs.int8["task depth"]["error"] > 0.1 > found.outputs.recipe["task depth"]["error"]
 
@@ -104,7 +105,7 @@ def test_the_columns_of_a_head_can_be_named_and_must_be_those_of_the_task(tmp_pa
         code, _, problem = command(*asked, "--task", *wishes)
         assert code == 2
         assert words in " ".join(problem.split())
-    named = trt_bisect.run(model, squares, inputs=squares, task="obb", head="xywh,classes:2,angle", **JUDGED)
+    named = trt_bisect.run(model, squares, inputs=squares, task="obb", head="xywh,classes:2,angle", **HOW)
     assert named.culprits == ("second",)
     with pytest.raises(BadInput):
-        trt_bisect.run(model, squares, inputs=squares, task="obb", head="xywh,classes:3,angle", **JUDGED)
+        trt_bisect.run(model, squares, inputs=squares, task="obb", head="xywh,classes:3,angle", **HOW)

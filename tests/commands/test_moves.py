@@ -19,7 +19,7 @@ from trt_bisect.support.text import EXPLANATION
 
 
 def planted():
-    return networks.planted(networks.chain(), ("conv2", "conv3"))
+    return networks.planted(networks.chain(5), ("conv2", "conv3"))
 
 
 @pytest.fixture(scope="module")
@@ -101,7 +101,7 @@ def test_a_network_that_cannot_be_equalised_says_so(tmp_path):
 
 def test_a_changed_network_has_the_ranges_of_the_calibrator_that_the_run_chose(tmp_path):
     """A run without ``--calibrator`` chose one, and measured the moves with entropy."""
-    model = networks.planted(networks.chain(), ("conv2", "conv3"))
+    model = networks.planted(networks.chain(5), ("conv2", "conv3"))
     feeds = networks.samples(model, 24)
     report = trt_bisect.run(
         networks.save(model, tmp_path), feeds, engine="onnxruntime", explain="remedies", trt_version="10.3.0",

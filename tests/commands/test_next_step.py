@@ -237,7 +237,19 @@ def test_of_a_part_that_fails_the_same_command_is_not_named_again(asked, tmp_pat
 def test_a_recipe_of_another_calibrator_is_named_with_its_layers(asked, taken):
     """Ranges that clip a tenth need every layer high, others two: with these two high their full INT8 passes."""
     save(networks.chain(4))
-    how = ["--calibrator", "percentile=90", "--explain", "remedies", "--precision", "fp32", "--as-is", "--margin", "0"]
+    how = [
+        "--calibrator",
+        "percentile=90",
+        "--explain",
+        "remedies",
+        "--precision",
+        "fp32",
+        "--as-is",
+        "--margin",
+        "0",
+        "--effort",
+        "quick",
+    ]
     code, report = asked("--threshold", "0.99998", *how)
     assert (code, report.next.kind) == (1, CHEAPER)
     words, code, chosen = taken(report)
@@ -251,7 +263,7 @@ def test_a_recipe_of_another_calibrator_is_named_with_its_layers(asked, taken):
 def test_a_changed_network_is_named_only_if_the_run_on_it_passes(asked, calibrator):
     """Equalisation mends the planted range; ranges that clip a tenth leave a doubt, those that clip less do not."""
     save(networks.planted(networks.chain(6), ("conv2", "conv3")), 6)
-    how = ["--threshold", "0.98", "--calibrator", calibrator, "--precision", "fp32", "--as-is"]
+    how = ["--threshold", "0.98", "--calibrator", calibrator, "--precision", "fp32", "--as-is", "--effort", "quick"]
     _, report = asked(*how, "--explain", "remedies")
     changed = "run/remedies/equalised.onnx"
     code, _ = asked(*how, "--explain", "none", network=changed, output="moved")

@@ -17,7 +17,7 @@ from trt_bisect.options.commands import ProfileOptions
 
 
 def test_figures_are_numpys(tmp_path):
-    model = networks.chain()
+    model = networks.chain(4)
     path, feeds = networks.save(model, tmp_path), networks.samples(model)
     found = trt_bisect.profile(path, inputs=feeds)
     names = [name for node in model.graph.node for name in node.output]
@@ -60,7 +60,7 @@ def test_filters_and_scales(command, lenet, tmp_path):
 
 
 def test_little_memory_gives_the_same_in_parts(tmp_path, monkeypatch, segmented):
-    path, feeds = networks.given(networks.chain(), tmp_path)
+    path, feeds = networks.given(networks.chain(4), tmp_path)
     whole = trt_bisect.profile(path, inputs=feeds)
     assert not segmented
     monkeypatch.setattr(ProfileOptions, "memory_bytes", 20_000)

@@ -2,6 +2,7 @@
 
 import json
 
+import numpy as np
 import pytest
 
 import trt_bisect
@@ -15,9 +16,13 @@ def regional(foreign):
 
 
 @pytest.fixture
-def report(regional, lenet, tmp_path):
-    data = lenet / "calibration.npz", lenet / "digits.npz"
-    how = {"strategy": "bisect", "explain": "none", "output": tmp_path / "run"}
+def data(lenet):
+    return lenet / "calibration.npz", {"data": np.load(lenet / "digits.npz")["data"][:6]}
+
+
+@pytest.fixture
+def report(regional, lenet, data, tmp_path):
+    how = {"strategy": "bisect", "explain": "none", "calibrator": "minmax", "output": tmp_path / "run"}
     return trt_bisect.run(lenet / "lenet_planted.onnx", *data, **how)
 
 
@@ -41,9 +46,15 @@ def test_a_culprit_in_a_region_is_named_and_said_to_be_unproven(report, tmp_path
     assert all("region" in json.dumps(trial["ran"]) for trial in of_engines), "the journal has what engines say"
 
 
-def test_a_front_and_a_budget_leave_said_which_layers_are_unproven(regional, lenet, tmp_path):
-    data = lenet / "calibration.npz", lenet / "digits.npz"
-    how = {"budget": 0.5, "front": True, "explain": "none", "output": tmp_path / "within"}
+def test_a_front_and_a_budget_leave_said_which_layers_are_unproven(regional, lenet, data, tmp_path):
+    how = {
+        "budget": 0.5,
+        "front": True,
+        "explain": "none",
+        "calibrator": "minmax",
+        "effort": "quick",
+        "output": tmp_path / "within",
+    }
     found = trt_bisect.run(lenet / "lenet_planted.onnx", *data, **how)
     about = [note for note in texts(found.notes) if "unproven" in note]
     assert "'ip1' and 'ip2'" in about[0]

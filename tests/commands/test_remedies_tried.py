@@ -31,7 +31,7 @@ CLIPPED = {"calibrator": "percentile=90", "threshold": 0.999, "explain": "remedi
 def clipped(tmp_path_factory):
     """A run with ranges that clip a tenth of all values, its remedies tried, and its folder."""
     folder = tmp_path_factory.mktemp("clipped")
-    return run(networks.chain(), folder, **CLIPPED), folder
+    return run(networks.chain(5), folder, **CLIPPED), folder
 
 
 def test_min_max_after_clipping_is_tried_and_meets(clipped):
@@ -51,17 +51,17 @@ def test_what_was_tried_is_what_a_run_with_it_measures(clipped, tmp_path):
     report, _ = clipped
     tried = {each.what: each.similarity for each in report.explanation.tried}
     for calibrator in ("minmax", "percentile=99.9"):
-        other = run(networks.chain(), tmp_path, calibrator=calibrator, explain="none")
+        other = run(networks.chain(5), tmp_path, calibrator=calibrator, explain="none")
         assert tried[calibrator.replace("=", " ")] == pytest.approx(other.similarity.int8, abs=1e-9)
-    culprit = report.culprits[0]
+    own = next(each for each in report.explanation.tried if each.what.startswith("minmax for the inputs of "))
     network = trt_bisect.load_network(tmp_path / "network.onnx")
-    feeds = trt_bisect.open_dataset(networks.samples(networks.chain()), network.inputs)
+    feeds = trt_bisect.open_dataset(networks.samples(networks.chain(5)), network.inputs)
     ranges, minmax = calibrate(network, feeds, "percentile", 90.0), calibrate(network, feeds, "minmax")
-    (row,) = [row for row in report.layers if row.name == culprit]
-    (tensor,) = [rounded.tensor for rounded in row.rounds if rounded.kind == "activation"]
-    mixed = trt_bisect.calibration.ranges.Ranges({**ranges.scales, tensor: minmax.scales[tensor]})
-    by_hand = run(networks.chain(), tmp_path, calibration=mixed, output=None, explain="none")
-    assert tried[f"minmax for the inputs of '{culprit}'"] == pytest.approx(by_hand.similarity.int8, abs=1e-9)
+    rounded = [each for row in report.layers if row.name in own.culprits for each in row.rounds]
+    scales = {each.tensor: minmax.scales[each.tensor] for each in rounded if each.kind == "activation"}
+    mixed = trt_bisect.calibration.ranges.Ranges({**ranges.scales, **scales})
+    by_hand = run(networks.chain(5), tmp_path, calibration=mixed, output=None, explain="none")
+    assert own.similarity == pytest.approx(by_hand.similarity.int8, abs=1e-9)
 
 
 def test_fp16_is_measured_in_the_recipe_on_all_inputs(tmp_path):
@@ -84,7 +84,7 @@ def test_fp16_is_measured_in_the_recipe_on_all_inputs(tmp_path):
 def test_tries_are_journaled_under_keys_of_their_own_and_not_done_twice(clipped):
     report, folder = clipped
     before = (folder / "run/journal.jsonl").read_bytes()
-    again = run(networks.chain(), folder, **CLIPPED)
+    again = run(networks.chain(5), folder, **CLIPPED)
     assert (folder / "run/journal.jsonl").read_bytes() == before
     assert again.explanation.tried == report.explanation.tried
     runs = {json.loads(line)["run"] for line in before.splitlines()}
@@ -93,12 +93,14 @@ def test_tries_are_journaled_under_keys_of_their_own_and_not_done_twice(clipped)
 
 
 def test_without_data_only_high_precision_is_tried(tmp_path):
-    network = trt_bisect.load_network(networks.save(networks.chain(), tmp_path))
-    feeds = trt_bisect.open_dataset(networks.samples(networks.chain()), network.inputs)
+    network = trt_bisect.load_network(networks.save(networks.chain(5), tmp_path))
+    feeds = trt_bisect.open_dataset(networks.samples(networks.chain(5)), network.inputs)
     scales = dict(calibrate(network, feeds, "minmax").scales)
     scales["relu4_out"] = np.float32(scales["relu4_out"] / 8)
     (tmp_path / "clipping.cache").write_text(trt_bisect.format_cache(scales))
-    report = run(networks.chain(), tmp_path, calibration=tmp_path / "clipping.cache", metric="sqnr", explain="remedies")
+    report = run(
+        networks.chain(5), tmp_path, calibration=tmp_path / "clipping.cache", metric="sqnr", explain="remedies"
+    )
     assert report.culprits == ("conv4",)
     assert any(note.kind == EXPLANATION and "cache clipping.cache" in note.text for note in report.notes)
     assert {each.remedy for each in report.explanation.tried} == {"FP16", "FP32"}
@@ -111,7 +113,7 @@ def test_ranges_of_the_culprits_own_tensors_are_measured_in_the_recipe_on_all_in
     own = [each for each in report.explanation.tried if each.culprits and each.calibrator]
     assert {each.calibrator.method for each in own} == {"minmax", "entropy", "percentile", "mse"}
     network = trt_bisect.load_network(folder / "network.onnx")
-    samples = list(trt_bisect.open_dataset(networks.samples(networks.chain()), network.inputs))
+    samples = list(trt_bisect.open_dataset(networks.samples(networks.chain(5)), network.inputs))
     ranges, minmax = calibrate(network, samples, "percentile", 90.0), calibrate(network, samples, "minmax")
     with OnnxRuntimeBuilder(network, {}, BuildOptions()).reference() as engine:
         fp32 = [engine.infer(sample)["y"] for sample in samples]
@@ -151,7 +153,7 @@ def test_culprits_are_grouped_by_cause_with_the_figures(clipped):
 
 def test_a_recipe_in_two_precisions_leaves_neither_of_them_unmeasured(tmp_path):
     """The recipe has conv2 and conv5 in FP16 and conv3 in FP32; conv2 and conv3 have the same cause."""
-    network = trt_bisect.load_network(networks.save(networks.chain(), tmp_path))
+    network = trt_bisect.load_network(networks.save(networks.chain(5), tmp_path))
     names = "conv2", "conv3"
     evidence = [Evidence(network.layer_named(name), (), (), None, 0.1, 0.01, "INT8") for name in names]
     own = {"what": "this run's recipe", "similarity": 0.999, "loss": 0.001, "meets": True, "own": True}

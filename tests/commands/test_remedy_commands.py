@@ -147,14 +147,20 @@ def test_a_recipe_of_two_layers_is_named_whole():
 
 
 ASKED = {"--metric": "sqnr", "--threshold": "27.5", "--samples": "2", "--calibrator": "percentile=90"}
-ASKED |= {"--shape": "x:1x3x16x16", "--memory": "64", "--trt-version": "8.6.1", "--history": "none"}
+ASKED |= {
+    "--shape": "x:1x3x16x16",
+    "--memory": "64",
+    "--trt-version": "8.6.1",
+    "--history": "none",
+    "--effort": "quick",
+}
 PLAIN_THINGS = ("model", "engine", "metric", "threshold", "precision", "strategy")
 
 
 def test_suggested_commands_repeat_the_runs_options_and_run(command, tmp_path, monkeypatch):
     """Each command of trt-bisect that a real run suggests, given to the real command line, in the user's own folder."""
     monkeypatch.chdir(tmp_path)
-    model = networks.planted(networks.chain(depth=4, width=4), ("conv2", "conv3"), factor=50.0)
+    model = networks.planted(networks.chain(depth=3, width=4), ("conv1", "conv2"), factor=50.0)
     networks.save(model, tmp_path)
     np.savez(tmp_path / "some data.npz", **networks.samples(model, 4))
     np.savez(tmp_path / "other.npz", **networks.samples(model, 4, seed=11))

@@ -14,7 +14,8 @@ from tests.support.quantized import plain_session
 from trt_bisect.errors import BadInput
 from trt_bisect.support.text import TENSORS
 
-OPTIONS = {"calibrator": "minmax", "engine": "onnxruntime", "metric": "sqnr", "threshold": 20.0, "explain": "none"}
+OPTIONS = {"calibrator": "minmax", "engine": "onnxruntime", "metric": "sqnr", "threshold": 20.0}
+OPTIONS |= {"explain": "none", "effort": "quick"}
 
 
 @pytest.fixture(scope="module")

@@ -17,7 +17,7 @@ from trt_bisect.support.text import OUTPUTS
 SCORES, BOXES = "y[:, 4:10]", "y[:, 0:4]"
 WHOLE = {"metric": "mse", "threshold": 1e3}
 """An absolute metric judges an output whole."""
-HOW = {"calibrator": "minmax", "engine": "onnxruntime", "explain": "none"}
+HOW = {"calibrator": "minmax", "engine": "onnxruntime", "explain": "none", "effort": "quick"}
 
 
 @pytest.fixture(scope="module")

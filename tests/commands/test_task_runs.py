@@ -12,6 +12,8 @@ from tests.support.records import texts
 from tests.support.squares import JUDGED, SQUARES, detector, images
 from trt_bisect.errors import BadInput
 
+HOW = {**JUDGED, "effort": "quick"}
+
 
 @pytest.fixture
 def given(tmp_path, random):
@@ -25,10 +27,10 @@ def given(tmp_path, random):
 def test_the_cosine_passes_and_the_detections_are_gone(given, tmp_path):
     """Without the task only the part that varies with the input tells it."""
     model, data = given
-    plain = trt_bisect.run(model, data, inputs=data, output=tmp_path / "run", **JUDGED)
+    plain = trt_bisect.run(model, data, inputs=data, output=tmp_path / "run", **HOW)
     assert (plain.exit_code, plain.culprits) == (1, ("second",))
     assert sum("--task detect" in line for line in texts(plain.lines)) == 1
-    found = trt_bisect.run(model, data, inputs=data, task="detect", output=tmp_path / "run", **JUDGED)
+    found = trt_bisect.run(model, data, inputs=data, task="detect", output=tmp_path / "run", **HOW)
     assert (found.exit_code, found.culprits) == (1, ("second",))
     assert (found.metric, found.threshold, found.similarity.recipe) == ("agreement", 0.99, 1.0)
     counts = {plan: figures["task detect"] for plan, figures in found.outputs.items()}
@@ -37,14 +39,14 @@ def test_the_cosine_passes_and_the_detections_are_gone(given, tmp_path):
     cosine = found.outputs.int8["output0_out"]["cosine"]
     assert cosine == plain.outputs.int8["output0_out"]["cosine"] > 0.99
     assert found.by_input.int8.misses == len(SQUARES)
-    again = trt_bisect.run(model, data, inputs=data, task="detect", output=tmp_path / "run", **JUDGED)
+    again = trt_bisect.run(model, data, inputs=data, task="detect", output=tmp_path / "run", **HOW)
     assert (again.culprits, again.fingerprint) == (found.culprits, found.fingerprint)
     assert found.fingerprint != plain.fingerprint
 
 
 def test_a_thorough_search_finds_the_one_layer_and_measures_the_front_by_the_task(given):
     model, data = given
-    found = trt_bisect.run(model, data, inputs=data, task="detect", effort="thorough", front=True, **JUDGED)
+    found = trt_bisect.run(model, data, inputs=data, task="detect", front=True, **{**HOW, "effort": "thorough"})
     assert found.recipe.high == ("second",)
     assert found.similarity.recipe == 1.0
     named = {name: point.figure for point in found.front for name in point.names}
@@ -54,7 +56,7 @@ def test_a_thorough_search_finds_the_one_layer_and_measures_the_front_by_the_tas
 def test_images_on_which_both_find_nothing_count_neither_as_held_nor_as_missed(given, random):
     model, data = given
     empty = [{"x": x} for x in images(random, (0, 0))]
-    found = trt_bisect.run(model, data, inputs=[*empty, *data], task="detect", **JUDGED)
+    found = trt_bisect.run(model, data, inputs=[*empty, *data], task="detect", **HOW)
     assert (found.culprits, found.recipe.meets) == (("second",), True)
     assert (found.answer.given.inputs, found.answer.given.holds) == (len(SQUARES), len(SQUARES))
     assert found.answer.given.worst == 1.0
@@ -110,7 +112,7 @@ def test_what_int8_invents_on_pictures_without_objects_is_part_of_the_agreement(
     found = plain_session(model).run(None, {"x": x[0]})[0], plain_session(model).run(None, {"x": x[1]})[0]
     assert [(scores[0, 4:].max(0) >= 0.3).sum() for scores in found] == [0, 6]
     data = [{"x": each} for each in x]
-    wishes = {"task": "detect", "head": "xywh,classes:3", "validation": 0, **JUDGED}
+    wishes = {"task": "detect", "head": "xywh,classes:3", "validation": 0, **HOW}
     report = trt_bisect.run(model, data, **{given_as: data}, **wishes)
     full = report.by_input.int8
     assert report.similarity.int8 == pytest.approx(0.5)
@@ -132,7 +134,7 @@ def test_what_int8_invents_on_pictures_without_objects_is_part_of_the_agreement(
 def test_what_cannot_be_judged_is_refused(given, wishes, words):
     model, data = given
     with pytest.raises(BadInput, match=words):
-        trt_bisect.run(model, data, inputs=data, **{"task": "detect", **JUDGED, **wishes})
+        trt_bisect.run(model, data, inputs=data, **{"task": "detect", **HOW, **wishes})
 
 
 def test_an_accuracy_and_a_task_cannot_decide_both(given):
@@ -166,7 +168,7 @@ def test_search_and_report_have_one_figure_of_vectors_that_of_their_files(tmp_pa
     rows[12:] += 0.05 * random.normal(size=rows[12:].shape)
     data = [{"x": x} for x in rows.astype(np.float32)]
     found = trt_bisect.run(
-        model, data, inputs=data, task="embed", threshold=threshold, output=tmp_path / "run", validation=0, **JUDGED
+        model, data, inputs=data, task="embed", threshold=threshold, output=tmp_path / "run", validation=0, **HOW
     )
     assert (found.exit_code == 0) == passes
     vectors = outputs_of(model, data)
@@ -192,6 +194,6 @@ def test_a_head_that_the_worst_input_does_not_tell_is_told_by_the_others(tmp_pat
     data[0, ..., :4] += 9
     feeds = [{"x": each.astype(np.float32)} for each in data]
     with pytest.raises(BadInput, match="in 3 ways"):
-        trt_bisect.run(model, calibration=feeds, input=feeds[:1], task="detect", **JUDGED)
-    found = trt_bisect.run(model, calibration=feeds, task="detect", **JUDGED)
+        trt_bisect.run(model, calibration=feeds, input=feeds[:1], task="detect", **HOW)
+    found = trt_bisect.run(model, calibration=feeds, task="detect", **HOW)
     assert any("class 4 the background" in text for text in texts(found.notes))

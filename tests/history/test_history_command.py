@@ -10,9 +10,11 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from io import BytesIO
 
+import numpy as np
 import pandas as pd
 import pytest
 
+from tests.support import networks
 from tests.support.nights import at, night
 from trt_bisect import History
 from trt_bisect.history.queries import changes, heights, spark_text, trends
@@ -229,8 +231,10 @@ def test_bad_use(command, week, monkeypatch, arguments, said):
     assert "Traceback" not in err
 
 
-def test_run_takes_the_option_with_a_goal_too(command, lenet, tmp_path):
-    run = ["run", lenet / "lenet.onnx", "--calibration", lenet / "calibration.npz", "--calibrator", "minmax"]
+def test_run_takes_the_option_with_a_goal_too(command, tmp_path):
+    path, data = networks.given(networks.chain(2), tmp_path, 2)
+    np.savez(tmp_path / "data.npz", **data)
+    run = ["run", path, "--calibration", tmp_path / "data.npz", "--calibrator", "minmax"]
     run += ["--explain", "none", "--history"]
     for place, goal in enumerate(((), ("--budget", "5%"))):
         assert command(*run, tmp_path / "all.jsonl", "--output", tmp_path / str(place), *goal)[0] == 0

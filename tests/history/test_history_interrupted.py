@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import trt_bisect
+from tests.support import networks
 from tests.support.editions import edition
 from tests.support.nights import at, night
 from tests.support.progress_doubles import Said, Stops
@@ -20,25 +21,29 @@ from trt_bisect.history.store import HISTORY
 QUICK = {"strategy": "exhaustive", "calibrator": "minmax", "explain": "none"}
 
 
-def planted(lenet: Path) -> tuple[Path, Path]:
-    return lenet / "lenet_planted.onnx", lenet / "calibration.npz"
+@pytest.fixture(scope="module")
+def planted(tmp_path_factory) -> tuple[Path, dict]:
+    """A network with the culprit ``conv1``, and samples."""
+    return networks.given(
+        networks.planted(networks.chain(3), ("conv0", "conv1")), tmp_path_factory.mktemp("planted"), 4
+    )
 
 
-def test_a_run_that_is_interrupted_is_recorded_and_so_is_the_rest(lenet, tmp_path):
+def test_a_run_that_is_interrupted_is_recorded_and_so_is_the_rest(planted, tmp_path):
     more = {"output": tmp_path / "run", **QUICK}
     with pytest.raises(KeyboardInterrupt):
-        trt_bisect.run(*planted(lenet), **more, progress=Stops())
+        trt_bisect.run(*planted, **more, progress=Stops())
     kept = History(tmp_path / HISTORY)
     (cut,) = kept.past()
     assert cut.report.state == "interrupted"
-    trt_bisect.run(*planted(lenet), **more)
+    trt_bisect.run(*planted, **more)
     kept = History(tmp_path / HISTORY)
     (whole,) = kept.past()
     assert (whole.id, whole.run, whole.report.state) == (cut.id, cut.run, "finished")
-    assert whole.report.culprits == ("ip2",)
+    assert whole.report.culprits == ("conv1",)
 
 
-def test_a_run_that_goes_on_is_recorded_as_running(lenet, tmp_path):
+def test_a_run_that_goes_on_is_recorded_as_running(planted, tmp_path):
     seen = []
 
     class Looks(Stops):
@@ -50,7 +55,7 @@ def test_a_run_that_goes_on_is_recorded_as_running(lenet, tmp_path):
                 kept.record(tmp_path / "run", "net")
                 seen.extend(kept.past())
 
-    trt_bisect.run(*planted(lenet), **QUICK, output=tmp_path / "run", progress=Looks())
+    trt_bisect.run(*planted, **QUICK, output=tmp_path / "run", progress=Looks())
     kept = History(tmp_path / HISTORY)
     (after,) = kept.past()
     assert [(row.id, row.report.state) for row in (*seen, after)] == [(after.id, "running"), (after.id, "finished")]
@@ -64,7 +69,7 @@ def trials_of_the_first_fingerprint(folder: Path) -> int:
     return len({record["trial"]["plan"] for record in first})
 
 
-def test_a_run_in_a_copy_of_its_folder_goes_on(lenet, tmp_path):
+def test_a_run_in_a_copy_of_its_folder_goes_on(planted, tmp_path):
     """The copy is taken while the run goes on, in the middle of a line of the journal too."""
 
     class Copies(Stops):
@@ -74,13 +79,13 @@ def test_a_run_in_a_copy_of_its_folder_goes_on(lenet, tmp_path):
             except KeyboardInterrupt:
                 shutil.copytree(tmp_path / "run", tmp_path / "copy")
 
-    whole = trt_bisect.run(*planted(lenet), **QUICK, output=tmp_path / "run", progress=Copies())
+    whole = trt_bisect.run(*planted, **QUICK, output=tmp_path / "run", progress=Copies())
     journal = tmp_path / "copy/journal.jsonl"
     before = journal.read_bytes()
     journal.write_bytes(before[:-20])
     known = trials_of_the_first_fingerprint(tmp_path / "copy")
     said = Said()
-    again = trt_bisect.run(*planted(lenet), **QUICK, output=tmp_path / "copy", progress=said)
+    again = trt_bisect.run(*planted, **QUICK, output=tmp_path / "copy", progress=said)
     assert any(f"{known} trials" in line for line in said.lines)
     assert (again.culprits, again.similarity) == (whole.culprits, whole.similarity)
     assert [row.similarity for row in again.layers] == [row.similarity for row in whole.layers]
@@ -116,13 +121,13 @@ def test_what_cannot_be_a_history_is_said_and_left_untouched(finished, tmp_path)
     assert {path.name for path in tmp_path.iterdir()} == {"text", "other", "lines", "newer", "folder"}
 
 
-def test_no_history_breaks_a_run(lenet, tmp_path):
+def test_no_history_breaks_a_run(planted, tmp_path):
     broken = list(broken_histories(tmp_path).items())
     for place, (text, file) in enumerate(edition(broken[::3], broken)):
         said = Said()
         how = {"output": tmp_path / f"run{place}", "history": file, "progress": said}
-        report = trt_bisect.run(*planted(lenet), calibrator="minmax", explain="none", **how)
-        assert report.culprits == ("ip2",)
+        report = trt_bisect.run(*planted, calibrator="minmax", explain="none", **how)
+        assert report.culprits == ("conv1",)
         if file.name == "lines":
             continue
         (line,) = [line for line in said.lines if "history" in line]
@@ -130,14 +135,14 @@ def test_no_history_breaks_a_run(lenet, tmp_path):
         assert "\n" not in line
 
 
-def test_an_error_that_nobody_foresaw_breaks_no_run(lenet, tmp_path, monkeypatch):
+def test_an_error_that_nobody_foresaw_breaks_no_run(planted, tmp_path, monkeypatch):
     def fails(*_):
         raise ZeroDivisionError("of all things")
 
     monkeypatch.setattr("trt_bisect.history.store.entries_in", fails)
     said = Said()
     how = {"output": tmp_path / "run", "calibrator": "minmax", "explain": "none", "progress": said}
-    trt_bisect.run(lenet / "lenet.onnx", lenet / "calibration.npz", **how)
+    trt_bisect.run(*planted, **how)
     assert "ZeroDivisionError: " in said.lines[-1]
 
 

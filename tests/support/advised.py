@@ -27,6 +27,6 @@ def offered(advice):
 
 
 def starved():
-    model = networks.chain()
+    model = networks.chain(5)
     networks.plant_between(model, "conv2", "conv3")
     return model

@@ -15,6 +15,7 @@ SUITE = """
 engine = "onnxruntime"
 calibrator = "minmax"
 explain = "none"
+effort = "quick"
 repeats = 2
 
 [[network]]
