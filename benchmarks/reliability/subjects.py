@@ -49,7 +49,8 @@ def subjects(folder: Path, *, small: bool = False) -> list[TrialSpec]:
     np.savez(folder / "data.npz", **networks.samples(model, 4 if small else 8))  # type: ignore[arg-type]
     mobile = (str(network), "--calibration", str(folder / "data.npz"), "--metric", "sqnr")
     if small:
-        return [TrialSpec("small MobileNet, exhaustive", ("run", *mobile, "--strategy", "exhaustive"))]
+        few = ("--strategy", "exhaustive", "--effort", "quick")
+        return [TrialSpec("small MobileNet, exhaustive", ("run", *mobile, *few))]
     with np.load(SAMPLES / "lenet/calibration.npz") as samples:  # of 200 samples 40: half the time
         np.savez(folder / "digits.npz", **{name: samples[name][:40] for name in samples.files})
     lenet = (str(SAMPLES / "lenet/lenet_planted.onnx"), "--calibration", str(folder / "digits.npz"))

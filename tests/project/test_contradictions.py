@@ -2,6 +2,7 @@
 
 import re
 import shlex
+import shutil
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from tests.conftest import SAMPLES
 from tests.support import networks
 from tests.support.editions import edition
 from tests.support.planted_answers import MISLEADING
+from tests.support.recorded import explained
 from tests.support.records import kinds, record_of
 from tests.support.statements import check_advice, check_statements
 from trt_bisect.analyzer.doubts import CONSTANT, HELD_OUT
@@ -62,7 +64,7 @@ def transformer():
 
 
 CASES = {
-    "lenet": lambda: lenet("lenet.onnx"),
+    "lenet passes": lambda: lenet("lenet.onnx"),
     "lenet planted": lambda: lenet("lenet_planted.onnx"),
     "lenet top1": lambda: lenet("lenet_planted.onnx", metric="top1"),
     "lenet clipped": lambda: lenet("lenet.onnx", calibrator="percentile=60"),
@@ -83,14 +85,20 @@ PLANTED = {
     **{name: (lambda make=make: make().model, {"calibrator": "minmax"}) for name, make in MISLEADING.items()},
 }
 
-ALL = [*CASES, *PLANTED]
-LONG_OR_ALIKE = ("ocr", "lenet clipped", "masked_culprit", "decoys", "absorbed_drop")
+RECORDED = ("lenet", "odd")
+"""Runs of ``tests.support.recorded``: planted culprits, and remedies that were tried."""
+OWN = [*CASES, *PLANTED]
+LONG_OR_ALIKE = {"lenet planted", "lenet top1", "lenet clipped", "detector", "transformer", "ocr", "planted pair",
+                 "planted clipped", "masked_culprit", "decoys", "absorbed_drop"}  # fmt: skip
 
 
-@pytest.fixture(scope="module", params=edition([name for name in ALL if name not in LONG_OR_ALIKE], ALL))
-def case(request, tmp_path_factory):
+@pytest.fixture(scope="module", params=[*RECORDED, *edition([name for name in OWN if name not in LONG_OR_ALIKE], OWN)])
+def case(request, recorded, tmp_path_factory):
     """A finished run, and its folder, in a parent with nothing else."""
     folder = tmp_path_factory.mktemp("case")
+    if request.param in RECORDED:
+        shutil.copytree(recorded(request.param) / "runs" / request.param, folder / "runs" / "run")
+        return explained(folder / "runs" / "run"), folder / "runs"
     if request.param in CASES:
         path, options = CASES[request.param]()
     else:
@@ -175,9 +183,8 @@ def test_the_advice_knows_the_runs_own_recipe_and_names_all_its_layers(case):
     for advice in report.advice:
         done = [remedy for remedy in advice.remedies if remedy.tried and remedy.tried.own]
         assert [remedy.remedy for remedy in done] == [kept[advice.culprit]]
-        assert (done[0].tried.similarity, done[0].tried.high) == (
-            report.similarity.recipe, len(report.recipe.high)
-        )  # fmt: skip
+        assert done[0].tried.similarity == pytest.approx(report.similarity.recipe, abs=0.6 * 10.0**-DIGITS)
+        assert done[0].tried.high == len(report.recipe.high)
         for command in (command for remedy in advice.remedies for command in remedy.commands):
             words = shlex.split(command.text) if command.tool == "ModelOpt" and "_exclude" in command.text else []
             if words:

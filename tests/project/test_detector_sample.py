@@ -45,9 +45,9 @@ def network():
 
 @pytest.fixture(scope="module")
 def calibration_file(tmp_path_factory):
-    """The images that calibrate, or a sixth of them."""
+    """The images that calibrate, or a twelfth of them."""
     with np.load(DETECTOR / "calibration.npz") as data:
-        chosen = {name: data[name][:: edition(6, 1)] for name in data.files}
+        chosen = {name: data[name][:: edition(12, 1)] for name in data.files}
     path = tmp_path_factory.mktemp("calibration") / "calibration.npz"
     np.savez(path, **chosen)
     return path
@@ -163,7 +163,7 @@ def best_class(output):
 def test_the_calibrator_chosen_keeps_the_detections_of_images_held_out(tmp_path):
     """Several calibrators keep all detections of the images given; not all of them keep those of the others."""
     path = DETECTOR / "detector.onnx"
-    images, session = np.load(DETECTOR / "calibration.npz")["images"][:: edition(2, 1)], suppressor()
+    images, session = np.load(DETECTOR / "calibration.npz")["images"][:: edition(3, 1)], suppressor()
     how = {"engine": "onnxruntime", "explain": "none", "curve": "culprits"}
     report = trt_bisect.run(path, {"images": images}, task="detect", output=tmp_path / "run", **how)
     assert (report.exit_code, report.culprits, report.answer.held_out.holds) == (0, (), len(images) // 5)

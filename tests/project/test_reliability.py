@@ -12,7 +12,7 @@ from benchmarks.reliability.subjects import twice, whole_lines
 from tests.support.editions import edition
 
 ROOT = Path(__file__).parents[2]
-TIMES = edition(5, 10)
+TIMES = edition(3, 10)
 
 
 @pytest.fixture

@@ -17,6 +17,7 @@ import pytest
 from onnx import TensorProto, helper
 
 from tests.support import networks
+from tests.support.recorded import explained
 from tests.support.records import report_from
 from tests.support.waiting import LIMIT
 from trt_bisect import BadInput, load_network, open_dataset
@@ -198,7 +199,7 @@ def everything_but(folder: Path, root: Path) -> set[Path]:
     return {path for path in root.rglob("*") if folder not in (path, *path.parents)}
 
 
-def test_names_write_nothing_outside_the_run_folder(hostile, here, tmp_path, command):
+def test_names_write_nothing_outside_the_run_folder_and_run_nothing(hostile, here, tmp_path, command, monkeypatch):
     path, data = hostile
     generator = path.parent / "feeds.py"
     generator.write_text(
@@ -214,8 +215,10 @@ def test_names_write_nothing_outside_the_run_folder(hostile, here, tmp_path, com
     strays = set(Path("/tmp").glob("trt-bisect-*escape*"))
     run = here / "run"
     sqnr = ("--metric", "sqnr", "--calibration", source, "--calibrator", "minmax", "--output", run)
-    code, _, err = command("run", path, *sqnr, "--explain", "remedies", "--tensorboard", run / "logs")
+    remedies = ("--explain", "remedies", "--trt-version", "10.3.0", "--tensorboard", run / "logs")
+    code, _, err = command("run", path, *sqnr, *remedies)
     assert code == 1, err
+    assert_commands_and_scripts_run_nothing(run, here, monkeypatch)
     for more in (
         ("run", path, *sqnr, "--budget", "5%", "--front"),
         ("sensitivity", path, *sqnr),
@@ -239,20 +242,16 @@ def test_names_write_nothing_outside_the_run_folder(hostile, here, tmp_path, com
 TOOLS = ("trtexec", "polygraphy", "trt-bisect", "python")
 
 
-def test_commands_and_scripts_run_nothing_of_a_networks_names(hostile, here, tmp_path, monkeypatch):
+def assert_commands_and_scripts_run_nothing(run, here, monkeypatch):
     """Each command that a report offers for copying, given to a shell in which the tools do nothing."""
-    import trt_bisect
-
-    path, data = hostile
-    run = tmp_path / "run"
-    report = trt_bisect.run(path, data, metric="sqnr", output=run, explain="remedies", trt_version="10.3.0")
+    report = explained(run)
     assert report.culprits
-    tools = tmp_path / "tools"
+    tools = here / "tools"
     tools.mkdir()
     for name in TOOLS:
         (tools / name).write_text('#!/bin/sh\nprintf "%s\\n" ran >> "$LOG"\n')
         (tools / name).chmod(0o755)
-    log = tmp_path / "log"
+    log = tools / "log"
     environment = {**os.environ, "PATH": f"{tools}:{os.environ['PATH']}", "LOG": str(log)}
     commands = [
         offered.text
@@ -267,11 +266,13 @@ def test_commands_and_scripts_run_nothing_of_a_networks_names(hostile, here, tmp
     flags = "grep -v '^#' trtexec.flags | xargs trtexec --onnx=x"
     subprocess.run(["bash", "-c", flags], env=environment, cwd=run / "recipe", check=True, timeout=LIMIT)
     assert len(log.read_text().split()) == len(commands) + 1
-    monkeypatch.setitem(sys.modules, "tensorrt", SimpleNamespace(float32="float32", float16="float16"))
     script: dict[str, object] = {}
-    exec((run / "recipe/polygraphy_postprocess.py").read_text(), script)
+    with monkeypatch.context() as patched:
+        patched.setitem(sys.modules, "tensorrt", SimpleNamespace(float32="float32", float16="float16"))
+        exec((run / "recipe/polygraphy_postprocess.py").read_text(), script)
     assert {name for name, _, _ in script["CONSTRAINTS"]} >= set(report.culprits)
     assert not (run / "recipe" / CANARY).exists()
+    shutil.rmtree(tools)
 
 
 def test_a_strangers_run_folder_is_looked_at_and_not_run(finished, here, tmp_path):

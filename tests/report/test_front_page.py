@@ -199,11 +199,6 @@ def assert_a_click_on_a_layer_selects_it_everywhere(page, name: str) -> None:
     assert page.locator("#front-point li.chosen button").inner_text() == name
 
 
-def test_no_front_no_section(opened):
-    assert opened.locator("#front").is_hidden()
-    assert opened.locator('nav a[href="#front"]').is_hidden()
-
-
 def test_nulls_strange_names_and_accuracy(tab, fronted, by_accuracy, tmp_path):
     """A figure that is not known has no point; a hover has the name as text."""
     folder = shutil.copytree(fronted, tmp_path / "odd")

@@ -10,7 +10,6 @@ import pytest
 from rich.console import Console
 
 from tests.support import pages
-from tests.support.editions import edition
 from tests.support.odd_names import NAMES
 from tests.support.page_parts import idle
 from tests.support.recorded import explained
@@ -58,31 +57,6 @@ def test_the_recipe_is_copied_where_there_is_no_clipboard(opened, strange_run):
     opened.evaluate("delete navigator.clipboard")
 
 
-FORMS = [("tensorrt", "10.9.0", "Weak typing"), ("tensorrt", "10.12.0", "Strong typing")]
-"""Engine and version, and the first form of the recipe; tests of a page's opening know those of two more."""
-FORMS_IN_FULL = [*FORMS, ("onnxruntime", None, "Strong typing"), ("tensorrt", "8.6.1", "Weak typing")]
-
-
-@pytest.mark.parametrize(("engine", "version", "form"), edition(FORMS, FORMS_IN_FULL))
-def test_the_first_form_of_the_recipe_is_that_of_the_users_tensorrt(
-    tab, strange_run, report, tmp_path, engine, version, form
-):
-    versions = {**report.versions, **({"tensorrt": version} if version else {})}
-    measured = replace(report, engine=engine, typing="weak" if version else "strong", versions=versions)
-    data = page_data(measured, recipe=recipe_texts(strange_run / "recipe"), folder="my run")
-    with tab.shown(pages.drawn(tmp_path, data), ready="plots") as page:
-        idle(page)
-        assert page.locator("#graph-box").is_hidden()
-        assert page.get_by_role("tab", selected=True).inner_text() == form
-        command = page.locator("#recipe-panel .command code").inner_text()
-        expected = {
-            "Strong typing": "trtexec '--onnx=my run/recipe/network.qdq.onnx' --stronglyTyped --noTF32 "
-            "--minShapes=x:1x3x16x16 --optShapes=x:1x3x16x16 --maxShapes=x:1x3x16x16",
-            "Weak typing": "(cd 'my run/recipe' && grep -v '^#' trtexec.flags | xargs trtexec --onnx=network.onnx)",
-        }
-        assert command == expected[form]
-
-
 def test_what_to_do_is_grouped_by_cause(opened, strange_run, report):
     explanation = json.loads((strange_run / "explanation.json").read_text())
     cards = opened.locator("article.advice:not(.everywhere)")
@@ -98,57 +72,61 @@ def test_what_to_do_is_grouped_by_cause(opened, strange_run, report):
     assert measured.count() == len(cause["measured"])
 
 
-def test_a_cause_names_all_its_culprits(tab, strange_run, report, tmp_path):
-    some = [row.name for row in report.layers if row.quantizable][:3]
+def with_form(report: Report, version: str) -> Report:
+    """The report as if measured on a version of TensorRT."""
+    return replace(report, engine="tensorrt", typing="weak", versions={**report.versions, "tensorrt": version})
+
+
+def assert_form(page, form: str) -> None:
+    """The first form of the recipe is that of the user's TensorRT; tests of a page's opening know that of no engine."""
+    assert page.get_by_role("tab", selected=True).inner_text() == form
+    expected = {
+        "Strong typing": "trtexec '--onnx=my run/recipe/network.qdq.onnx' --stronglyTyped --noTF32 "
+        "--minShapes=x:1x3x16x16 --optShapes=x:1x3x16x16 --maxShapes=x:1x3x16x16",
+        "Weak typing": "(cd 'my run/recipe' && grep -v '^#' trtexec.flags | xargs trtexec --onnx=network.onnx)",
+    }
+    assert page.locator("#recipe-panel .command code").inner_text() == expected[form]
+
+
+def test_causes_and_tables_name_all_their_culprits(tab, strange_run, report, tmp_path):
+    """Commands are shown of remedies that were measured to help alone; weak culprits have a table of their own."""
+    some = [row.name for row in report.layers if row.quantizable][:4]
     layers = tuple(replace(row, culprit=row.name in some) for row in report.layers)
-    tried = Tried(tuple(some[:2]), "r", "99.9 for these", 0.98, 0.02, False, high=1, cost=0.05)
+    helps = Tried(tuple(some[:2]), "a", "99.9 for these", 0.98, 0.02, True, high=1, cost=0.05)
+    misses = replace(helps, remedy="b", what="b", meets=False, part=True, high=0, cost=0.0)
+    remedies = [
+        Remedy(each.remedy, "why", commands=(Command("trtexec", f"build {each.remedy}"),), tried=each)
+        for each in (helps, misses)
+    ]
     causes = (
-        Cause("a", tuple(some[:2]), "entropy clips 2 %", (tried,), ()),
-        Cause("b", tuple(some[2:]), "one channel", (), ()),
+        Cause("a", tuple(some[:2]), "entropy clips 2 %", (helps, misses), ()),
+        Cause("b", tuple(some[2:3]), "one channel", (), ()),
     )
-    explanation = Explanation(2, {}, (), (), (), causes=causes)
-    data = page_data(replace(report, layers=layers, culprits=tuple(some)), explanation=explanation)
+    advice = CulpritAdvice(some[0], "evidence", (), None, tuple(remedies))
+    answer = replace(report.answer, ranked=(some[2], some[0], some[3], some[1]), weak=(some[3], some[1]))
+    told = replace(with_form(report, "10.12.0"), layers=layers, culprits=tuple(some), answer=answer)
+    explanation = Explanation(2, {}, (), (), (advice,), causes=causes)
+    data = page_data(told, explanation=explanation, recipe=recipe_texts(strange_run / "recipe"), folder="my run")
     with tab.shown(pages.drawn(tmp_path, data), ready="plots") as page:
+        idle(page)
+        assert page.locator("#graph-box").is_hidden()
+        assert_form(page, "Strong typing")
         titles = page.locator("article.advice h3").all_inner_texts()
-        assert titles == ["2 of 3 culprits: entropy clips 2 %", "1 of 3 culprits: one channel"]
-        assert page.locator("article.advice").first.locator("tbody td").all_inner_texts() == [
-            "99.9 for these", "98%", "1", "5%", "misses"
-        ]  # fmt: skip
+        assert titles == ["2 of 4 culprits: entropy clips 2 %", "1 of 4 culprits: one channel"]
+        rows = page.locator("article.advice tbody tr")
+        assert [row.locator("td").all_inner_texts() for row in rows.all()] == [
+            ["99.9 for these", "98%", "1", "5%", "passes"],
+            ["b", "98% or worse", "0", "0%", "misses"],
+        ]
+        assert page.locator("#advice details.action summary").all_inner_texts() == ["Commands: 99.9 for these"]
+        for table, names in (("#culprits", [some[2], some[0]]), ("#weak-culprits", [some[3], some[1]])):
+            assert page.locator(f"{table} tbody td:first-child").all_inner_texts() == names
         page.locator("article.advice button.link").nth(1).click()
         assert page.locator("#details-body .layer-name").inner_text() == some[1]
         page.locator("body").press("n")
         assert page.locator("#details-body .layer-name").inner_text() == some[2]
         page.locator("#details").get_by_role("button", name="Next culprit").click()
-        assert page.locator("#details-body .layer-name").inner_text() == some[0]
-
-
-def test_commands_are_shown_of_remedies_that_were_measured_to_help_alone(tab, report, tmp_path):
-    name = next(row.name for row in report.layers if row.culprit)
-    tried = [
-        Tried((name,), what, what, 0.98, 0.02, meets, part=not meets) for what, meets in (("a", True), ("b", False))
-    ]
-    remedies = [
-        Remedy(each.what, "why", commands=(Command("trtexec", f"build {each.what}"),), tried=each) for each in tried
-    ]
-    advice = CulpritAdvice(name, "evidence", (), None, tuple(remedies))
-    causes = (Cause("a", (name,), "words", tuple(tried), ()),)
-    explanation = Explanation(2, {}, (), (), (advice,), causes=causes)
-    with tab.shown(pages.drawn(tmp_path, page_data(report, explanation=explanation)), ready="usable") as page:
-        assert page.locator("#advice details.action summary").all_inner_texts() == ["Commands: a"]
-        rows = page.locator("article.advice tbody tr")
-        assert rows.nth(1).locator("td").all_inner_texts()[1:] == ["98% or worse", "0", "0%", "misses"]
-
-
-def test_weak_culprits_have_a_table_of_their_own_and_the_others_are_ranked(tab, report, tmp_path):
-    some = [row.name for row in report.layers if row.quantizable][:4]
-    layers = tuple(replace(row, culprit=row.name in some) for row in report.layers)
-    answer = replace(report.answer, ranked=(some[2], some[0], some[3], some[1]), weak=(some[3], some[1]))
-    with tab.shown(
-        pages.drawn(tmp_path, page_data(replace(report, layers=layers, culprits=tuple(some), answer=answer))),
-        ready="plots",
-    ) as page:
-        for table, names in (("#culprits", [some[2], some[0]]), ("#weak-culprits", [some[3], some[1]])):
-            assert page.locator(f"{table} tbody td:first-child").all_inner_texts() == names
+        assert page.locator("#details-body .layer-name").inner_text() == some[3]
 
 
 def test_several_inputs(tab, finished):
@@ -181,17 +159,47 @@ def answered(report) -> Report:
     return replace(report, answer=answer, layers=layers, lines=lines, next=step)
 
 
-def test_the_answer_and_a_suspect(tab, strange_run, answered, tmp_path):
-    with tab.shown(pages.drawn(tmp_path, page_data(answered, read(Graph, strange_run / NETWORK))), width=390) as page:
+def test_the_answer_a_suspect_and_what_could_reverse_the_verdict(tab, strange_run, answered, tmp_path):
+    """As a phone and a wide window show it; of labelled data it is told which percentages are accuracies."""
+    settings = {"optimisations off": 1.0, "unquantized layers in INT8": 0.5}
+    fragile = replace(
+        answered,
+        answer=replace(answered.answer, close=True, settings=settings),
+        recipe=replace(answered.recipe, meets=True),
+        layers=tuple(replace(row, recipe="fp16") if row.recipe == "fp32" else row for row in answered.layers),
+        accuracy=Accuracies(fp32=0.8, int8=0.4, recipe=0.75),
+        network="0123456789abcdef",
+        started=86400.0,
+    )
+    with tab.shown(pages.drawn(tmp_path, page_data(fragile, read(Graph, strange_run / NETWORK))), width=390) as page:
         assert page.locator("#graph-box").is_visible()
+        assert page.locator("#graph-legend li").nth(1).inner_text() == "FP16"
         assert page.locator("#recipe-empty").is_visible()
-        assert_answer(page, answered, width=390)
+        words = page.locator("#fragile").inner_text()
+        assert "noise" in words
+        assert "50%" in words
+        assert "optimisations" not in words
+        assert "cosine similarity" in page.locator('[data-plan="int8"] .under').inner_text()
+        basis = page.locator("#basis").inner_text()
+        assert "Accuracies are on the labelled data. The other percentages are cosine similarities" in basis
+        made = page.locator(".made").inner_text()
+        assert "0123456789ab" in made
+        assert "1970-01-02" in made
+        assert not page.locator("#culprits thead th").nth(1).is_visible()
+        cells = page.locator("#culprits tbody tr").first.locator("td")
+        assert cells.evaluate_all("tds => tds.map(td => td.dataset.title)")[1] == "if put back in INT8"
+        assert_answer(page, fragile, width=390)
         page.set_viewport_size({"width": 2600, "height": 900})
-        assert_answer(page, answered, width=2600)
+        assert_answer(page, fragile, width=2600)
         page.locator("#filter").select_option("suspects")
         [cells] = page.locator("#table-body [role=row]").evaluate_all("rows => rows.map(row => row.innerText)")
         assert "suspect" in cells
         assert CANCELLED in cells
+        page.evaluate("window.dispatchEvent(new Event('beforeprint'))")
+        page.emulate_media(media="print")
+        assert page.locator("#advice details.action:not([open])").count() == 0
+    steady = replace(fragile, answer=replace(fragile.answer, close=False, settings={"own engine": 1.0}))
+    assert page_data(steady).fragile == ()
 
 
 def assert_answer(page, answered: Report, width: int) -> None:
@@ -215,20 +223,24 @@ def assert_answer(page, answered: Report, width: int) -> None:
     assert page.evaluate("document.documentElement.scrollWidth") <= width
 
 
-def test_prices_are_the_predicted_times_where_they_come_from_them(tab, answered, tmp_path):
-    """Full INT8 takes 2 ms and FP16 3: a price of 0.4 is 2.4 ms. The page and the screen say so."""
+def test_prices_are_the_predicted_times_where_they_come_from_them(tab, strange_run, answered, tmp_path):
+    """Full INT8 takes 2 ms and FP16 3: a price of 0.4 is 2.4 ms. The page and the screen say so.
+
+    The page is also that of few inputs, which have whole ticks, and of a version with weak typing.
+    """
     times = {"fp32": 4.0, "fp16": 3.0, "int8": 2.0, "recipe": 2.4}
     choices = tuple(Choice(plan, True, None, None, ms, None) for plan, ms in times.items())
     rows = tuple(CalibratorRow(name, 0.9, 2, False, 0.4, 1) for name in ("entropy", "mse"))
     front = tuple(FrontPoint(cost, 0.99, 0.01, (), {}) for cost in (0.0, 0.4, 2.0))
     plans = {plan: Predicted(ms, ms, ms) for plan, ms in times.items()}
+    three = Held("a.npz", 3, 3, 0.9, "a.npz 0", 0.95, 0.91, {f"a.npz {k}": 0.9 + k / 100 for k in range(3)})
     told = replace(
-        answered,
+        with_form(answered, "10.9.0"),
         choices=choices,
         front=front,
         goal=Goal(costs="time on H200"),
         predicted=PredictedTimes("H200", plans),
-        answer=replace(answered.answer, calibrators=rows),
+        answer=replace(answered.answer, calibrators=rows, given=three, held_out=None),
     )
     prices = ["2 ms", "2.4 ms", "4 ms"]
     assert [told.price_text(cost) for cost in (0.0, 0.4, 2.0)] == prices
@@ -237,12 +249,16 @@ def test_prices_are_the_predicted_times_where_they_come_from_them(tab, answered,
     screen = io.StringIO()
     print_report(told, Console(file=screen, width=160), every_layer=True)
     assert all(screen.getvalue().count(price) >= 1 for price in prices)
-    with tab.shown(pages.drawn(tmp_path, page_data(told)), ready="plots") as page:
+    data = page_data(told, recipe=recipe_texts(strange_run / "recipe"), folder="my run")
+    with tab.shown(pages.drawn(tmp_path, data), ready="plots") as page:
+        assert_form(page, "Weak typing")
         cells = page.locator("#calibrators tbody tr").first.locator("td").all_inner_texts()
         assert cells[4] == "2.4 ms"
         assert page.locator("#front-plans button").all_text_contents() == prices
         assert page.evaluate("document.querySelector('#front-plot').data[0].x") == [2.0, 2.4, 4.0]
         assert "2 ms" in page.locator("#front-point").inner_text()
+        page.locator("#inputs-plot .xtick").first.wait_for()
+        assert page.locator("#inputs-plot .xtick text").all_text_contents() == ["1", "2", "3"]
 
 
 def test_a_plan_without_a_recipe_is_called_full_int8_and_has_no_second_card(tab, answered, tmp_path):
@@ -272,30 +288,6 @@ def test_layers_with_odd_names_stand_in_the_advice_and_are_selected_from_it(tab,
         assert set(NAMES) <= set(found)
 
 
-def test_the_top_names_figures_inputs_and_what_could_reverse_the_verdict(tab, answered, tmp_path):
-    settings = {"optimisations off": 1.0, "unquantized layers in INT8": 0.5}
-    answer, recipe = replace(answered.answer, close=True, settings=settings), replace(answered.recipe, meets=True)
-    fragile = replace(answered, answer=answer, recipe=recipe, network="0123456789abcdef", started=86400.0)
-    with tab.shown(pages.drawn(tmp_path, page_data(fragile)), ready="usable", width=390) as page:
-        words = page.locator("#fragile").inner_text()
-        assert "noise" in words
-        assert "50%" in words
-        assert "optimisations" not in words
-        assert "cosine similarity" in page.locator('[data-plan="int8"] .under').inner_text()
-        made = page.locator(".made").inner_text()
-        assert "0123456789ab" in made
-        assert "1970-01-02" in made
-        assert not page.locator("#culprits thead th").nth(1).is_visible()
-        cells = page.locator("#culprits tbody tr").first.locator("td")
-        titles = cells.evaluate_all("tds => tds.map(td => td.dataset.title)")
-        assert titles[1] == "if put back in INT8"
-        page.evaluate("window.dispatchEvent(new Event('beforeprint'))")
-        page.emulate_media(media="print")
-        assert page.locator("#advice details.action:not([open])").count() == 0
-    steady = replace(fragile, answer=replace(fragile.answer, close=False, settings={"own engine": 1.0}))
-    assert page_data(steady).fragile == ()
-
-
 def test_the_accuracy_stands_under_the_similarity_and_is_no_figure_of_another_metric(tab, report, tmp_path):
     """SQNR has no perfect value: FP32's card has no large figure."""
     accuracy = Accuracies(fp32=0.8, int8=0.4, recipe=None)
@@ -308,25 +300,3 @@ def test_the_accuracy_stands_under_the_similarity_and_is_no_figure_of_another_me
         kept = f"keeps {pages.percent(1 - report.answer.cost, 0.5)} of INT8's speedup over FP16"
         assert beside == [["accuracy 80%"], ["accuracy 40% · 50% of FP32's"], ["accuracy not measured", kept]]
         assert page.locator('[data-plan="fp32"] .under').inner_text() == "reference; threshold 20.00 dB"
-
-
-def test_with_labels_it_is_told_which_percentages_are_accuracies(tab, report, tmp_path):
-    told = replace(report, accuracy=Accuracies(fp32=0.8, int8=0.4, recipe=0.75))
-    with tab.shown(pages.drawn(tmp_path, page_data(told)), ready="usable") as page:
-        basis = page.locator("#basis").inner_text()
-        assert "Accuracies are on the labelled data. The other percentages are cosine similarities" in basis
-
-
-def test_the_legend_names_the_precision_of_the_layers_left_high(tab, strange_run, report, tmp_path):
-    layers = tuple(replace(row, recipe="fp16") if row.recipe == "fp32" else row for row in report.layers)
-    in_fp16 = page_data(replace(report, layers=layers), read(Graph, strange_run / NETWORK))
-    with tab.shown(pages.drawn(tmp_path, in_fp16)) as page:
-        assert page.locator("#graph-legend li").nth(1).inner_text() == "FP16"
-
-
-def test_a_few_inputs_have_whole_ticks(tab, report, tmp_path):
-    three = Held("a.npz", 3, 3, 0.9, "a.npz 0", 0.95, 0.91, {f"a.npz {k}": 0.9 + k / 100 for k in range(3)})
-    told = replace(report, answer=replace(report.answer, given=three, held_out=None))
-    with tab.shown(pages.drawn(tmp_path, page_data(told)), ready="usable") as page:
-        page.locator("#inputs-plot .xtick").first.wait_for()
-        assert page.locator("#inputs-plot .xtick text").all_text_contents() == ["1", "2", "3"]

@@ -8,6 +8,7 @@ import pytest
 
 from tests.support import pages
 from tests.support.answering import answering
+from tests.support.editions import edition
 from tests.support.page_parts import idle, in_order, names_in_table, row_of, selected
 from trt_bisect.report.model import Report
 from trt_bisect.report.network_graph import Graph
@@ -26,7 +27,7 @@ def test_figures_that_are_not_finite(tab, strange_run, report, tmp_path):
         assert "NaN" not in page.locator("#table").inner_text()
 
 
-@pytest.mark.parametrize("missing", ["layers", "everything"])
+@pytest.mark.parametrize("missing", edition(["everything"], ["layers", "everything"]))
 def test_parts_may_be_missing(tab, strange_run, report, tmp_path, missing):
     """Pages without a graph or a recipe alone are among those of the answer."""
     data = page_data(report, read(Graph, strange_run / "network.json"), None, {"a.txt": "x"})
@@ -39,6 +40,7 @@ def test_parts_may_be_missing(tab, strange_run, report, tmp_path, missing):
         idle(page)
         assert page.locator("#graph-box").is_hidden()
         assert page.locator("#front").is_hidden()
+        assert page.locator('nav a[href="#front"]').is_hidden()
         assert page.locator("#front-plot").is_hidden()
 
 

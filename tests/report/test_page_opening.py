@@ -74,14 +74,23 @@ def test_what_a_gpu_measured(tab, strange_run, report, tmp_path):
         assert page.locator("#table-head").get_by_text("ms INT8").count() == 1
 
 
-def test_what_is_predicted_for_a_gpu_is_called_so(tab, strange_run, report, tmp_path):
+def test_what_is_predicted_is_called_so_and_figures_have_the_digits_that_matter(tab, report, tmp_path):
+    """0.98996 is written with as many as tell that it is below 99 %."""
+    texts = {0.2997595: "29.98%", 0.9966012: "99.66%", 0.99999763: "99.9998%", 1.0: "100%", 0.0: "0%", 0.99: "99%"}
+    texts[0.98996] = "98.996%"
+    measured = dict(zip((row.name for row in report.layers if row.quantizable), texts, strict=False))
+    assert len(measured) == len(texts)
+    rows = tuple(replace(row, similarity=measured.get(row.name)) for row in report.layers)
     times = {"fp32": 8.0, "fp16": 4.0, "int8": 2.0, "recipe": 2.5}
     choices = tuple(Choice(plan, True, None, None, ms, None) for plan, ms in times.items())
-    predicted = replace(report, choices=choices, predicted=PredictedTimes("A100", {}))
-    with tab.shown(pages.written(pages.copied(strange_run, tmp_path), predicted)) as page:
+    predicted = replace(report, layers=rows, threshold=0.99, choices=choices, predicted=PredictedTimes("A100", {}))
+    with tab.shown(pages.drawn(tmp_path, page_data(predicted)), ready="usable") as page:
         speeds = [page.locator(f'[data-plan="{plan}"] .speed').inner_text() for plan in times]
         after = {"fp16": " · 2.00× FP32", "int8": " · 4.00× FP32", "recipe": " · 3.20× FP32"}
         assert speeds == [f"{ms:g} ms predicted on A100{after.get(plan, '')}" for plan, ms in times.items()]
+        in_order(page)
+        for name, value in measured.items():
+            assert texts[value] in row_of(page, name).locator("[role=gridcell]").all_inner_texts()
 
 
 def test_it_opens_on_what_matters_and_nothing_can_go_out(tab, strange_run, report):
@@ -128,20 +137,6 @@ def assert_nothing_can_go_out(page) -> None:
         )
     assert failed == [True, True]
     assert heard == []
-
-
-def test_figures_have_the_digits_that_matter(tab, report, tmp_path):
-    """0.98996 is written with as many as tell that it is below 99 %."""
-    texts = {0.2997595: "29.98%", 0.9966012: "99.66%", 0.99999763: "99.9998%", 1.0: "100%", 0.0: "0%", 0.99: "99%"}
-    texts[0.98996] = "98.996%"
-    measured = dict(zip((row.name for row in report.layers if row.quantizable), texts, strict=False))
-    assert len(measured) == len(texts)
-    rows = tuple(replace(row, similarity=measured.get(row.name)) for row in report.layers)
-    data = page_data(replace(report, layers=rows, threshold=0.99))
-    with tab.shown(pages.drawn(tmp_path, data), ready="usable") as page:
-        in_order(page)
-        for name, value in measured.items():
-            assert texts[value] in row_of(page, name).locator("[role=gridcell]").all_inner_texts()
 
 
 def test_every_control_has_a_name(opened):

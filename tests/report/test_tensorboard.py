@@ -1,9 +1,7 @@
 """A run's logs for TensorBoard: scores, curve, histograms, graph, and the page that serves them."""
 
-import importlib
 import json
 import urllib.request
-from pathlib import Path
 
 import numpy as np
 import onnx
@@ -13,6 +11,7 @@ from tensorboard.compat.proto.graph_pb2 import GraphDef
 import trt_bisect
 from tests.support.compared import stacked_tensors
 from tests.support.event_files import assert_is_histogram_of, read, run_named, text
+from tools.make_tensorboard_picture import serving
 from trt_bisect.model.qdq import GraphTarget, PlanWriter
 from trt_bisect.precision import int8_set
 
@@ -146,38 +145,21 @@ def test_the_graph_has_every_layer_and_edge(planted, lenet):
     assert (recipe["ip1"], recipe["ip2"], recipe["relu1"], recipe["data"]) == ("int8", "fp32", "follows", "")
 
 
-@pytest.fixture(scope="module")
-def picture():
-    with pytest.MonkeyPatch.context() as patched:
-        patched.syspath_prepend(str(Path(__file__).parents[2] / "tools"))
-        return importlib.import_module("make_tensorboard_picture")
+@pytest.mark.subprocess
+def test_plain_tensorboard_serves_all_of_it(planted):
+    with serving(str(planted[1])) as address:
+        assert_serves_all(address, read(planted[1]))
 
 
-@pytest.fixture(scope="module")
-def served(planted, picture):
-    """The address of a TensorBoard that serves the logs."""
-    with picture.serving(str(planted[1])) as address:
-        yield address
+def assert_serves_all(served, runs):
+    """Each plugin of TensorBoard has the runs and the tags that were written for it."""
 
-
-def test_plain_tensorboard_serves_all_of_it(planted, served):
     def tags_of(plugin):
         return json.load(urllib.request.urlopen(f"{served}/data/plugin/{plugin}/tags"))
 
-    runs = read(planted[1])
     for plugin, tags in (("histograms", "histograms"), ("distributions", "histograms"), ("scalars", "scalars")):
         found = {run: set(each) for run, each in tags_of(plugin).items() if each}
         assert found == {name: set(run.Tags()[tags]) for name, run in runs.items() if run.Tags()[tags]}
     assert set(tags_of("text")["curve"]) == {"summary", "culprits", "runs"}
     graphs = json.load(urllib.request.urlopen(f"{served}/data/plugin/graphs/info"))
     assert {name for name, found in graphs.items() if found["run_graph"]} == set(runs) - {"curve", "plans"}
-
-
-@pytest.mark.slow
-def test_the_page_draws_the_histograms(browser, served, picture, tmp_path):
-    page = browser.new_page()
-    picture.draw(page, served, str(tmp_path / "page.png"), "ip2/output/(fp32|int8)$")
-    assert (tmp_path / "page.png").read_bytes().startswith(b"\x89PNG")
-    page.get_by_text("tag: ip2/output/fp32").first.wait_for()
-    assert page.get_by_text("tag: ip2/output/int8").count() == 3, "full INT8, the recipe and FP16"
-    page.close()

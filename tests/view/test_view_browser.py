@@ -70,9 +70,9 @@ def before_the_answer(report: Report) -> Report:
 def test_the_curve_grows_below_the_verdict(page, finished, under_way, tmp_path):
     run = Grown(finished, under_way, tmp_path / "lenet")
     with serving(run.folder) as base:
+        page.goto(f"{base}/{QUERY}")
         for layers in (1, 2):
             run.show(layers)
-            page.goto(f"{base}/{QUERY}")
             expect(page.locator("#headline")).to_contain_text("Still running. So far: Full INT8 fails")
             expect(page.locator("#headline")).to_contain_text("'ip2'")
             expect(page.locator("#curve-legend")).to_contain_text(f"not tried ({6 - layers})")

@@ -264,7 +264,11 @@ def test_an_error_does_not_stop_the_run(search, tmp_path, error):
 
 @pytest.fixture(scope="module")
 def undisturbed(lenet, tmp_path_factory):
-    return trt_bisect.run(*given(lenet), output=tmp_path_factory.mktemp("whole"), history="none")
+    return trt_bisect.run(*given(lenet), output=tmp_path_factory.mktemp("whole"), **SHORT)
+
+
+SHORT = {"calibrator": "entropy", "effort": "quick", "history": "none"}
+"""The options of a run that is stopped."""
 
 
 def given(lenet):
@@ -293,7 +297,8 @@ from trt_bisect.cli import main; main()
 @pytest.mark.parametrize("stage", ["Calibrating", "Full INT8", *edition((), MORE_STAGES), "Comparing tensors"])
 def test_a_run_that_is_killed_shows_what_it_had_and_goes_on(forks, lenet, undisturbed, tmp_path, stage):
     model, data = given(lenet)
-    command = ("run", model, "--calibration", data, "--output", tmp_path / "run", "--history", "none")
+    options = (word for name, value in SHORT.items() for word in (f"--{name}", value))
+    command = ("run", model, "--calibration", data, "--output", tmp_path / "run", *options)
     folder, begun = RunFolder(tmp_path / "run"), tmp_path / "begun"
     process = forks.start(*command, code=WAITS.format(stage=stage, begun=str(begun)))
     wait_until(lambda: process.poll() is not None or begun.exists())
@@ -341,7 +346,7 @@ def all_trials(folder):
     [(KeyboardInterrupt, KeyboardInterrupt), (RuntimeError, RuntimeError), (TimeUp, trt_bisect.NothingMeasured)],
 )
 def test_a_run_that_ends_before_full_int8_is_known_leaves_its_report_so_far(lenet, tmp_path, error, raised):
-    asked = {"output": tmp_path, "history": "none", "progress": StopsAt("Measuring on all inputs", error)}
+    asked = {"output": tmp_path, **SHORT, "progress": StopsAt("Measuring on all inputs", error)}
     with pytest.raises(raised):
         trt_bisect.run(*given(lenet), **asked)
     look = RunFolder(tmp_path).snapshot()
@@ -355,7 +360,7 @@ def test_a_run_that_ends_before_full_int8_is_known_leaves_its_report_so_far(lene
 def test_a_run_that_is_stopped_after_its_verdict_saves_it_in_place_of_the_report_so_far(
     lenet, tmp_path, undisturbed, error, status
 ):
-    asked = {"output": tmp_path, "history": "none", "progress": StopsAt("Comparing tensors", error)}
+    asked = {"output": tmp_path, **SHORT, "progress": StopsAt("Comparing tensors", error)}
     with pytest.raises(KeyboardInterrupt) if error is KeyboardInterrupt else nullcontext():
         trt_bisect.run(*given(lenet), **asked)
     look = RunFolder(tmp_path).snapshot()
