@@ -213,7 +213,7 @@ def rows() -> Iterator[Row]:
     yield Row("tokens of answer, driver, evaluator, commands/run", search, 79_466, 60_000)
     yield Row("tokens of options and cli", tokens_in("trt_bisect/options", "trt_bisect/cli"), 19_666, 14_000)
     yield Row("tokens of tests", tokens_in("tests"), 476_523, 330_000)
-    yield Row("tokens of benchmarks and tools", tokens_in("benchmarks", "tools"), 86_666, 50_000)
+    yield Row("tokens of benchmarks and tools", tokens_in("benchmarks", "tools"), 86_676, 50_000)
     yield Row("words of docstrings", total["words"], 94_960, 70_000)
     yield Row("ternaries in 1,000 statements", round(total["ternaries"] / thousands), 66, 30)
     yield Row("comprehensions in 1,000 statements", round(total["comprehensions"] / thousands), 100, 60)
