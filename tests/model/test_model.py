@@ -197,6 +197,18 @@ def test_external_data_and_its_escape(tmp_path):
         load_network(path)
 
 
+def test_external_data_of_another_size_than_its_tensor(tmp_path):
+    path = tmp_path / "net.onnx"
+    onnx.save(networks.chain(depth=2), path, save_as_external_data=True, location="net.data", size_threshold=0)
+    skeleton = onnx.load(path, load_external_data=False)
+    first = skeleton.graph.initializer[0]
+    (length,) = (entry for entry in first.external_data if entry.key == "length")
+    first.external_data.remove(length)  # the data is then what follows in the file, as ONNX says
+    path.write_bytes(skeleton.SerializeToString())
+    with pytest.raises(BadInput, match=f"data of '{first.name}' does not fit its shape"):
+        load_network(path)
+
+
 def test_dynamic_axes_can_be_fixed(tmp_path):
     path = networks.save(networks.chain(depth=2), tmp_path)
     assert load_network(path).inputs[0].shape == (None, 3, 16, 16)

@@ -329,6 +329,10 @@ def _load_external(tensor: TensorProto, path: Path) -> None:
         external_data_helper.load_external_data_for_tensor(tensor, str(path.parent or Path()))
         tensor.data_location = TensorProto.DEFAULT
         del tensor.external_data[:]
+        try:
+            numpy_helper.to_array(tensor)
+        except ValueError as error:
+            raise ValueError(f"the data of '{tensor.name}' does not fit its shape: {error}") from error
 
 
 def _parsed(path: Path) -> tuple[onnx.ModelProto, Weights]:
