@@ -12,7 +12,7 @@ from typing import Any
 
 from trt_bisect.analyzer.judge import make_rule
 from trt_bisect.analyzer.metrics import find_metric
-from trt_bisect.analyzer.overflow import base_overflows, overflow_notes, overflows_of, sets_to_keep
+from trt_bisect.analyzer.overflow import Overflow, base_overflows, overflow_notes, overflows_of, sets_to_keep
 from trt_bisect.answer.accuracy import AskedAccuracy, asked_accuracy, chance_warning, fp32_accuracy, refuse_accuracy
 from trt_bisect.answer.answer import AnswerSearch, answer_search, measure_front
 from trt_bisect.answer.candidates import with_changes
@@ -30,7 +30,7 @@ from trt_bisect.commands.run.state import Phase, RunState
 from trt_bisect.data.named import name_of
 from trt_bisect.errors import NothingMeasured, lacks_room
 from trt_bisect.evaluator.accuracy import ACCURACY
-from trt_bisect.evaluator.trial import UNTRIED
+from trt_bisect.evaluator.trial import Trial
 from trt_bisect.model.network import GivenModel, Network
 from trt_bisect.options.concerns import EMULATION, EXPLAIN_NOTHING, RunOptions
 from trt_bisect.options.declare import takes
@@ -342,27 +342,27 @@ class _Run:
                 *overflow_notes(network, overflows, emulated=emulated),
             ),
         )
-        self._measure_base()
-
-    def _measure_base(self) -> None:
-        """Looks for the tensors that overflow in the base, if it alone misses, or if FP16 as a base does."""
-        experiment, around, engines = self.found.experiment, self.found.around_fp16, self.found.engines
-        network, rule = experiment.network, experiment.rule
-        emulated = experiment.builder.arithmetic == EMULATED
-        nothing = self.state.curve.nothing if self.state.curve else UNTRIED
-        if engines is not None:
-            nothing = engines.base
+        around, rule = found.around_fp16, experiment.rule
         if around is not None and (around.similarity is None or rule.metric.loss(around.similarity) > rule.budget):
-            network = replace(network, base=Precision.FP16)
-        is_base = network is experiment.network
-        if is_base and not summary.base_misses(network, rule, nothing):
-            return
-        memory = self.options.memory_bytes
-        notes, overflows = base_overflows(network, experiment.feeds, memory, emulated=emulated)
-        self._know(notes=(*self.state.known.notes, *notes))
-        if is_base:
+            self._note_overflows(replace(network, base=Precision.FP16))
+        elif found.engines is not None:
+            self._measure_base(found.engines.base)
+
+    def _measure_base(self, nothing: Trial) -> None:
+        """Looks for the tensors that overflow in the base, and for the layers to keep high, if it alone misses."""
+        experiment = self.found.experiment
+        if summary.base_misses(experiment.network, experiment.rule, nothing):
+            overflows = self._note_overflows(experiment.network)
             kept = next((layers for layers in sets_to_keep(overflows) if self._holds_with(layers, experiment)), ())
             self._know(base_high=kept)
+
+    def _note_overflows(self, network: Network) -> tuple[Overflow, ...]:
+        """Notes and returns the values that leave the range of a network's base."""
+        experiment, memory = self.found.experiment, self.options.memory_bytes
+        emulated = experiment.builder.arithmetic == EMULATED
+        notes, overflows = base_overflows(network, experiment.feeds, memory, emulated=emulated)
+        self._know(notes=(*self.state.known.notes, *notes))
+        return overflows
 
     def _holds_with(self, layers: Sequence[str], experiment: Experiment) -> bool:
         """Returns true if full INT8 with these layers in FP32 meets the threshold, on all inputs given and held out."""
@@ -401,10 +401,11 @@ class _Run:
         self._announce()
         self._measure_curve(search)
         self._now(alone=search.alone.gains(of_user, self.state.suspects))
-        with lifted(self.shown):
-            self._measure_base()
-        self.live.watch(self.state)
         curve = self.state.curve
+        if curve is not None and self.found.engines is None:
+            with lifted(self.shown):
+                self._measure_base(curve.nothing)
+        self.live.watch(self.state)
         if self.folder is not None and curve is not None:
             self._note_on_tensors(save_boundaries(self.options, of_user, curve.findings, self.folder, self.shown))
 
