@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from trt_bisect.analyzer.classes import Classes, Divergence, classes_of, find_classes, top1
-from trt_bisect.analyzer.metrics import RELATIVE, Metric, RunningSums, Sums, find_metric, least_divisor
+from trt_bisect.analyzer.metrics import OF_MAGNITUDES, RELATIVE, Metric, RunningSums, Sums, find_metric, least_divisor
 from trt_bisect.analyzer.rows import common_region, lost_rows, rows_at, rows_axis, rows_values
 from trt_bisect.builder.base import Outputs
 from trt_bisect.data.named import is_reusable
@@ -48,6 +48,7 @@ class _PreparedReference:
     ) -> None:
         self.values = values
         self._metrics = metrics
+        self._of_magnitudes = any(metric.name in OF_MAGNITUDES for metric in metrics)
         finite = np.isfinite(values)
         self.whole = bool(finite.all())
         self.empty = not finite.any()
@@ -65,7 +66,7 @@ class _PreparedReference:
             self.divergence = Divergence(values, finite, classes, keeps=keeps)
 
     def values_of(self, output: np.ndarray) -> dict[str, float]:
-        rows, sums = rows_of(output, self.finite), RunningSums()
+        rows, sums = rows_of(output, self.finite), RunningSums(magnitudes=self._of_magnitudes)
         for r, o in float_parts(self.rows, rows):
             sums.add(r[np.newaxis], o[np.newaxis], self._least)
         totals = sums.of(centered=self._centered)
