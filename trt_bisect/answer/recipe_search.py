@@ -82,7 +82,7 @@ RESERVED = 0.3
 """The share of the inferences that is left for putting units back."""
 LITTLE_MORE = 1.25
 """The most that a set which leaves half of the loss allowed unused may cost, as a multiple of the cheapest."""
-SO_MUCH = 0.5
+SO_MUCH = 0.25
 """A recipe is passed on during the search if its price is at most this share of the last one's."""
 EQUAL = 0.01
 """Sets whose prices differ by less than this share are equally good."""
@@ -514,6 +514,8 @@ def with_all_put_back(target: Target, recipe: Recipe, *, switches: bool) -> Reci
     """
     space, experiment = recipe.space, recipe.experiment
     put_back, faster = dict[int, PutBack](), set[int]()
+    # All at once: plans that differ in late layers share what comes before these.
+    target.losses([space.plan(recipe.kept - {unit}) for unit in recipe.kept], experiment.ranges, to_the_end=True)
     for unit in sorted(recipe.kept, key=lambda unit: -space.costs[unit]):
         smaller = recipe.kept - {unit}
         plan = space.plan(smaller)
