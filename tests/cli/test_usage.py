@@ -69,14 +69,14 @@ def test_an_unexpected_error_is_told_in_two_lines_and_as_json(raised, code, prob
         main()
 
 
-@pytest.mark.parametrize("given", [(), ("--config",)])
-def test_a_suite_is_taken_as_argument_and_as_option(given, folder, command, monkeypatch, tmp_path):
+def test_a_suite_is_taken_as_argument(folder, command, monkeypatch, tmp_path):
+    """As option it is in tests/cli/test_display.py."""
     monkeypatch.chdir(tmp_path)
     (folder / "suite.toml").write_text(
         f'output = "{tmp_path}/nights"\n[[network]]\nname = "lenet"\nmodel = "lenet.onnx"\ncalibration = "data.npz"\n'
         'repeats = 1\ncalibrator = "minmax"\nexplain = "none"\n'
     )
-    code, out, _ = command("regress", *given, folder / "suite.toml", "--json", "-q")
+    code, out, _ = command("regress", folder / "suite.toml", "--json", "-q")
     assert [network["name"] for network in json.loads(out)["networks"]] == ["lenet"]
     assert code in (0, 1)
 

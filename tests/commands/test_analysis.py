@@ -61,12 +61,6 @@ def test_results_are_short_and_have_the_same_methods(planted, tmp_path):
         assert type(found).load(tmp_path).table().equals(found.table())
 
 
-def test_with_another_network_compare_compares_the_two(planted):
-    path, samples = planted
-    qa = trt_bisect.Analysis(path, samples, other=path, inputs=samples)
-    assert {row.figures.cosine for row in qa.compare().tensors} == {1.0}
-
-
 def test_a_keyword_that_no_method_has_is_refused(planted):
     with pytest.raises(TypeError, match="'beauty'"):
         trt_bisect.Analysis(*planted, beauty=1)

@@ -144,14 +144,3 @@ def test_fp8_is_measured_by_all_of_them(tmp_path):
     assert len(worst.values) == 3
     compared = trt_bisect.compare(network, **given)
     assert {row.quantized_dtype for row in compared.weights} == {"float8_e4m3fn"}
-
-
-def test_a_night_measures_fp16(tmp_path):
-    drawn(power, tmp_path)
-    suite = tmp_path / "trt-bisect.toml"
-    keys = ('model = "network.onnx"', 'inputs = "inputs.npz"', 'low = "fp16"', 'engine = "onnxruntime"', "repeats = 1")
-    suite.write_text("\n".join(["[[network]]", *keys]))
-    first = trt_bisect.regress(suite)
-    assert first is not None
-    report = next((tmp_path / "nightly").rglob("report.json"))
-    assert json.loads(report.read_text())["low"] == "fp16"

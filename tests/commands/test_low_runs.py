@@ -59,16 +59,6 @@ def large_weight(sketch, x):
     return sketch.dense(x, "out", WIDE, WIDE)
 
 
-def residual_stream(sketch, x):
-    """A stream that grows at each of its sums, beyond the range at the third."""
-    for step in range(3):
-        branch = sketch.node("Tanh", [sketch.dense(x, f"fc{step}", WIDE, WIDE)], f"tanh{step}")
-        branch = sketch.node("Mul", [branch, scalar(sketch, f"loud{step}", 30000.0)], f"loud{step}_mul")
-        x = sketch.node("Add", [x, branch], f"sum{step}")
-    x = sketch.node("Mul", [x, scalar(sketch, "quiet", 1e-5)], "quiet_mul")
-    return sketch.dense(x, "out", WIDE, WIDE)
-
-
 def small_epsilon(sketch, x):
     """A variance of about 1e-9 with an epsilon of 1e-8, which is zero in FP16."""
     x = sketch.dense(x, "fc", WIDE, WIDE)
@@ -114,12 +104,6 @@ def test_what_leaves_the_range_is_found_by_name_with_nothing_innocent(draw, tmp_
     assert "INT8" not in report.summary
 
 
-def test_a_growing_stream_is_followed_from_its_first_overflow_on(tmp_path):
-    report = ran(*drawn(residual_stream, tmp_path))
-    assert {"quiet_mul", "sum2"} <= set(report.culprits) <= {"sum1", "sum2", "quiet_mul", "fc2"}
-    assert report.overflows[0].layer in ("sum1", "fc2", "sum2")
-
-
 @pytest.fixture(scope="module")
 def overflowing(tmp_path_factory):
     """The network ``power``, its inputs, the report of an explained run in FP16, and its folder."""
@@ -151,7 +135,7 @@ def test_an_epsilon_that_becomes_zero_is_told(tmp_path):
     assert next(each.value for each in report.overflows if each.tensor == "epsilon") == np.float32(1e-8)
 
 
-@pytest.mark.parametrize("draw", [power, total, softmax_by_hand, residual_stream], ids=lambda draw: draw.__name__)
+@pytest.mark.parametrize("draw", [power, total, softmax_by_hand], ids=lambda draw: draw.__name__)
 def test_bf16_has_the_range_of_fp32(draw, tmp_path):
     report = ran(*drawn(draw, tmp_path), low="bf16")
     assert not report.overflows

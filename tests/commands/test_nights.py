@@ -91,7 +91,7 @@ def _hold(folder, held, leave):
 
 
 def test_a_second_process_is_refused_until_the_first_one_is_gone(tmp_path):
-    context = multiprocessing.get_context("spawn")
+    context = multiprocessing.get_context("fork")
     held, leave = context.Event(), context.Event()
     holder = context.Process(target=_hold, args=(tmp_path, held, leave))
     holder.start()

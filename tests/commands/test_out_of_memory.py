@@ -77,7 +77,7 @@ def measured(monkeypatch, lenet, tmp_path):
 
         monkeypatch.setattr(job, "open_builder", scarce)
         how = {"engine": "onnxruntime", "calibrator": "minmax", "strategy": "exhaustive", "explain": "none"}
-        judged = {"data": np.load(lenet / "digits.npz")["data"][:8]}
+        judged = {"data": np.load(lenet / "digits.npz")["data"][:4]}
         data = lenet / "calibration.npz", judged
         return trt_bisect.run(lenet / "lenet_planted.onnx", *data, output=output, **how)
 

@@ -38,11 +38,3 @@ def test_the_layers_to_blame_are_found(draw, tmp_path):
     assert set(report.culprits) == CULPRITS[draw]
     assert report.similarity.recipe > 0.9999 > (report.similarity.int8 or 0.0)
     assert report.overflows[0].layer in CULPRITS[draw]
-
-
-def test_an_epsilon_that_underflows_is_told_and_blames_nobody_where_the_variance_is_large(tmp_path):
-    """NAFNet's epsilon of 1e-6 is a subnormal value of FP16; beside variances of thousands it does not matter."""
-    network, data = written(restorer, tmp_path)
-    report = run(network, inputs=str(data), low="bf16", **OPTIONS)
-    assert not report.culprits or report.similarity.int8 > 0.99
-    assert not report.overflows
