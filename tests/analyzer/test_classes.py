@@ -155,7 +155,7 @@ BY_CLASS = {"metric": "top1", "threshold": 0.9, "engine": "onnxruntime", "histor
 def test_a_run_judges_pixels_by_their_classes(segmenting, tmp_path):
     """The recipe's own Q/DQ file on ONNX Runtime, and NumPy's argmax over axis 1."""
     path, data = segmenting
-    report = trt_bisect.run(path, data, data, output=tmp_path / "run", **BY_CLASS)
+    report = trt_bisect.run(path, data, data, output=tmp_path / "run", effort="quick", **BY_CLASS)
     reference = outputs_of(path, data["x"])
     restored = outputs_of(tmp_path / "run" / "recipe" / "network.qdq.onnx", data["x"])
     agreement = [np.mean(r.argmax(1) == o.argmax(1)) for r, o in zip(reference, restored, strict=True)]
@@ -177,8 +177,8 @@ def test_an_axis_that_is_not_there_is_refused_before_anything_is_measured(segmen
 
 def test_another_axis_takes_no_figures_of_the_first(segmenting, tmp_path):
     path, data = segmenting
-    first = trt_bisect.run(path, data, data, output=tmp_path / "run", **BY_CLASS)
-    second = trt_bisect.run(path, data, data, output=tmp_path / "run", class_axis=-1, **BY_CLASS)
+    how = {**BY_CLASS, "effort": "quick", "output": tmp_path / "run"}
+    first, second = (trt_bisect.run(path, data, data, class_axis=axis, **how) for axis in (None, -1))
     assert first.fingerprint != second.fingerprint
     assert first.similarity.int8 != second.similarity.int8
 

@@ -15,7 +15,7 @@ from trt_bisect.analyzer.metrics import BUILT_IN
 from trt_bisect.errors import NothingMeasured
 from trt_bisect.model.network import load_network
 
-HOW = {"engine": "onnxruntime", "explain": "none"}
+HOW = {"engine": "onnxruntime", "explain": "none", "calibrator": "minmax", "effort": "quick"}
 MEMORY = 1 << 28
 
 

@@ -16,7 +16,7 @@ from trt_bisect.analyzer.metrics import BUILT_IN, EQUAL
 from trt_bisect.evaluator.trial import MEASURED, Trial
 from trt_bisect.model.network import load_network
 
-HOW = {"engine": "onnxruntime", "explain": "none"}
+HOW = {"engine": "onnxruntime", "explain": "none", "calibrator": "minmax", "effort": "quick"}
 COSINE, SHARE = make_rule(BUILT_IN["cosine"], None), make_rule(EQUAL, None)
 
 

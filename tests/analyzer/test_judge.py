@@ -8,14 +8,12 @@ from onnx import helper
 
 import trt_bisect
 from tests.support import networks
-from tests.support.compared import stacked_tensors
 from tests.support.records import texts
 from trt_bisect import BadInput, find_metric, similarity
 from trt_bisect.analyzer.doubts import sqnr_disagreement
 from trt_bisect.analyzer.judge import compare_arrays, make_rule, nonfinite_in_reference
 from trt_bisect.analyzer.metrics import BUILT_IN, EXACT_SQNR
 from trt_bisect.evaluator.trial import MEASURED, NOT_FINITE, OutputFigures, Trial
-from trt_bisect.model.qdq import GraphTarget, PlanWriter
 
 MINMAX = {"engine": "onnxruntime", "calibrator": "minmax"}
 R, G = np.array([[3.0, 4.0]]), np.array([[4.0, 3.0]])
@@ -171,38 +169,6 @@ def test_a_reference_of_nothing_but_nan_measures_nothing(tmp_path):
     with pytest.raises(trt_bisect.NothingMeasured, match="only NaN") as caught:
         trt_bisect.run(networks.save(model, tmp_path), networks.samples(model), engine="onnxruntime")
     assert caught.value.exit_code == 3
-
-
-def test_a_decoy_is_not_blamed(tmp_path):
-    """A branch with a huge rounding error that hardly reaches the output, beside the real culprit."""
-    sketch = networks.Sketch(11)
-    main = sketch.conv(sketch.node("Relu", [sketch.conv("x", "main0", 3, 8)], "main_relu"), "main1", 8, 8)
-    decoy = sketch.conv(sketch.node("Relu", [sketch.conv("x", "decoy0", 3, 8)], "decoy_relu"), "decoy1", 8, 8)
-    faint = sketch.node("Mul", [decoy, sketch.constant("faint", 1e-4)], "faint")
-    both = sketch.node("Add", [main, faint], "both")
-    sketch.node("Flatten", [both], "flatten", out="y")
-    model = sketch.model({"x": ["n", 3, 8, 8]}, {"y": ["n", 512]})
-    for branch in ("main", "decoy"):
-        networks.plant_between(model, f"{branch}0", f"{branch}1")
-    path = networks.save(model, tmp_path)
-    data = networks.samples(model)
-    report = trt_bisect.run(path, data, metric="sqnr", threshold=15, **MINMAX)
-    assert report.culprits == ("main1",)
-    culprit = next(row for row in report.layers if row.culprit)
-    assert next((r.tensor, r.producer) for r in culprit.rounds) == ("main_relu_out", "main_relu")
-    decoy_error = compare_arrays(*inner_outputs(path, data, "decoy1_out"), BUILT_IN).values["sqnr"]
-    assert decoy_error < 15, "the decoy is none: its own error is small"
-
-
-def inner_outputs(path, data, tensor):
-    """A tensor inside the network, in FP32 and in full INT8, over the first sample."""
-    network = trt_bisect.load_network(path)
-    samples = list(trt_bisect.open_dataset(data, network.inputs))
-    scales = trt_bisect.calibrate(network, samples, "minmax").scales
-    everything = trt_bisect.prefix(len(network.layers), len(network.layers) - 1)
-    writer = PlanWriter(network, scales, GraphTarget.ONNXRUNTIME)
-    plans = (everything.keeping(range(len(network.layers))), everything)
-    return [[stacked_tensors(writer.write(plan), [tensor], samples[:1])[tensor][0]] for plan in plans]
 
 
 def test_a_mask_is_named_and_its_reader_stays_high(tmp_path):

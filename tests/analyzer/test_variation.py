@@ -17,7 +17,7 @@ from trt_bisect.analyzer.variation import inputs_vary, variation_of, variation_t
 from trt_bisect.evaluator.trial import MEASURED, Trial
 
 COSINE = make_rule(BUILT_IN["cosine"], None)
-HOW = {"engine": "onnxruntime", "explain": "none"}
+HOW = {"engine": "onnxruntime", "explain": "none", "calibrator": "minmax", "effort": "quick"}
 
 
 def by_numpy(fp32, plan):

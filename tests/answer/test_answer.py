@@ -1,6 +1,5 @@
 """The answer of a run: it is decided on the deployed plan, on all data given."""
 
-import json
 import threading
 from dataclasses import replace
 from functools import cache
@@ -18,7 +17,7 @@ from tests.support.by_hand import cosine
 from tests.support.editions import edition
 from tests.support.planted_answers import MISLEADING, THRESHOLD, every_plan
 from tests.support.quantized import plain_session
-from tests.support.records import kinds, report_from, texts
+from tests.support.records import kinds, texts
 from trt_bisect.answer import answer as answer_module, plans as plans_module, recipe_search
 from trt_bisect.builder import onnxruntime as onnxruntime_builder
 from trt_bisect.calibration.collect import CANDIDATES, calibrate
@@ -239,23 +238,6 @@ def test_of_calibrators_that_suffice_the_best_replaces_one_without_a_margin(thre
     assert max(rows, key=lambda name: rows[name].similarity) == "percentile 99.99"
     each = cosines(path, tmp_path / "run/recipe/network.qdq.onnx", data["x"], OFF)
     assert min(abs(cosine - rows[chosen].similarity) for cosine in each) < 1e-8
-
-
-def test_the_report_is_read_again_and_a_second_run_on_the_folder_measures_nothing(two_kinds, tmp_path):
-    path, data = two_kinds
-    folder = tmp_path / "run"
-    asked = {"threshold": 0.999, "effort": "quick", "output": folder, **HOW}
-    first = trt_bisect.run(path, data, **asked)
-    record = json.loads((folder / "report.json").read_text())
-    assert record["schema"] == 4
-    read = report_from(record)
-    assert read.answer == first.answer
-    assert [row.alone for row in read.layers] == [row.alone for row in first.layers]
-    journal = (folder / "journal.jsonl").read_bytes()
-    again = trt_bisect.run(path, data, **asked)
-    assert (folder / "journal.jsonl").read_bytes() == journal
-    assert again.answer == first.answer
-    assert again.culprits == first.culprits
 
 
 def test_a_metric_of_the_users_is_called_by_one_thread(two_kinds):

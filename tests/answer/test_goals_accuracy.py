@@ -30,7 +30,7 @@ from trt_bisect.precision import all_but
 from trt_bisect.report.answer import Goal
 from trt_bisect.report.next_step import SEARCH
 from trt_bisect.report.parts import FAILS, PASSES, UNMEASURED, ByPlan
-from trt_bisect.report.summary import BASE, CULPRITS, HELD_OUT
+from trt_bisect.report.summary import ACCURACY, BASE, CULPRITS, HELD_OUT, accuracy_line
 from trt_bisect.support import progress
 
 SAMPLES = Path(__file__).parents[2] / "samples"
@@ -86,6 +86,8 @@ def test_the_bound_counts_held_out_inputs_of_another_class(lenet, request, given
     changed = int(np.sum(np.not_equal(fp32, recipe)))
     assert (report.bound.inputs, report.bound.missed, report.bound.by) == (len(held_out), changed, BY_CLASS)
     assert changed == 1 if given == "reached" else changed > 10
+    exported = share_right(plain_session(out / "recipe" / "network.qdq.onnx"), lenet)
+    assert report.accuracy.int8 == pytest.approx(exported, abs=1e-9)
     lines = [line.text for line in report.lines if line.kind == HELD_OUT]
     assert len(lines) == report.recipe.meets
     assert all("got another class than in FP32, so with 95% confidence" in text for text in lines)
@@ -116,6 +118,7 @@ def test_an_accuracy_is_reached_with_the_planted_layer_high(lenet, by_entropy):
     assert told["all high"] == pytest.approx(report.accuracy.fp32)
     assert (folder / "front.csv").read_text().startswith("cost,accuracy,")
     assert report.answer.given is None, "no input is judged by itself"
+    assert [line for line in report.lines if line.kind == ACCURACY] == [accuracy_line(report.accuracy)]
 
 
 def test_ranges_that_reach_the_accuracy_are_the_recipe(lenet, reached):

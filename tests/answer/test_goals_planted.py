@@ -97,6 +97,7 @@ def test_it_goes_on_from_what_was_measured(measured, tmp_path):
     second = trt_bisect.run(measured.path, measured.data, front=True, output=tmp_path / "run", **WISHES)
     assert (tmp_path / "run/journal.jsonl").read_text().count("\n") == lines
     assert second.recipe == measured.report.recipe
+    assert second.answer == measured.report.answer
     assert second.layers == measured.report.layers
     assert second.front == measured.report.front
 
@@ -123,17 +124,14 @@ def test_recipes_of_three_precisions(precision, tmp_path):
     assert found.answer.cost == pytest.approx(in_fp16 / 3 + in_fp32), "of 1, 2 and 4 units of time by precision"
 
 
-@pytest.mark.parametrize("precision", ["fp32", None])
-def test_the_exported_network_gives_the_similarity_and_builds_in_tensorrt_rtx(precision, tmp_path):
-    """ONNX Runtime leaves out a part of FP16's rounding, so there the figure only has to pass."""
+def test_the_exported_network_in_fp16_meets_the_threshold_and_builds_in_tensorrt_rtx(tmp_path):
+    """ONNX Runtime leaves out a part of FP16's rounding, so the figure only has to pass."""
     path, data, high = planted("chain-1", tmp_path)
-    report = trt_bisect.run(path, data, output=tmp_path / "run", **{**QUICK, "precision": precision})
-    assert kept_high(report) == dict.fromkeys(high, precision or "fp16")
+    report = trt_bisect.run(path, data, output=tmp_path / "run", **{**QUICK, "precision": None})
+    assert kept_high(report) == dict.fromkeys(high, "fp16")
     exported = tmp_path / "run/recipe/network.qdq.onnx"
     onnx.checker.check_model(str(exported), full_check=True)
     figures = figures_on(tmp_path / "run/recipe", path, data["x"])
-    if precision:
-        assert min(figures) == pytest.approx(report.similarity.recipe, abs=0.05)
     assert (report.answer.given.inputs, report.answer.given.holds) == (len(figures), sum(f >= 20.0 for f in figures))
     trt = pytest.importorskip("tensorrt_rtx_bindings")
     logger = trt.Logger(trt.Logger.ERROR)

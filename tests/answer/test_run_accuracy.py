@@ -1,6 +1,5 @@
 """The accuracy on labelled data in ``run``: FP32, full INT8, recipe, beside ONNX Runtime on the user's own files."""
 
-import json
 import re
 
 import numpy as np
@@ -8,7 +7,6 @@ import pytest
 
 import trt_bisect
 from tests.support.quantized import plain_session
-from tests.support.records import record_of
 from trt_bisect.errors import BadInput
 from trt_bisect.evaluator.accuracy import chance_of
 from trt_bisect.report.answer import Accuracies
@@ -34,23 +32,6 @@ def right(file, feeds, labels):
     (name,) = feeds
     found = [session.run(None, {name: feeds[name][k : k + 1]})[0].argmax() for k in range(COUNT)]
     return float(np.mean(np.array(found) == labels))
-
-
-def test_accuracies_of_a_run(lenet, digits, tmp_path):
-    """Full INT8 as a file is the recipe of a run in which every layer is fixed in INT8."""
-    feeds, labels = digits
-    model = lenet / "lenet_planted.onnx"
-    options = {"dataset": feeds, "labels": labels, "explain": "none", "engine": "onnxruntime", "output": tmp_path}
-    options["calibrator"] = "entropy"
-    report = trt_bisect.run(model, lenet / "calibration.npz", validation=0, samples=1, **options)
-    assert report.recipe.meets
-    assert report.accuracy.fp32 == right(model, feeds, labels)
-    assert report.accuracy.recipe == right(tmp_path / "recipe" / "network.qdq.onnx", feeds, labels)
-    assert report.accuracy.fp32 == pytest.approx(0.75, abs=0.05)
-    assert json.loads((tmp_path / "report.json").read_text())["accuracy"] == record_of(report.accuracy)
-    trt_bisect.run(model, lenet / "calibration.npz", validation=0, samples=1, keep_low="*", **options)
-    assert report.accuracy.int8 == right(tmp_path / "recipe" / "network.qdq.onnx", feeds, labels)
-    assert [line for line in report.lines if line.kind == ACCURACY] == [accuracy_line(report.accuracy)]
 
 
 def test_a_function_of_the_users_is_called_before_the_search(lenet, digits):

@@ -311,7 +311,8 @@ def test_a_run_outlives_a_crash_and_names_the_culprit_all_the_same(monkeypatch, 
         return IsolatedBuilder(partial(make_faulty, make, {crashing: fake_builders.segfault}), None, process or shared)
 
     monkeypatch.setattr(job, "open_builder", open_isolated)
-    how = {"engine": "onnxruntime", "strategy": "exhaustive", "output": tmp_path / "run"}
+    how = {"engine": "onnxruntime", "strategy": "exhaustive", "output": tmp_path / "run", "explain": "none"}
+    how |= {"calibrator": "minmax", "effort": "quick"}
     report = trt_bisect.run(lenet / "lenet_planted.onnx", lenet / "calibration.npz", **how)
     rows = {row.name: row for row in report.layers}
     assert rows["pool2"].outcome == "build failed"

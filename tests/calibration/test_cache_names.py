@@ -13,6 +13,7 @@ import onnx
 import pytest
 from onnx import numpy_helper
 
+from tests.support.editions import edition
 from tests.support.networks import Sketch, copied
 from tests.support.quantized import plain_tensors
 from trt_bisect.calibration.cache import (
@@ -187,7 +188,8 @@ def test_where_entries_are_missing_no_scale_is_given_by_order_alone(tmp_path):
     new = with_names(old, lambda k, _: f"val_{k}")
     network, right = loaded(new, tmp_path), maxima(new, 0)
     seen, by_values = maxima(new, 1), 0
-    for lacking in KEPT[1:]:
+    few = edition(KEPT[1::3], KEPT[1:])
+    for lacking in few:
         entries = {name: scale for name, scale in maxima(old, 0).items() if name != lacking}
         blind = scales_for(network, CalibrationCache("TRT-8601-MinMaxCalibration", entries))
         assert all(np.float32(each.scale) == right[each.tensor] for each in blind.found)
@@ -197,7 +199,7 @@ def test_where_entries_are_missing_no_scale_is_given_by_order_alone(tmp_path):
             told = scales_for(network, CalibrationCache("TRT-8601-MinMaxCalibration", entries), [seen])
             assert all(np.float32(each.scale) == right[each.tensor] for each in told.found)
             by_values += len(told.found) - len(blind.found)
-    assert by_values >= BLOCKS
+    assert by_values >= len([name for name in few if name.startswith("relu")])
 
 
 def line(name, scale, digits=8, order=">"):

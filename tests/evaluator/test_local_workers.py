@@ -13,7 +13,6 @@ from hypothesis import given, settings, strategies as st
 import trt_bisect
 from tests.support import fake_builders, networks
 from tests.support.editions import edition
-from tests.support.records import record_of
 from tests.support.waiting import is_running, wait_until
 from tests.support.worker_runs import without_times
 from trt_bisect.builder.base import BuildOptions
@@ -206,7 +205,8 @@ def test_a_lost_trial_is_no_verdict_and_is_tried_again_by_the_next_run(tmp_path)
         assert set(journal.trials) == {plans[0].key(), plans[2].key()}
 
 
-RUNS = ({"strategy": "exhaustive", "explain": "none"}, {"strategy": "exhaustive"}, {"strategy": "bisect"})
+RUNS = ({"strategy": "exhaustive", "explain": "none", "calibrator": "minmax"}, {"strategy": "exhaustive"})
+RUNS += ({"strategy": "bisect"},)
 
 
 @pytest.mark.slow
@@ -219,23 +219,12 @@ def test_a_run_in_processes_of_this_machine_reports_the_same(lenet, tmp_path, mo
     assert elsewhere.plans >= here.plans
 
 
-def test_branch_says_what_a_cluster_does_for_it(command, lenet, tmp_path):
+def test_a_run_in_the_emulation_says_what_a_cluster_does_for_it(command, lenet, tmp_path):
     arguments = ("--calibration", lenet / "calibration.npz", "--cluster", "local:2", "--output", tmp_path)
-    arguments += ("--calibrator", "minmax", "--explain", "none")
+    arguments += ("--calibrator", "minmax", "--explain", "none", "--effort", "quick")
     code, _, said = command("run", lenet / "lenet_planted.onnx", *arguments)
     assert code == 1
     assert STAYS_HERE in said
-
-
-@pytest.mark.slow
-def test_a_thorough_recipe_and_its_front_are_the_same(lenet):
-    arguments = (lenet / "lenet_planted.onnx", lenet / "calibration.npz")
-    how = {"effort": "thorough", "front": True, "explain": "none"}
-    here, elsewhere = (record_of(trt_bisect.run(*arguments, cluster=cluster, **how)) for cluster in ("", "local:2"))
-    for record in (here, elsewhere):
-        for counted in ("started", "seconds", "peak_bytes", "plans", "builds", "inferences"):
-            record.pop(counted, None)
-    assert elsewhere == here
 
 
 def test_the_processor_is_named_by_its_vector_extensions():
@@ -269,9 +258,9 @@ def test_float_sums_do_not_depend_on_the_number_of_threads(ocr, tmp_path):
     feeds = next(iter(data))
     full = int8_set(len(network.layers), network.quantizable)
     found = []
-    for threads in (1, 2, 3):
+    for threads in (1, 3):
         with OnnxRuntimeBuilder(network, ranges.scales, BuildOptions(threads=threads)).build(full) as engine:
             found.append(engine.infer(feeds))
-    for other in found[1:]:
-        for name, array in found[0].items():
-            np.testing.assert_array_equal(other[name], array)
+    one, three = found
+    for name, array in one.items():
+        np.testing.assert_array_equal(three[name], array)

@@ -7,6 +7,7 @@ import pytest
 
 import trt_bisect
 from tests.support.records import record_of, report_from
+from trt_bisect import Report
 from trt_bisect.builder.base import MEASURED, Latency, LayerTime
 from trt_bisect.builder.onnxruntime import OnnxRuntimeBuilder
 from trt_bisect.commands.run import run as run_module
@@ -71,7 +72,8 @@ def run(monkeypatch, lenet):
         monkeypatch.setattr(module, "choose_engine", lambda asked: asked)
 
     def call(name="lenet_planted.onnx", **options):
-        return trt_bisect.run(lenet / name, lenet / "calibration.npz", engine="tensorrt", explain="none", **options)
+        how = {"engine": "tensorrt", "explain": "none", "effort": "quick", **options}
+        return trt_bisect.run(lenet / name, lenet / "calibration.npz", **how)
 
     return call
 
@@ -103,11 +105,10 @@ def test_a_plan_that_cannot_be_built_has_no_time(run, monkeypatch):
     assert "fp16" not in latency_lines(report)[0]
 
 
-def test_emulation_tells_no_time(lenet, tmp_path):
-    how = {"engine": "onnxruntime", "strategy": "bisect", "explain": "none", "output": tmp_path}
-    report = trt_bisect.run(lenet / "lenet.onnx", lenet / "calibration.npz", **how)
+def test_emulation_tells_no_time(finished):
+    report = Report.load(finished)
     assert report.latency is None
-    assert json.loads((tmp_path / "report.json").read_text())["latency"] is None
+    assert json.loads((finished / "report.json").read_text())["latency"] is None
     assert latency_lines(report) == []
 
 

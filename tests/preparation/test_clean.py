@@ -15,7 +15,7 @@ def test_a_cleaned_run_takes_up_its_trials(command, tmp_path):
     model = networks.chain(2)
     given = networks.save(model, tmp_path), networks.samples(model, 4)
     run = tmp_path / "run"
-    options = {"engine": "onnxruntime", "explain": "none", "save_tensors": "outputs", "output": run}
+    options = {"engine": "onnxruntime", "explain": "none", "effort": "quick", "save_tensors": "outputs", "output": run}
     before = trt_bisect.run(*given, **options)
     kept = {path.name for path in run.iterdir()} - {"tensors", "magnitudes.npz", "ranges.json", "candidates.json"}
     code, out, _ = command("clean", str(run), "--json")

@@ -32,7 +32,8 @@ def network(tmp_path):
 
 
 def run(network, calibration, **options):
-    return trt_bisect.run(network, calibration, engine="onnxruntime", explain="none", curve="culprits", **options)
+    how = {"engine": "onnxruntime", "explain": "none", "curve": "culprits", "effort": "quick"}
+    return trt_bisect.run(network, calibration, **how, **options)
 
 
 def test_statistics_by_numpy(random):

@@ -97,10 +97,10 @@ def test_a_cheap_first_recipe_foretells_a_short_search():
 
 
 def test_a_run_tells_its_time_from_the_first_stage_of_its_search_to_its_last(tmp_path):
-    path, data = networks.given(networks.transformer(), tmp_path, 4)
+    path, data = networks.given(networks.transformer(blocks=1), tmp_path, 4)
     feeds = [{name: values[k : k + 1] for name, values in data.items()} for k in range(4)]
     told = Told()
-    asked = {"engine": "onnxruntime", "history": "none", "threshold": 0.9999}
+    asked = {"engine": "onnxruntime", "history": "none", "threshold": 0.9999, "effort": "quick"}
     report = trt_bisect.run(path, feeds, inputs=feeds, progress=told, **asked)
     assert report.culprits
     assert all(seconds is not None and seconds > 0 for _, seconds in told.times)
