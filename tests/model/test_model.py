@@ -209,6 +209,16 @@ def test_external_data_of_another_size_than_its_tensor(tmp_path):
         load_network(path)
 
 
+def test_a_layer_without_inputs_is_refused(tmp_path):
+    model = networks.chain(depth=2)
+    layer = next(node for node in model.graph.node if node.op_type == "Relu")
+    del layer.input[:]
+    path = tmp_path / "net.onnx"
+    path.write_bytes(model.SerializeToString())
+    with pytest.raises(BadInput, match=rf"is not valid: '{layer.name}' \(Relu\) has 0 inputs and 1 outputs"):
+        load_network(path)
+
+
 def test_dynamic_axes_can_be_fixed(tmp_path):
     path = networks.save(networks.chain(depth=2), tmp_path)
     assert load_network(path).inputs[0].shape == (None, 3, 16, 16)

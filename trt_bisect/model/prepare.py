@@ -186,6 +186,7 @@ def prepare(
     add_types(model, weights)
     model = _convert_opset(model, source, max(opset, QDQ_OPSET))
     name_nodes(model.graph)
+    _refuse_incomplete(model, source)
     spell_out_partial_shapes(model.graph)
     _leave_unknown_sizes_nameless(model.graph)
     model = infer_shapes(model)
@@ -231,6 +232,21 @@ def _use_numpy_types(graph: gs.Graph) -> None:
                 tensor.values = numpy_helper.to_array(tensor._values.tensor)
             else:
                 tensor.dtype = helper.tensor_dtype_to_np_dtype(tensor.dtype)
+
+
+def _refuse_incomplete(model: onnx.ModelProto, source: str) -> None:
+    """Raises BadInput for a node with fewer inputs or outputs than its operator needs."""
+    opset = opset_of(model)
+    for node in model.graph.node:
+        if node.domain or not onnx.defs.has(node.op_type, opset):
+            continue
+        schema = onnx.defs.get_schema(node.op_type, opset)
+        if len(node.input) < schema.min_input or len(node.output) < schema.min_output:
+            raise BadInput(
+                f"The network '{source}' is not valid: '{node.name}' ({node.op_type}) has {len(node.input)} inputs and "
+                f"{len(node.output)} outputs, and needs at least {schema.min_input} and {schema.min_output}.",
+                "Check it with onnx.checker.check_model and export it again.",
+            )
 
 
 def _refuse_large_constants(graph: gs.Graph, source: str) -> None:
