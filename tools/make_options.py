@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from trt_bisect.cli.app import COMMANDS, function_of
+from trt_bisect.options import PANELS
 from trt_bisect.options.commands import COMMANDS as IN_PYTHON
-from trt_bisect.options.concerns import PANELS
 from trt_bisect.options.declare import Option, declared
 
 PAGES = Path(__file__).resolve().parent.parent / "docs" / "commands"

@@ -14,7 +14,7 @@ import pytest
 from trt_bisect.cli import main
 from trt_bisect.cli.app import COMMANDS, application, bound_to, function_of, help_of
 from trt_bisect.errors import BadInput
-from trt_bisect.options.concerns import PANELS
+from trt_bisect.options import PANELS
 from trt_bisect.options.declare import declared
 
 

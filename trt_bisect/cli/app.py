@@ -26,8 +26,8 @@ from cyclopts.exceptions import CoercionError, MissingArgumentError, UnknownOpti
 
 from trt_bisect._version import __version__
 from trt_bisect.errors import BadInput
-from trt_bisect.options.concerns import ARGUMENT, PANELS
-from trt_bisect.options.declare import Option, Options, declared, nearest, panel, read_config
+from trt_bisect.options import PANELS
+from trt_bisect.options.declare import Option, Options, declared, nearest, read_config
 from trt_bisect.options.kinds import FILE, OBJECT, SWITCH, whole
 
 if TYPE_CHECKING:
@@ -305,15 +305,13 @@ def _page(texts: Sequence[str], sections: Mapping[str, Sequence[tuple[str, str]]
     return "\n".join(map(str.rstrip, page.get().rstrip().splitlines()))
 
 
-DISPLAY = panel("Display")
 WIDE = 220
 """The columns of a table with many of them, where stdout is no terminal."""
-Model = Annotated[Path, FILE, ARGUMENT(effect="The ONNX network, or a PyTorch module:function.")]
-Top = Annotated[int, whole(least=0), DISPLAY(effect="Print this many rows of a table; 0 prints all.")]
-Annotations = Annotated[Literal["github"] | None, DISPLAY(effect="Print annotations for this CI service too.")]
-Columns = Annotated[
-    str, DISPLAY(without="those that fit", effect="Print these columns: their CSV names, separated by commas.")
-]
+Model = Annotated[Path, FILE, Option(effect="The ONNX network, or a PyTorch module:function.")]
+Top = Annotated[int, whole(least=0), Option(effect="Print this many rows of a table; 0 prints all.")]
+Annotations = Annotated[Literal["github"] | None, Option(effect="Print annotations for this CI service too.")]
+_COLUMNS = "Print these columns: their CSV names, separated by commas. Default: those that fit."
+Columns = Annotated[str, Option(effect=_COLUMNS)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -329,9 +327,9 @@ class Output(Options):
         BadInput: quiet and verbose.
     """
 
-    json: Annotated[bool, DISPLAY()] = False
-    quiet: Annotated[bool, DISPLAY("--quiet", "-q")] = False
-    verbose: Annotated[bool, DISPLAY("--verbose", "-v", expert=True)] = False
+    json: bool = False
+    quiet: Annotated[bool, Option("--quiet -q")] = False
+    verbose: Annotated[bool, Option("--verbose -v")] = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -387,7 +385,7 @@ class Configured(Output):
         config: Take options from this TOML file; the command line wins.
     """
 
-    config: Annotated[Path | None, FILE, DISPLAY()] = None
+    config: Annotated[Path | None, FILE] = None
 
 
 def console(piped: int) -> Console:

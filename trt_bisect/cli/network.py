@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from trt_bisect.cli.app import DISPLAY, WIDE, Annotations, Columns, Configured, Model, Top, console, listed, run_folder
+from trt_bisect.cli.app import WIDE, Annotations, Columns, Configured, Model, Top, console, listed, run_folder
 from trt_bisect.errors import BadInput, Interrupted
 from trt_bisect.options.commands import (
     CalibrateOptions,
@@ -22,7 +22,8 @@ from trt_bisect.options.commands import (
     VerifyOptions,
     WorstOptions,
 )
-from trt_bisect.options.concerns import ARGUMENT, DATA, GOAL, INT8, INT16, RESULTS, TENSORRT
+from trt_bisect.options.concerns import INT8, INT16
+from trt_bisect.options.declare import Option
 from trt_bisect.options.kinds import FILE, PLACE, TEXT, GpuName, Shapes
 
 _IN_JSON = ("index", "name", "op_type", "shape", "quantizable", "why_not", "module", "code")
@@ -33,7 +34,7 @@ def layers_command(
     model: Model,
     *,
     options: LayersOptions = LayersOptions(),
-    everything: Annotated[bool, DISPLAY("--all")] = False,
+    everything: Annotated[bool, Option("--all")] = False,
     display: Configured = Configured(),
 ) -> None:
     """List the layers in execution order with operator and output shape, and whether TensorRT can quantize them.
@@ -66,11 +67,11 @@ def layers_command(
 def check_command(
     model: Model,
     *,
-    output: Annotated[Path | None, PLACE, RESULTS("--output", "-o")] = None,
-    engine: Annotated[Literal["", "tensorrt-rtx"], TEXT, TENSORRT(without="no engine is built", expert=False)] = "",
-    shapes: Annotated[Shapes | None, DATA("--shape", "--shapes", without="1 for each dynamic axis")] = None,
-    gpu: Annotated[GpuName | None, GOAL()] = None,
-    all_layers: Annotated[bool, DISPLAY()] = False,
+    output: Annotated[Path | None, PLACE, Option("--output -o")] = None,
+    engine: Annotated[Literal["", "tensorrt-rtx"], TEXT, Option(panel="TensorRT")] = "",
+    shapes: Annotated[Shapes | None, Option("--shape --shapes")] = None,
+    gpu: Annotated[GpuName | None, Option(panel="Goal")] = None,
+    all_layers: Annotated[bool, Option(panel="Display")] = False,
     annotations: Annotations = None,
     display: Configured = Configured(),
 ) -> int:
@@ -81,7 +82,9 @@ def check_command(
     Args:
         output: Write check.json, check.csv, check.txt and check.html to this folder.
         engine: Also build an engine (tensorrt-rtx, without a GPU), and list what its kernels do with the Q/DQ pairs.
-        shapes: Set the shape of a dynamic input for --engine and --gpu: images:1x3x640x640. Repeatable.
+            Default: no engine is built.
+        shapes: Set the shape of a dynamic input for --engine and --gpu: images:1x3x640x640. Repeatable. Default: 1 for
+            each dynamic axis.
         gpu: Predict the times of FP16 and full INT8 on this GPU, or on that of a TOML file with its peaks.
         all_layers: Print all layers of each finding, and the quantization of each layer.
     """
@@ -166,9 +169,9 @@ def sensitivity_command(
     *,
     options: SensitivityOptions = SensitivityOptions(),
     top: Top = 20,
-    way: Annotated[Literal["all", "weight", "activation", "both"], DISPLAY()] = "all",
-    sort: Annotated[str, DISPLAY()] = "loss",
-    order: Annotated[Literal["worst", "descending", "ascending"], DISPLAY()] = "worst",
+    way: Literal["all", "weight", "activation", "both"] = "all",
+    sort: Annotated[str, Option(panel="Display")] = "loss",
+    order: Literal["worst", "descending", "ascending"] = "worst",
     display: Configured = Configured(),
 ) -> None:
     """Rank layers by the accuracy each loses when it alone runs in INT8: its weights, its activations, and both.
@@ -201,12 +204,12 @@ def sensitivity_command(
 
 
 def compare_command(
-    model: Annotated[Path | None, FILE, ARGUMENT()] = None,
+    model: Annotated[Path | None, FILE] = None,
     *,
     options: CompareOptions = CompareOptions(),
     top: Top = 50,
     columns: Columns = "",
-    weight_scales: Annotated[bool, DISPLAY()] = False,
+    weight_scales: bool = False,
     display: Configured = Configured(),
 ) -> None:
     """Compare every tensor and weight of a network in FP32 and low precision, of two networks, or of two saved runs.

@@ -15,11 +15,11 @@ from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
-from trt_bisect.cli.app import DISPLAY, WIDE, Annotations, Configured, Model, Output, Top, console, run_folder
+from trt_bisect.cli.app import WIDE, Annotations, Configured, Model, Output, Top, console, run_folder
 from trt_bisect.errors import BadInput, install
 from trt_bisect.options.commands import PipelineOptions
-from trt_bisect.options.concerns import ARGUMENT, EXPLAIN_FULL, RESULTS, RunOptions
-from trt_bisect.options.declare import panel
+from trt_bisect.options.concerns import EXPLAIN_FULL, RunOptions
+from trt_bisect.options.declare import Option
 from trt_bisect.options.kinds import FILE, FUNCTION, PLACE, PLACES, whole
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def run_command(
     model: Model,
     *,
     options: RunOptions = RunOptions(),
-    all_layers: Annotated[bool, DISPLAY(expert=True)] = False,
+    all_layers: bool = False,
     display: Configured = Configured(),
 ) -> int:
     """Find the layers that lose the accuracy, print them, and write the plan that restores it.
@@ -53,10 +53,10 @@ def run_command(
 
 
 def pipeline_command(
-    function: Annotated[Any, FUNCTION, ARGUMENT()],
+    function: Annotated[Any, FUNCTION],
     *,
     options: PipelineOptions = PipelineOptions(),
-    all_layers: Annotated[bool, DISPLAY(expert=True)] = False,
+    all_layers: bool = False,
     display: Configured = Configured(),
 ) -> int:
     """Find the layers of several networks that lose what your function makes of them, and write their plans.
@@ -146,7 +146,7 @@ own network, with an .npz file or a folder of pictures:
 
 def demo_command(
     *,
-    output: Annotated[Path, PLACE, RESULTS("--output", "-o")] = Path("trt-bisect-demo"),
+    output: Annotated[Path, PLACE, Option("--output -o")] = Path("trt-bisect-demo"),
     display: Configured = Configured(),
 ) -> None:
     """Find the planted culprit of a small network that comes with the package, in seconds and without a GPU.
@@ -171,7 +171,6 @@ def demo_command(
         print(_LOOK.format(page=folder / PAGE, recipe=folder / "recipe" / "README.md"))
 
 
-SERVER, RUNS, NIGHT = panel("Server"), panel("Runs"), panel("Night")
 SUITE = "trt-bisect.toml"
 """The suite, where none is given."""
 _TOKEN = "TRT_BISECT_TOKEN"
@@ -182,14 +181,14 @@ _STEP_SUMMARY = "GITHUB_STEP_SUMMARY"
 
 
 def view_command(
-    folder: Annotated[Path, FILE, ARGUMENT(without="the current folder")] = Path(),
+    folder: Annotated[Path, FILE] = Path(),
     *,
-    host: Annotated[str, SERVER()] = "127.0.0.1",
-    port: Annotated[int | None, whole(least=0, most=65535), SERVER(without="8765, or the next free port")] = None,
-    token: Annotated[str | None, SERVER(without="a new token each time")] = None,
-    tls: Annotated[bool, SERVER()] = False,
-    certificate: Annotated[Path | None, FILE, SERVER()] = None,
-    key: Annotated[Path | None, FILE, SERVER()] = None,
+    host: str = "127.0.0.1",
+    port: Annotated[int | None, whole(least=0, most=65535)] = None,
+    token: str | None = None,
+    tls: bool = False,
+    certificate: Annotated[Path | None, FILE] = None,
+    key: Annotated[Path | None, FILE] = None,
     display: Configured = Configured(),
 ) -> None:
     """Serve the page of a run while it goes on, or of several runs with their history, until Ctrl-C.
@@ -197,10 +196,11 @@ def view_command(
     The page requires the token in the printed address. The command writes nothing into the run folders.
 
     Args:
-        folder: A run folder, or the folder above several run folders; an empty one waits for the first run.
+        folder: A run folder, or the folder above several run folders; an empty one waits for the first run. Default:
+            the current folder.
         host: Listen on this address; 0.0.0.0 for every network.
-        port: Listen on this port; 0 for any free port.
-        token: Require this token. The variable TRT_BISECT_TOKEN sets the token too.
+        port: Listen on this port; 0 for any free port. Default: 8765, or the next free port.
+        token: Require this token. The variable TRT_BISECT_TOKEN sets the token too. Default: a new token each time.
         tls: Encrypt with a self-signed certificate, which the first use makes and keeps for a year.
         certificate: Encrypt with this certificate (PEM).
         key: Take the certificate's key from this file.
@@ -257,16 +257,16 @@ def _say_where(display: Configured, folder: Path, bound: socket, token: str, pai
 
 
 def history_command(
-    where: Annotated[Path | None, PLACE, ARGUMENT(without="the current folder's")] = None,
+    where: Annotated[Path | None, PLACE] = None,
     *,
-    label: Annotated[str | None, RUNS()] = None,
-    model: Annotated[str | None, RUNS()] = None,
-    since: Annotated[str | None, RUNS()] = None,
-    fingerprint: Annotated[str | None, RUNS()] = None,
-    add: Annotated[list[Path] | None, PLACES, RUNS()] = None,
-    csv: Annotated[Path | None, PLACE, RESULTS()] = None,
-    parquet: Annotated[Path | None, PLACE, RESULTS()] = None,
-    copy: Annotated[Path | None, PLACE, RESULTS()] = None,
+    label: str | None = None,
+    model: Annotated[str | None, Option(panel="Runs")] = None,
+    since: str | None = None,
+    fingerprint: str | None = None,
+    add: Annotated[list[Path] | None, PLACES] = None,
+    csv: Annotated[Path | None, PLACE] = None,
+    parquet: Annotated[Path | None, PLACE] = None,
+    copy: Annotated[Path | None, PLACE] = None,
     top: Top = 50,
     display: Configured = Configured(),
 ) -> None:
@@ -275,7 +275,8 @@ def history_command(
     Each run adds itself to the history when it ends. Times are in UTC.
 
     Args:
-        where: The history file, the folder that contains it or is above it, or a run folder next to it.
+        where: The history file, the folder that contains it or is above it, or a run folder next to it. Default: the
+            current folder's.
         label: Show only this network, run by run; with --add, record the runs under this name.
         model: Show only this model: path, file name or stem.
         since: Show only runs since this time: 7d or 12h ago, 2026-11-01, 2026-11-01T02:00Z.
@@ -330,9 +331,9 @@ def _since(text: str) -> datetime:
 
 
 def clean_command(
-    folders: Annotated[list[Path], PLACES, ARGUMENT()],
+    folders: Annotated[list[Path], PLACES],
     *,
-    yes: Annotated[bool, DISPLAY("--yes", "-y")] = False,
+    yes: Annotated[bool, Option("--yes -y")] = False,
     display: Configured = Configured(),
 ) -> None:
     """List files in run folders that a rerun would recreate; delete them with --yes.
@@ -359,11 +360,11 @@ def clean_command(
 
 
 def regress_command(
-    suite: Annotated[Path | None, FILE, ARGUMENT(without=SUITE)] = None,
+    suite: Annotated[Path | None, FILE] = None,
     *,
-    suite_file: Annotated[Path | None, FILE, NIGHT("--config")] = None,
-    baseline: Annotated[str, NIGHT()] = "latest",
-    update_baseline: Annotated[bool, NIGHT()] = False,
+    suite_file: Annotated[Path | None, FILE, Option("--config")] = None,
+    baseline: str = "latest",
+    update_baseline: bool = False,
     annotations: Annotations = None,
     display: Output = Output(),
 ) -> int:
@@ -373,7 +374,7 @@ def regress_command(
     network could not be measured, and no network is worse; 130 interrupted, the same command goes on.
 
     Args:
-        suite: The suite, a TOML file: networks, their data, engines, targets.
+        suite: The suite, a TOML file: networks, their data, engines, targets. Default: trt-bisect.toml.
         suite_file: Take this suite, like the argument SUITE.
         baseline: Compare with this folder of --update-baseline, run folder or report.json, or each network with the
             newest night in which it passed or was accepted (latest).

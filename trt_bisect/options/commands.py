@@ -7,16 +7,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 from trt_bisect.driver.curves import FULL
 from trt_bisect.options.concerns import (
     AUTO,
-    COMPARISON,
-    DATA,
-    GOAL,
     INPUT,
-    LAYERS,
+    LOADED,
     NO_TENSORS,
     OUTPUT,
-    PRECISION,
-    RESULTS,
-    SEARCH,
     CalibrationOptions,
     DataOptions,
     DeviceOptions,
@@ -34,6 +28,7 @@ from trt_bisect.options.concerns import (
     ShapeOptions,
     UnquantizedOptions,
 )
+from trt_bisect.options.declare import Option
 from trt_bisect.options.kinds import (
     Curve,
     Data,
@@ -81,19 +76,18 @@ class PipelineOptions(RunOptions):
     Attributes:
         networks: Run this network in the pipeline, under a name: detector=det.onnx. Repeatable.
         calibration: Calibrate a network with this data or TensorRT calibration cache instead of what the pipeline feeds
-            it: detector=data.npz. Repeatable.
+            it: detector=data.npz. Repeatable. Default: what the pipeline feeds it.
         inputs: Run the pipeline on these samples: .npz, .npy, a folder of files, or module:function.
-        most_calls: Count a sample as a miss if a plan calls the networks more often than this.
+        most_calls: Count a sample as a miss if a plan calls the networks more often than this. Default: 10 times as
+            often as FP32, at least 100.
         high: Keep this layer in high precision: detector/conv1, a pattern with * and ?, re:PATTERN, op:Softmax,
             recipe:RUN (a recipe's layers). Repeatable.
     """
 
-    networks: Annotated[Networks | None, DATA("--network", "--networks")] = None
-    calibration: Annotated[DataByName | None, DATA(without="what the pipeline feeds it")] = field(
-        default=None, kw_only=False
-    )
-    inputs: Annotated[Data, INPUT(without="")] = field(default=None, kw_only=False)
-    most_calls: Annotated[int | None, whole(least=1), SEARCH(without="10 times as often as FP32, at least 100")] = None
+    networks: Annotated[Networks | None, Option("--network --networks")] = None
+    calibration: DataByName | None = field(default=None, kw_only=False)
+    inputs: Annotated[Data, INPUT] = field(default=None, kw_only=False)
+    most_calls: Annotated[int | None, whole(least=1)] = None
     reference: None = field(default=None, init=False)
     dataset: Data = field(default=None, init=False)
     shapes: None = field(default=None, init=False)
@@ -143,16 +137,16 @@ class WorstOptions(OtherOptions, WithoutRecipeOptions):
 
     Attributes:
         calibration: Calibrate with this data, or with a TensorRT calibration cache.
-        dataset: Search this data for the worst inputs.
-        steps: Search only this many samples, from the first on.
+        dataset: Search this data for the worst inputs. Default: the calibration data.
+        steps: Search only this many samples, from the first on. Default: all.
         keep: Keep this many of the worst inputs.
         output: Write worst.json, worst.csv, worst.html and worst.npz to this folder, which 'run' takes as --input.
     """
 
-    dataset: Annotated[Data, DATA(without="the calibration data")] = field(default=None, kw_only=False)
-    steps: Annotated[int | None, whole(least=1), DATA(without="all")] = None
-    keep: Annotated[int, whole(least=1), DATA()] = 10
-    output: Annotated[Place | None, OUTPUT()] = None
+    dataset: Data = field(default=None, kw_only=False)
+    steps: Annotated[int | None, whole(least=1)] = None
+    keep: Annotated[int, whole(least=1)] = 10
+    output: Annotated[Place | None, OUTPUT] = None
     inputs: Data = field(default=None, init=False)
     samples: int | None = field(default=None, init=False)
     precision: None = field(default=None, init=False)
@@ -168,12 +162,12 @@ class TensorOptions(OutputOptions, MemoryOptions, FixedLayerOptions, Calibration
     """The options that ``compare`` and ``profile`` share.
 
     Attributes:
-        inputs: Run these samples.
+        inputs: Run these samples. Default: the calibration data.
         output: Write the tables as JSON, CSV and text, and a page, to this folder.
     """
 
-    inputs: Annotated[Data, INPUT("--load-inputs", without="the calibration data")] = field(default=None, kw_only=False)
-    output: Annotated[Place | None, OUTPUT()] = None
+    inputs: Annotated[Data, LOADED] = field(default=None, kw_only=False)
+    output: Annotated[Place | None, OUTPUT] = None
 
     def calibrating(self) -> "Calibrating":
         """Returns the options for ranges from data."""
@@ -193,24 +187,18 @@ class CompareOptions(OtherOptions, ReferenceOptions, UnquantizedOptions, TensorO
         int8: Compare with this saved low-precision run of the same inputs.
         engine: Run on this engine. ONNX Runtime emulates INT8; TensorRT 10.8 and later also shows the tensors of its
             fused engines, TensorRT-RTX and older versions give final outputs only.
-        threshold: Call a tensor's similarity low below this cosine.
+        threshold: Call a tensor's similarity low below this cosine. Default: 0.99; 0.9999 for fp16, 0.999 for bf16.
         sort: Sort by this column: index, or, worst first, cosine, sqnr, mse, l1, kl, max_abs, max_rel or another
             column.
     """
 
-    reference: Annotated[
-        Model | None,
-        COMPARISON("--reference", "--load-outputs", without="the network in FP32", expert=True),
-    ] = None
-    recipe: Annotated[File | None, COMPARISON()] = None
-    fp32: Annotated[File | None, COMPARISON()] = None
-    int8: Annotated[File | None, COMPARISON()] = None
-    engine: Annotated[Engine, PRECISION()] = "onnxruntime"
-    threshold: Annotated[
-        Fraction | None,
-        COMPARISON(without="0.99; 0.9999 for fp16, 0.999 for bf16"),
-    ] = None
-    sort: Annotated[str, COMPARISON()] = "index"
+    reference: Annotated[Model | None, Option("--reference --load-outputs", panel="Comparison", expert=True)] = None
+    recipe: File | None = None
+    fp32: File | None = None
+    int8: File | None = None
+    engine: Engine = "onnxruntime"
+    threshold: Annotated[Fraction | None, Option(panel="Comparison")] = None
+    sort: str = "index"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -218,12 +206,12 @@ class ProfileOptions(TensorOptions):
     """The options of ``profile``.
 
     Attributes:
-        prefix: List only layers whose name begins with this text. Repeatable.
-        op_types: List only layers of this operator. Repeatable.
+        prefix: List only layers whose name begins with this text. Repeatable. Default: all.
+        op_types: List only layers of this operator. Repeatable. Default: all.
     """
 
-    prefix: Annotated[Sequence[str], LAYERS(without="all")] = ()
-    op_types: Annotated[Sequence[str], LAYERS("--op", "--op-types", without="all")] = ()
+    prefix: Sequence[str] = ()
+    op_types: Annotated[Sequence[str], Option("--op --op-types")] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -232,11 +220,11 @@ class CalibrateOptions(MemoryOptions, NetworkOptions, CalibrationOptions, Pictur
 
     Attributes:
         output: Write the calibration cache to this file.
-        trt_version: Write the cache for this TensorRT: 10.3.0.
+        trt_version: Write the cache for this TensorRT: 10.3.0. Default: 10.3.0.
     """
 
-    output: Annotated[Place, RESULTS("--output", "-o")] = "calibration.cache"
-    trt_version: Annotated[Version, RESULTS(without="10.3.0")] = ""
+    output: Annotated[Place, Option("--output -o")] = "calibration.cache"
+    trt_version: Annotated[Version, Option(panel="Results")] = ""
     inputs: Data = field(default=None, init=False)
 
 
@@ -248,23 +236,19 @@ class MigrateOptions(OutputOptions, JudgeOptions, PictureOptions, ShapeOptions, 
         cache: Take the scales from this calibration cache of TensorRT 7 to 10.
         layer_precisions: Take the precisions from the trtexec command line of the old engine, from its
             --layerPrecisions (conv1:fp16,conv2:fp32), or from a file with either, or with a table (JSON, TOML).
-        base: Run what is not in INT8 in this precision.
-        inputs: Compare the network with FP32 on these inputs.
+            Default: every layer in INT8.
+        base: Run what is not in INT8 in this precision. Default: fp16 if the command line allows FP16, else fp32.
+        inputs: Compare the network with FP32 on these inputs. Default: not measured.
         gpu: Predict the times of FP16 and full INT8 on this GPU, or on that of a TOML file with its peaks.
-        output: Write network.qdq.onnx, the plan and the report to this folder.
+        output: Write network.qdq.onnx, the plan and the report to this folder. Default: trt-bisect-migrated.
     """
 
-    cache: Annotated[File | None, DATA()] = None
-    layer_precisions: Annotated[TextOrFile, PRECISION(without="every layer in INT8")] = None
-    base: Annotated[
-        High | None,
-        PRECISION(without="fp16 if the command line allows FP16, else fp32"),
-    ] = None
-    inputs: Annotated[Data, INPUT(without="not measured")] = None
-    gpu: Annotated[GpuName | None, GOAL()] = None
-    output: Annotated[
-        Place | None, OUTPUT(without="trt-bisect-migrated", without_in_python="'trt-bisect-migrated'")
-    ] = None
+    cache: File | None = None
+    layer_precisions: TextOrFile = None
+    base: Annotated[High | None, Option(panel="Precision")] = None
+    inputs: Annotated[Data, INPUT] = None
+    gpu: Annotated[GpuName | None, Option(panel="Goal")] = None
+    output: Annotated[Place | None, Option("--output -o", repeated=False)] = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -286,12 +270,14 @@ class VerifyOptions(LowOptions, TensorOptions):
         output: Write the result, and the minimal network of a wrong kernel, to this folder.
     """
 
-    inputs: Annotated[Data, INPUT("--load-inputs")] = field(default=None, kw_only=False)
-    outputs: Annotated[File | None, DATA("--outputs", "--load-outputs")] = field(default=None, kw_only=False)
-    other_outputs: Annotated[File | None, COMPARISON()] = None
-    layers: Annotated[File | None, DATA()] = None
-    other_layers: Annotated[File | None, COMPARISON()] = None
-    tensors: Annotated[File | None, DATA()] = None
+    inputs: Annotated[Data, LOADED] = field(default=None, kw_only=False)
+    outputs: Annotated[File | None, Option("--outputs --load-outputs", panel="Data")] = field(
+        default=None, kw_only=False
+    )
+    other_outputs: File | None = None
+    layers: File | None = None
+    other_layers: File | None = None
+    tensors: File | None = None
     tensorboard: File | None = field(default=None, init=False)
     tensorboard_detail: Detail | None = field(default=None, init=False)
 

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -10,7 +9,7 @@ from trt_bisect.data.preprocessing import Preprocessing, preprocessing
 from trt_bisect.driver.curves import CULPRITS, FULL, usual_curve
 from trt_bisect.errors import BadInput, TrtBisectError
 from trt_bisect.model.gpu_time import Gpu, gpu_named
-from trt_bisect.options.declare import Options, asked_gpu, panel
+from trt_bisect.options.declare import Option, Options, asked_gpu
 from trt_bisect.options.kinds import (
     MIB,
     PRESETS,
@@ -90,18 +89,8 @@ FIXING = ("high", "keep_low", "plan", "scoped", "only", "one_scale")
 """The options that fix the precision of layers."""
 PICTURE_OPTIONS = ("scale", "mean", "std", "resize", "letterbox", "colors")
 
-ARGUMENT = panel("Arguments", is_argument=True)
-DATA, PICTURES, JUDGEMENT = map(panel, ("Data", "Pictures", "Judgement"))
-PRECISION, SEARCH, LAYERS, RESULTS = map(panel, ("Precision", "Search", "Layers", "Results"))
-TENSORRT, RESOURCES = panel("TensorRT", expert=True), panel("Resources", expert=True)
-GOAL, COMPARISON = panel("Goal"), panel("Comparison")
-INPUT = partial(DATA, "--input", "--inputs")
-OUTPUT = partial(RESULTS, "--output", "-o", repeated=False, without_in_python="None, nothing is written")
-PANELS = (
-    *("Arguments", "Data", "Pictures", "Judgement", "Goal", "Precision", "Layers", "Search", "Results"),
-    *("Comparison", "Runs", "Night", "Server", "TensorRT", "Resources", "Display"),
-)
-"""The panels in the order of the help."""
+INPUT, LOADED = Option("--input --inputs"), Option("--input --inputs --load-inputs")
+OUTPUT = Option("--output -o", repeated=False, without_in_python="None, nothing is written")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,7 +101,7 @@ class ShapeOptions(Options):
         shapes: Set a dynamic shape: images:1x3x640x640. Repeatable.
     """
 
-    shapes: Annotated[Shapes | None, DATA("--shape", "--shapes")] = None
+    shapes: Annotated[Shapes | None, Option("--shape --shapes")] = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,13 +111,11 @@ class DataOptions(ShapeOptions):
     Attributes:
         calibration: Calibrate with this data: .npz, .npy, .json, name:file.bin, a folder of these or pictures,
             module:function, or a TensorRT calibration cache. A network with Q/DQ pairs needs none.
-        inputs: Judge these inputs, each by itself.
+        inputs: Judge these inputs, each by itself. Default: the worst inputs of --dataset.
     """
 
-    calibration: Annotated[Data, DATA()] = field(default=None, kw_only=False)
-    inputs: Annotated[Data, INPUT("--load-inputs", without="the worst inputs of --dataset")] = field(
-        default=None, kw_only=False
-    )
+    calibration: Data = field(default=None, kw_only=False)
+    inputs: Annotated[Data, LOADED] = field(default=None, kw_only=False)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -136,23 +123,20 @@ class PictureOptions(Options):
     """Preprocessing of JPEG, PNG and other pictures; other data are fed as they are.
 
     Attributes:
-        resize: Resize pictures to this height and width: 480x640.
+        resize: Resize pictures to this height and width: 480x640. Default: the input's size.
         letterbox: Keep the aspect ratio and pad with grey, as YOLO does.
-        scale: Divide pixel values (0 to 255) by this number.
+        scale: Divide pixel values (0 to 255) by this number. Default: 255; 1 if --mean or --std is above 1.
         mean: Subtract this mean after scaling: one number, or one per channel: 0.485,0.456,0.406.
         std: Divide by this standard deviation after subtracting the mean: one number, or one per channel.
-        colors: Set the order of the channels, also for --mean and --std.
+        colors: Set the order of the channels, also for --mean and --std. Default: rgb; gray for one channel.
     """
 
-    resize: Annotated[PictureSize | None, PICTURES(without="the input's size")] = None
-    letterbox: Annotated[bool, PICTURES()] = False
-    scale: Annotated[float | None, number(), PICTURES(without="255; 1 if --mean or --std is above 1")] = None
-    mean: Annotated[Channels | None, PICTURES()] = None
-    std: Annotated[Channels | None, PICTURES()] = None
-    colors: Annotated[
-        Colors | None,
-        PICTURES(without="rgb; gray for one channel", expert=True),
-    ] = None
+    resize: PictureSize | None = None
+    letterbox: bool = False
+    scale: Annotated[float | None, number()] = None
+    mean: Channels | None = None
+    std: Channels | None = None
+    colors: Colors | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -170,13 +154,10 @@ class ReferenceOptions(Options):
     Attributes:
         reference: Compare with this network, such as the float network that a QAT network was trained from, or with
             saved outputs for the samples of --input: .npz, the JSON of Polygraphy, trtexec or Triton, name:file.bin, or
-            a folder of such files.
+            a folder of such files. Default: the network in FP32.
     """
 
-    reference: Annotated[
-        Model | None,
-        JUDGEMENT(*("--reference", "--load-outputs"), without="the network in FP32", expert=True),
-    ] = None
+    reference: Annotated[Model | None, Option("--reference --load-outputs")] = None
 
     @property
     def saved_outputs(self) -> Path | None:
@@ -208,7 +189,7 @@ class OtherOptions(Options):
         other: Compare with this second network, such as a quantized export of the first: each runs as its file says.
     """
 
-    other: Annotated[Model | None, ARGUMENT()] = None
+    other: Model | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -219,26 +200,27 @@ class JudgeOptions(ReferenceOptions):
         task: Score the outputs as this task.
         metric: Compare outputs by cosine, sqnr, centered_sqnr, mse, l1, kl, max_abs, max_rel, top1, or your
             module:function of reference and output.
-        threshold: Set the worst acceptable value of the metric: 99%.
-        outputs: Judge only this output. Repeatable; the worst decides.
-        samples: Judge this many of the worst inputs; the worst decides.
+        threshold: Set the worst acceptable value of the metric: 99%. Default: 0.99 for cosine and tasks.
+        outputs: Judge only this output. Repeatable; the worst decides. Default: all.
+        samples: Judge this many of the worst inputs; the worst decides. Default: all of --input, else 1.
         head: Describe outputs that cannot be told by their values: columns (xywh,classes:1,keypoints:17x3), raw maps
             (dfl:16,classes:80; yolov5, yolov7), scores (sigmoid, background-first, background-last), or text's blank
-            (blank-first, blank-last).
+            (blank-first, blank-last). Default: told by the values.
         score_threshold: Ignore detections below this score (tasks of detections).
         class_axis: Take the classes from this axis of the outputs (kl, top1 and tasks); negative counts from the end.
+            Default: found by size.
         accept: Exit with 0 if full INT8 passes with doubts.
     """
 
-    task: Annotated[Task | None, JUDGEMENT()] = None
-    metric: Annotated[Metric, JUDGEMENT()] = COSINE
-    threshold: Annotated[Share | None, JUDGEMENT(without="0.99 for cosine and tasks")] = None
-    outputs: Annotated[Sequence[str], JUDGEMENT(without="all")] = ()
-    samples: Annotated[int | None, whole(least=1), JUDGEMENT(without="all of --input, else 1")] = None
-    head: Annotated[str | None, JUDGEMENT(without="told by the values", expert=True)] = None
-    score_threshold: Annotated[float, number(least=0, most=1, share=True), JUDGEMENT(expert=True)] = 0.3
-    class_axis: Annotated[int | None, whole(least=-32, most=31), JUDGEMENT(without="found by size", expert=True)] = None
-    accept: Annotated[bool, JUDGEMENT(expert=True)] = False
+    task: Task | None = None
+    metric: Metric = COSINE
+    threshold: Share | None = None
+    outputs: Sequence[str] = ()
+    samples: Annotated[int | None, whole(least=1)] = None
+    head: str | None = None
+    score_threshold: Annotated[float, number(least=0, most=1, share=True)] = 0.3
+    class_axis: Annotated[int | None, whole(least=-32, most=31)] = None
+    accept: bool = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -262,10 +244,11 @@ class DeviceOptions(Options):
 
     Attributes:
         device: Run ONNX Runtime, modules of PyTorch and NVIDIA engines on this device: cpu, cuda:0. The emulation next
-            to an NVIDIA engine runs there too if ONNX Runtime has CUDA.
+            to an NVIDIA engine runs there too if ONNX Runtime has CUDA. Default: a GPU where the engine has one, else
+            cpu.
     """
 
-    device: Annotated[Device | None, RESOURCES(without="a GPU where the engine has one, else cpu")] = None
+    device: Device | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -287,8 +270,8 @@ class NetworkOptions(DeviceOptions):
             overflows.
     """
 
-    plugins: Annotated[Sequence[str], LAYERS("--plugin", "--plugins", expert=True)] = ()
-    fuse_norms: Annotated[bool, LAYERS(expert=True)] = False
+    plugins: Annotated[Sequence[str], Option("--plugin --plugins")] = ()
+    fuse_norms: bool = False
 
     def libraries(self, *, onnxruntime: bool) -> tuple[str, ...]:
         """The libraries with operators for ONNX Runtime, or those with TensorRT's plugins."""
@@ -315,14 +298,12 @@ class LowOptions(NetworkOptions):
 
     Attributes:
         low: Use this low precision. fp16 and bf16 need no calibration. int16: emulated 16-bit activations.
-        base: With int8 and fp8, run unquantized layers and keep float tensors in this precision.
+        base: With int8 and fp8, run unquantized layers and keep float tensors in this precision. Default: the precision
+            of --precision, else fp32.
     """
 
-    low: Annotated[Low, PRECISION()] = INT8
-    base: Annotated[
-        Base | None,
-        PRECISION(without="the precision of --precision, else fp32", expert=True),
-    ] = None
+    low: Low = INT8
+    base: Base | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -352,7 +333,7 @@ class CalibrationOptions(Options):
             that of the cheapest recipe (run); entropy (other commands).
     """
 
-    calibrator: Annotated[Calibrator, PRECISION()] = AUTO
+    calibrator: Calibrator = AUTO
 
     @property
     def calibrator_method(self) -> str:
@@ -374,7 +355,7 @@ class UnquantizedOptions(LowOptions):
             layers, as weak typing may.
     """
 
-    unquantized: Annotated[Unquantized, PRECISION(expert=True)] = UNQUANTIZED_HIGH
+    unquantized: Unquantized = UNQUANTIZED_HIGH
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -398,17 +379,18 @@ class FixedLayerOptions(NetworkOptions):
         keep_low: Keep these layers in INT8, named as for --high. Repeatable.
         scoped: Measure one plan instead of searching: layers up to this layer (name or number) in INT8, the rest in
             high precision. --high, --keep-low and --plan override --scoped.
-        only: Allow INT8 in these layers only, named as for --high: op:Conv. Repeatable.
+        only: Allow INT8 in these layers only, named as for --high: op:Conv. Repeatable. Default: all that TensorRT can
+            run in INT8.
         one_scale: Use one scale for the whole weight of these layers, named as for --high: op:MatMul, or * for all, as
-            the DLA does. Repeatable.
+            the DLA does. Repeatable. Default: a scale per output channel.
     """
 
-    high: Annotated[Sequence[str], LAYERS()] = ()
-    plan: Annotated[DataFile, LAYERS(expert=True)] = None
-    keep_low: Annotated[Sequence[str], LAYERS(expert=True)] = ()
-    scoped: Annotated[str, LAYERS(expert=True)] = ""
-    only: Annotated[Sequence[str], LAYERS(without="all that TensorRT can run in INT8", expert=True)] = ()
-    one_scale: Annotated[Sequence[str], LAYERS(without="a scale per output channel", expert=True)] = ()
+    high: Sequence[str] = ()
+    plan: DataFile = None
+    keep_low: Sequence[str] = ()
+    scoped: str = ""
+    only: Sequence[str] = ()
+    one_scale: Sequence[str] = ()
 
     @property
     def high_precision(self) -> Precision:
@@ -424,7 +406,7 @@ class MemoryOptions(Options):
         memory: Limit working memory, not counting the FP32 and INT8 engines: MiB, or 512MB, 2GB.
     """
 
-    memory: Annotated[Size, RESOURCES()] = MEMORY // MIB
+    memory: Size = MEMORY // MIB
 
     @property
     def memory_bytes(self) -> int:
@@ -437,22 +419,19 @@ class OutputOptions(Options):
     """The files that are written.
 
     Attributes:
-        output: Write the run to this folder; the same command continues the run.
+        output: Write the run to this folder; the same command continues the run. Default: trt-bisect-<model>.
         tensorboard: Write TensorBoard logs to this folder.
         tensorboard_detail: Log histograms of the largest channels of a tensor (channels=8), of each of the first
             samples (samples=3), and of some layers alone (only=op:Conv, a pattern as for --high; repeatable). run logs
             full INT8, the plans of suspects, the recipe and the front, each with its accuracy if labels are given;
             plans=20: other plans too, 20 in all.
-        progress: Show progress.
+        progress: Show progress. Default: a bar in a notebook, else nothing.
     """
 
-    output: Annotated[Place | None, OUTPUT(without="trt-bisect-<model>")] = None
-    tensorboard: Annotated[Place | None, RESULTS(expert=True, repeated=False)] = None
-    tensorboard_detail: Annotated[Detail | None, RESULTS(expert=True, repeated=False)] = None
-    progress: Annotated[
-        Progress | None,
-        RESULTS(without="a bar in a notebook, else nothing", repeated=False),
-    ] = None
+    output: Annotated[Place | None, OUTPUT] = None
+    tensorboard: Annotated[Place | None, Option(repeated=False)] = None
+    tensorboard_detail: Annotated[Detail | None, Option(repeated=False)] = None
+    progress: Annotated[Progress | None, Option(repeated=False)] = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -469,15 +448,15 @@ class MeasuringOptions(
     """The options that plans are prepared and measured with.
 
     Attributes:
-        dataset: Find the worst inputs here.
+        dataset: Find the worst inputs here. Default: calibration data.
         validation: Test the recipe on this data, or hold out this share of 20 or more calibration samples.
         engine: Build and run networks with this engine.
-        precision: Run culprits and the layers of --high in this precision.
+        precision: Run culprits and the layers of --high in this precision. Default: as --base, else fp32.
         typing: Build from Q/DQ pairs in the graph (strong), or from constraints on layers (weak: TensorRT 8 to 10).
             auto: strong, and weak for a calibration cache before TensorRT 10.12. weak-int8: weak, and
             force INT8 where the plan says INT8.
         trtexec: Build as these flags of trtexec say: '--builderOptimizationLevel=3 --memPoolSize=workspace:512
-            --tacticSources=+CUBLAS,+CUDNN'.
+            --tacticSources=+CUBLAS,+CUDNN'. Default: TensorRT's defaults.
         dla: Run on this DLA core, and on the GPU what the core cannot run: with weak typing up to TensorRT 10.7; with
             strong typing from 11.4.1 on, with --base fp16 --one-scale '*'. Not tested yet.
         strategy: Measure the curve in the emulation (auto), with an engine per layer (exhaustive), or with about log2 N
@@ -487,19 +466,20 @@ class MeasuringOptions(
             full.
         margin: Keep this share of the allowed loss in reserve for new inputs, where that costs little more.
         cluster: Try whole engines on a Ray cluster (auto, HOST:PORT, ray://HOST:PORT) or in N processes here (local:N).
+            Default: in this process.
     """
 
-    dataset: Annotated[Data, DATA(without="calibration data")] = None
-    validation: Annotated[Data, share_or_data(most=0.9), DATA()] = 0.2
-    engine: Annotated[Engine, PRECISION()] = AUTO
-    precision: Annotated[High | None, PRECISION(without="as --base, else fp32")] = None
-    typing: Annotated[Typing, TENSORRT()] = AUTO
-    trtexec: Annotated[TrtexecFlags, TENSORRT(without="TensorRT's defaults")] = ""
-    dla: Annotated[int | None, whole(least=0), TENSORRT()] = None
-    strategy: Annotated[Strategy, SEARCH(expert=True)] = AUTO
-    curve: Annotated[Curve, SEARCH(expert=True)] = AUTO
-    margin: Annotated[Share, number(least=0, most=0.9, share=True), SEARCH(expert=True)] = 0.5
-    cluster: Annotated[Address, RESOURCES(without="in this process")] = ""
+    dataset: Data = None
+    validation: Annotated[Data, share_or_data(most=0.9)] = 0.2
+    engine: Engine = AUTO
+    precision: High | None = None
+    typing: Typing = AUTO
+    trtexec: TrtexecFlags = ""
+    dla: Annotated[int | None, whole(least=0)] = None
+    strategy: Strategy = AUTO
+    curve: Curve = AUTO
+    margin: Annotated[Share, number(least=0, most=0.9, share=True)] = 0.5
+    cluster: Address = ""
 
     def __post_init__(self) -> None:
         """Makes what the DLA takes of a strongly typed network the defaults: FP16 next to INT8, one scale a weight."""
@@ -565,8 +545,9 @@ class RunOptions(MeasuringOptions):
 
     Attributes:
         precision: Run culprits and the layers of --high in this precision. mixed: FP16 if enough, else FP32. int16:
-            emulated, for --high.
-        trt_version: Write the recipe for this TensorRT: 10.3.0, or rtx. Weak typing needs a version before 11.
+            emulated, for --high. Default: mixed if that saves 3 %, else as --base.
+        trt_version: Write the recipe for this TensorRT: 10.3.0, or rtx. Weak typing needs a version before 11. Default:
+            the installed TensorRT, else the newest.
         labels: Measure the accuracy with the classes, boxes (COCO JSON, YOLO txt), masks (PNG) or texts of --dataset.
         accuracy: Measure the accuracy with your module:function, called with infer(feeds) -> outputs; higher is better.
         budget: Find the most accurate plan that gives up at most this share of INT8's speedup over FP16: 5%.
@@ -592,21 +573,21 @@ class RunOptions(MeasuringOptions):
         history: Record the run in the history next to the run folder, not at all (none), or in this file.
     """
 
-    precision: Annotated[HighOfRun | None, PRECISION(without="mixed if that saves 3 %, else as --base")] = None  # type: ignore[assignment]  # one choice more than other commands have
-    trt_version: Annotated[Version, PRECISION(without="the installed TensorRT, else the newest", expert=True)] = ""
-    labels: Annotated[DataFile, JUDGEMENT()] = None
-    accuracy: Annotated[Function | None, JUDGEMENT()] = None
-    budget: Annotated[Fraction | None, GOAL()] = None
-    drop: Annotated[Drop | None, GOAL()] = None
-    front: Annotated[bool, GOAL()] = False
-    cost: Annotated[Cost | None, GOAL(expert=True)] = None
-    gpu: Annotated[GpuName | None, GOAL(expert=True)] = None
-    effort: Annotated[Effort, SEARCH()] = DEFAULT
-    time_limit: Annotated[Duration | None, SEARCH(repeated=False)] = None
-    as_is: Annotated[bool, SEARCH(expert=True)] = False
-    explain: Annotated[Explain, RESULTS()] = EXPLAIN_TENSORS
-    save_tensors: Annotated[SavedTensors, RESULTS(expert=True, repeated=False)] = NO_TENSORS
-    history: Annotated[History, RESULTS(expert=True)] = BESIDE
+    precision: HighOfRun | None = None  # type: ignore[assignment]  # one choice more than other commands have
+    trt_version: Version = ""
+    labels: DataFile = None
+    accuracy: Function | None = None
+    budget: Fraction | None = None
+    drop: Drop | None = None
+    front: bool = False
+    cost: Cost | None = None
+    gpu: GpuName | None = None
+    effort: Effort = DEFAULT
+    time_limit: Annotated[Duration | None, Option(repeated=False)] = None
+    as_is: bool = False
+    explain: Explain = EXPLAIN_TENSORS
+    save_tensors: Annotated[SavedTensors, Option(repeated=False)] = NO_TENSORS
+    history: History = BESIDE
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -22,6 +22,7 @@ from typing import Any, Concatenate, Literal, ParamSpec, Protocol, TypeVar, cast
 
 from trt_bisect.errors import BadInput, TrtBisectError, first_line
 from trt_bisect.model.gpu_time import GPU_KEYS, Gpu, gpu_named, gpu_of
+from trt_bisect.options import ARGUMENTS, PANELS
 from trt_bisect.options.kinds import OBJECT, SWITCH, TEXT, TEXTS, OptionKind, choice
 from trt_bisect.support.voices import in_python
 
@@ -44,42 +45,45 @@ _Result = TypeVar("_Result")
 _Result_co = TypeVar("_Result_co", covariant=True)
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Option:
-    """An option of a command, a mark in an annotation. ``declared`` sets keyword, default, kind and effect.
+    """An option of a command; in an annotation, what its type, docstring and the table ``PANELS`` do not say of it.
 
     Attributes:
-        names: its flags, where they are others than the keyword.
+        names: its flags with spaces between them, where they are others than the keyword.
         panel: its group in the help, and its table in a configuration file.
-        without: the behaviour without the option, if no default value says it.
-        without_in_python: that in Python, where it is another one.
         expert: only ``--help-all`` shows it.
         repeated: suggested commands repeat it.
-        is_argument: on the command line it is given by position.
+        without_in_python: the behaviour without the option in Python, where it is another one.
+        effect: its help.
+        without: the behaviour without the option, if no default value says it; the help ends with ``Default: ...``.
         keyword: the name of the field or parameter, which is the keyword in Python and the key in TOML.
         default: the value without the option.
         kind: the form of its values.
-        effect: its help, where the docstring has none.
     """
 
-    names: tuple[str, ...] = ()
+    names: str = ""
     panel: str = ""
-    without: str = ""
-    without_in_python: str = ""
     expert: bool = False
     repeated: bool = True
-    is_argument: bool = False
+    without_in_python: str = ""
+    effect: str = ""
+    without: str = ""
     keyword: str = ""
     default: Any = None
     kind: OptionKind = TEXT
-    effect: str = ""
+
+    @property
+    def is_argument(self) -> bool:
+        """On the command line it is given by position."""
+        return self.panel == ARGUMENTS
 
     @property
     def flags(self) -> tuple[str, ...]:
         """Its flags, the first one used in messages; none for an argument and an object of Python."""
         if self.is_argument or self.kind is OBJECT:
             return ()
-        return self.names or (f"--{self.keyword.replace('_', '-')}",)
+        return tuple(self.names.split()) or (f"--{self.keyword.replace('_', '-')}",)
 
     @property
     def flag(self) -> str:
@@ -121,11 +125,6 @@ class Option:
         return f"{effect} ({'; '.join(facts)})" if facts else effect
 
 
-def panel(title: str, **common: Any) -> Callable[..., Option]:
-    """Returns a maker of the options in a panel, from their flags and facts; the ``common`` facts hold for all."""
-    return lambda *names, **facts: Option(names=names, panel=title, **common | facts)
-
-
 def _declared(taker: Any) -> tuple[Option, ...]:
     """Returns the options of a dataclass, or of a command's function with those of its dataclasses."""
     hints, texts = get_type_hints(taker, include_extras=True), _texts(taker)
@@ -140,10 +139,21 @@ def _declared(taker: Any) -> tuple[Option, ...]:
                 options.append(replace(option, effect=texts.get(option.keyword, option.effect)))
             continue
         parts = [*_parts(hints[name])]
-        mark = next(part for part in parts if isinstance(part, Option))
-        effect = texts.get(name, mark.effect)
-        options.append(replace(mark, keyword=name, default=default, kind=_kind_in(parts), effect=effect))
+        mark = next((part for part in parts if isinstance(part, Option)), Option())
+        if not mark.panel:
+            mark = replace(mark, **_place_of(name))
+        effect, _, without = texts.get(name, mark.effect).partition(" Default: ")
+        without, kind = without.removesuffix("."), _kind_in(parts)
+        options.append(replace(mark, keyword=name, default=default, kind=kind, effect=effect, without=without))
     return tuple(options)
+
+
+def _place_of(keyword: str) -> dict[str, Any]:
+    """Returns the panel of an option, and True if it is an expert's."""
+    for panel, (usual, expert) in PANELS.items():
+        if keyword in f"{usual} {expert}".split():
+            return {"panel": panel, "expert": keyword in expert.split()}
+    raise KeyError(f"{keyword} is in no panel of trt_bisect.options.PANELS")
 
 
 declared: Callable[[Any], tuple[Option, ...]] = cache(_declared)
