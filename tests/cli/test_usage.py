@@ -12,7 +12,7 @@ import onnx
 import pytest
 
 from trt_bisect.cli import main
-from trt_bisect.cli.app import COMMANDS, application, bound_to, function_of, help_of
+from trt_bisect.cli.app import COMMANDS, application, bound_to, function_of
 from trt_bisect.errors import BadInput
 from trt_bisect.options import PANELS
 from trt_bisect.options.declare import declared
@@ -137,10 +137,10 @@ def test_a_shell_completes_commands_options_and_their_values(completed):
     assert values == [{each for each in strategies if each.startswith(start)} for start in starts]
 
 
-def test_the_help_fits_two_screens_and_all_of_it_has_the_experts_options(monkeypatch):
+def test_the_help_fits_two_screens_and_all_of_it_has_the_experts_options(command, monkeypatch):
     """Two screens of 80 by 50; at most 32 options, each in one of the panels."""
     monkeypatch.setenv("COLUMNS", "80")
-    short, whole = help_of("run"), help_of("run", everything=True)
+    short, whole = (command("run", flag)[1] for flag in ("-h", "--help-all"))
     flags = [re.findall(r"(?m)^  (?:-\w, )?(--[\w-]+)", text) for text in (short, whole)]
     assert len(short.splitlines()) <= 100
     assert len(flags[0]) == len(set(flags[0])) <= 32

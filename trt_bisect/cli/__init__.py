@@ -51,12 +51,12 @@ def _end(error: TrtBisectError) -> NoReturn:
 
 
 def _run(words: list[str]) -> Any:
-    from trt_bisect.cli.app import COMMANDS, parsed
+    from trt_bisect.cli.app import COMMANDS, bound_to
 
-    call = parsed(words)
+    function, arguments = bound_to(words)
     try:
         with _stopped_alike():
-            return call()
+            return function(**arguments)
     except KeyboardInterrupt as stop:
         _, remedy = COMMANDS.get(words[0], ("", ""))
         raise Interrupted("interrupted.", remedy) from stop

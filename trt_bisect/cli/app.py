@@ -1,7 +1,7 @@
 """The command line: its commands by name, their help, and the errors on wrong use.
 
-Cyclopts splits a command line into values and writes the completion of shells; the options are those that
-``trt_bisect.options`` declares. The help is our own: that of cyclopts has no ``--help-all``.
+Cyclopts splits a command line into values, and writes the help and the completion of shells; the options are those that
+``trt_bisect.options`` declares.
 """
 
 from __future__ import annotations
@@ -21,12 +21,20 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from cyclopts import App, CycloptsError, Parameter, Token
-from cyclopts.exceptions import CoercionError, MissingArgumentError, UnknownOptionError, UnusedCliTokensError
+from cyclopts import App, CycloptsError, Group, Parameter, Token
+from cyclopts.exceptions import (
+    CoercionError,
+    MissingArgumentError,
+    UnknownCommandError,
+    UnknownOptionError,
+    UnusedCliTokensError,
+)
+from cyclopts.help import ColumnSpec, HelpEntry, HelpPanel, TableSpec
+from cyclopts.help.specs import DescriptionColumn
 
 from trt_bisect._version import __version__
 from trt_bisect.errors import BadInput
-from trt_bisect.options import PANELS
+from trt_bisect.options import ARGUMENTS, PANELS
 from trt_bisect.options.declare import Option, Options, declared, nearest, read_config
 from trt_bisect.options.kinds import FILE, OBJECT, SWITCH, whole
 
@@ -61,14 +69,7 @@ ABOUT = "Name the layers that lose a network's accuracy under TensorRT INT8, and
 _TABLES = (*COMMANDS, *map(str.lower, PANELS))
 """The tables that a configuration file may have."""
 _HELP = ("-h", "--help", "--help-all")
-_FLAGS = {
-    "--version": "Print the version.",
-    "--install-completion": "Install completion for the shell in use.",
-}
-"""The options without a command, with their help."""
 _WIDEST = 100
-_LONGEST_WORD = 56
-"""The width of the second column of a help of 80 columns; a longer word would be cut."""
 _NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)")
 _NAMED = 3
 
@@ -79,23 +80,50 @@ def function_of(command: str) -> Callable[..., int | None]:
     return getattr(module, f"{command}_command")  # type: ignore[no-any-return]
 
 
-def application(*commands: str) -> App:
-    """Returns the command line with these commands, or with all of them."""
+def application(*commands: str, everything: bool = False) -> App:
+    """Returns the command line with these commands, or with all; ``everything``: its help has expert options too."""
+    from rich.console import Console
+
+    values: dict[str, str] = {}
     app = App(
         name="trt-bisect",
         version=__version__,
         version_flags=("--version",),
+        help=ABOUT,
         help_flags=_HELP,
+        help_format="plaintext",
+        help_formatter=partial(_print_panel, values),
+        help_epilogue="'trt-bisect COMMAND -h' explains a command.",
+        console=Console(width=min(shutil.get_terminal_size().columns, _WIDEST)),
+        group_arguments=_GROUPS[ARGUMENTS],
         default_parameter=Parameter(negative=(), allow_repeating=True),
         result_action="return_value",
+        usage="Usage: trt-bisect COMMAND [OPTIONS]",
     )
-    for name in commands or COMMANDS:
-        app.command(_taking(declared(function_of(name))), name=name, help=paragraphs_of(name)[0])
+    for place, name in enumerate(commands or COMMANDS):
+        function = function_of(name)
+        about = (inspect.getdoc(function) or "").partition("\n\nArgs:")[0]
+        usage, end = f"Usage: trt-bisect {name}", ""
+        for option in declared(function):
+            values[option.flag] = "NAME" if option.kind.closed else option.kind.metavar
+            if option.is_argument:
+                word = option.keyword.upper() + "..." * option.kind.several
+                usage += f" {word}" if option.default is inspect.Parameter.empty else f" [{word}]"
+            if option.expert and not everything:
+                end = f"'trt-bisect {name} --help-all' lists the expert options too."
+        app.command(
+            _taking(declared(function), everything),
+            name=name,
+            help=re.sub(r"(?<!\n)\n(?!\n)", " ", about),
+            help_epilogue=end,
+            sort_key=place,
+            usage=f"{usage} [OPTIONS]",
+        )
     app.register_install_completion_command()
     return app
 
 
-def _taking(options: Iterable[Option]) -> Callable[..., None]:
+def _taking(options: Iterable[Option], everything: bool) -> Callable[..., None]:
     """A function whose parameters are options, as cyclopts reads them; it is only bound, not called."""
     parameters = []
     for option in options:
@@ -109,12 +137,19 @@ def _taking(options: Iterable[Option]) -> Callable[..., None]:
             allow_leading_hyphen=kind.hyphens,
             choices=kind.choices if kind.closed else None,
             help=option.effect,
+            group=_GROUPS[option.panel],
+            show=everything or not option.expert,
+            show_choices=not all(word in option.effect for word in kind.choices),
         )
         taken: Any = list[str]  # so that all values of an option that is repeated are seen
         if kind is SWITCH or (option.is_argument and not kind.several):
             taken = bool if kind is SWITCH else str
         place = inspect.Parameter.POSITIONAL_ONLY if option.is_argument else inspect.Parameter.KEYWORD_ONLY
-        parameters.append(inspect.Parameter(option.keyword, place, default=None, annotation=Annotated[taken, facts]))
+        parameters.append(
+            inspect.Parameter(
+                option.keyword, place, default=option.shown_default or None, annotation=Annotated[taken, facts]
+            )
+        )
 
     def command(*_values: Any, **_named: Any) -> None:
         pass
@@ -142,35 +177,22 @@ def _read(option: Option, _type: Any, tokens: Sequence[Token]) -> Any:
     return option.kind.read(texts[0], flag)
 
 
-def parsed(words: Sequence[str]) -> Callable[[], Any]:
-    """Returns the call that a command line asks for.
+def bound_to(words: Sequence[str]) -> tuple[Callable[..., Any], dict[str, Any]]:
+    """Returns the function that a command line calls, and its arguments.
 
     Raises BadInput if there is no such command, or an option or a value is unknown, missing or too many.
     """
-    if not words or words[0] in _HELP:
-        return lambda: print(overview())
-    asks_help = {*words} & {*_HELP}
-    if words[0] in COMMANDS and asks_help:
-        return lambda: print(help_of(words[0], everything="--help-all" in asks_help))
-    function, arguments = bound_to(words)
-    return lambda: function(**arguments)
-
-
-def bound_to(words: Sequence[str]) -> tuple[Callable[..., Any], dict[str, Any]]:
-    """Returns the function that a command line calls, and its arguments; raises BadInput as ``parsed`` does."""
-    command = words[0]
-    is_command = command in COMMANDS
-    if not is_command and command not in _FLAGS:
-        raise _no_command(words)
-    options = declared(function_of(command)) if is_command else ()
+    commands = [command for command in words[:1] if command in COMMANDS]
+    options = [option for command in commands for option in declared(function_of(command))]
     try:
-        app = application(command) if is_command else application()
+        app = application(*commands, everything="--help-all" in words)
         called, bound, _ = app.parse_args(words, print_error=False, exit_on_error=False)
     except CycloptsError as error:
         raise _bad_input(error, words, {option.keyword: option for option in options}) from error
     given = dict(bound.arguments)
-    if not is_command:
+    if called.__module__ != __name__:  # help, version and completion are functions of cyclopts
         return called, given
+    (command,) = commands
     if "config" in given:
         in_file = [option for option in options if option.keyword != "config" and option.kind is not OBJECT]
         given = read_config(given["config"], command, _TABLES, in_file) | given
@@ -207,6 +229,8 @@ def _bad_input(error: CycloptsError, words: Sequence[str], options: Mapping[str,
     """Returns the error on a command line; ``options``: those of the command, by keyword."""
     line = f"trt-bisect {words[0]}" if options else "trt-bisect"
     remedy = f"'{line} -h' lists the options."
+    if isinstance(error, UnknownCommandError):
+        return _no_command(words)
     if isinstance(error, UnknownOptionError):
         flag = str(error.token.keyword or error.token.value)
         near = nearest(flag, [*_HELP, *(name for option in options.values() for name in option.flags)])
@@ -246,63 +270,21 @@ def _too_many(extra: list[str], takes_data: bool, words: Sequence[str]) -> BadIn
     return BadInput(f"Too many arguments: {', '.join(extra[:_NAMED])}{more}.", remedy)
 
 
-def overview() -> str:
-    """Returns the help of the command line: its commands, each in a sentence."""
-    sections = {
-        "Commands": [(name, paragraphs_of(name)[0]) for name in COMMANDS],
-        "Options": [*_FLAGS.items()],
-    }
-    texts = [ABOUT, "Usage: trt-bisect COMMAND [OPTIONS]"]
-    return _page(texts, sections, "'trt-bisect COMMAND -h' explains a command.")
+def _print_panel(values: Mapping[str, str], console: Console, _options: Any, panel: HelpPanel) -> None:
+    """Prints a panel of the help; ``values``: by flag the word for its value."""
+    from rich.padding import Padding
+
+    def name(entry: HelpEntry) -> str:
+        names = entry.positive_names or (entry.positional_label or "",)  # arguments have labels in cyclopts 5
+        return f"{', '.join((*entry.positive_shorts, names[0]))} {values.get(names[0], '')}"
+
+    if panel.entries:
+        columns = ColumnSpec(renderer=name, no_wrap=True, min_width=19), DescriptionColumn
+        table = TableSpec().build(columns, panel.entries)
+        console.print(f"{panel.title}:", Padding(table, (0, 0, 1, 2)), style="bold")
 
 
-def paragraphs_of(command: str) -> list[str]:
-    """Returns the paragraphs of a command's help."""
-    text = (inspect.getdoc(function_of(command)) or "").split("\n\nArgs:")[0]
-    return [" ".join(paragraph.split()) for paragraph in text.split("\n\n")]
-
-
-def help_of(command: str, *, everything: bool = False) -> str:
-    """Returns the help of a command, with ``everything`` the expert options too."""
-    sections: dict[str, list[tuple[str, str]]] = {title: [] for title in PANELS}
-    usage, end = f"Usage: trt-bisect {command}", ""
-    for option in declared(function_of(command)):
-        kind, name, default = option.kind, option.keyword.upper(), option.shown_default
-        if option.is_argument:
-            several = "..." if kind.several else ""
-            usage += f" {name}{several}" if option.default is inspect.Parameter.empty else f" [{name}]"
-        elif kind is OBJECT:
-            continue
-        elif option.expert and not everything:
-            end = f"'trt-bisect {command} --help-all' lists the expert options too."
-            continue
-        else:
-            short = [flag for flag in option.flags if not flag.startswith("--")]
-            name = f"{', '.join([*short, option.flag])} {'NAME' if kind.choices else kind.metavar}"
-        choices = ""
-        if not all(word in option.effect for word in kind.choices):
-            choices = f" [{kind.metavar if len(kind.metavar) <= _LONGEST_WORD else ', '.join(kind.choices)}]"
-        sections[option.panel].append((name, f"{option.effect}{choices}{default and f' (default: {default})'}"))
-    return _page([f"{usage} [OPTIONS]", *paragraphs_of(command)], sections, end)
-
-
-def _page(texts: Sequence[str], sections: Mapping[str, Sequence[tuple[str, str]]], end: str) -> str:
-    """Returns a page of the help: paragraphs, sections with a name and a text in a row, and a line at the end."""
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
-    grid = Table.grid(padding=(0, 2, 0, 0))
-    grid.add_column(no_wrap=True)
-    for title, rows in sections.items():
-        if rows:
-            grid.add_row(Text(f"\n{title}:", style="bold"))
-        for name, text in rows:
-            grid.add_row(Text(f"  {name}"), Text(text))
-    console = Console(width=min(shutil.get_terminal_size().columns, _WIDEST))
-    with console.capture() as page:
-        console.print(Text("\n\n".join(texts)), grid, Text(f"\n{end}"), sep="\n")
-    return "\n".join(map(str.rstrip, page.get().rstrip().splitlines()))
+_GROUPS = {title: Group(title, sort_key=place) for place, title in enumerate(PANELS)}
 
 
 WIDE = 220

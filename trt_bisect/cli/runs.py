@@ -38,7 +38,7 @@ def run_command(
     all_layers: bool = False,
     display: Configured = Configured(),
 ) -> int:
-    """Find the layers that lose the accuracy, print them, and write the plan that restores it.
+    """Find the layers that lose the accuracy, and write the plan that restores it.
 
     Exit codes: 0 full INT8 passes; 1 it fails, or passes with doubts; 2 bad use or input; 3 nothing could be measured;
     130 interrupted, the same command goes on.

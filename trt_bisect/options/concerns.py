@@ -197,7 +197,7 @@ class JudgeOptions(ReferenceOptions):
     """The judgement of outputs.
 
     Attributes:
-        task: Score the outputs as this task.
+        task: Score outputs as this task.
         metric: Compare outputs by cosine, sqnr, centered_sqnr, mse, l1, kl, max_abs, max_rel, top1, or your
             module:function of reference and output.
         threshold: Set the worst acceptable value of the metric: 99%. Default: 0.99 for cosine and tasks.
@@ -329,8 +329,8 @@ class CalibrationOptions(Options):
     """The ranges of the activations.
 
     Attributes:
-        calibrator: Choose scales by this method, or percentile=99.9. auto: the method with which full INT8 passes, else
-            that of the cheapest recipe (run); entropy (other commands).
+        calibrator: Choose scales by entropy, minmax, mse or percentile=99.9. auto: the method with which full INT8
+            passes, else that of the cheapest recipe (run); entropy (other commands).
     """
 
     calibrator: Calibrator = AUTO

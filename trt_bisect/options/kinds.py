@@ -120,7 +120,7 @@ def choice_with_percentile(*words: str) -> OptionKind:
             raise BadInput(f"{flag} {value} is in per cent.", f"Give {flag} percentile={100 * float(number_text):g}.")
         return value
 
-    return OptionKind(plain.metavar, read, choices=plain.choices, open=True)
+    return OptionKind("METHOD", read, choices=plain.choices, open=True)
 
 
 def choice_or_path(*words: str) -> OptionKind:
