@@ -10,9 +10,14 @@ from pathlib import Path
 import onnx
 import pytest
 
+import trt_bisect
 from tests.support import networks, pages
 from tests.support.browser import load, watch
 from tests.support.page_parts import row_of, selected
+from tests.support.records import EMPTY
+from trt_bisect.report.network_graph import graph_of
+from trt_bisect.report.page import page_data
+from trt_bisect.report.parts import FAILS, LayerRow
 
 
 def test_a_wide_graph_goes_from_left_to_right_in_rows(opened, strange_run):
@@ -105,11 +110,14 @@ def grouped(tmp_path_factory) -> Path:
         block = re.match(r"block(\d+)\.(.*)", node.name)
         if block:
             node.name = f"/stage{min(int(block[1]) // 9, 2)}/block{block[1]}/{block[2]}"
-    path = folder / "grouped.onnx"
-    onnx.save(model, str(path))
-    report = pages.run_on(path, folder / "run", threshold=0.99, curve="culprits", explain="none")
-    layers = tuple(replace(row, culprit=row.name == BLAMED) for row in report.layers)
-    return pages.written(folder / "run", replace(report, layers=layers, culprits=(BLAMED,)))
+    network = trt_bisect.load_network(model)
+    rows = tuple(
+        LayerRow(layer.index, layer.name, layer.op_type, layer.shape, True, 0.9, 0.1, layer.name == BLAMED, "measured",
+                 "int8", "int8")
+        for layer in network.layers
+    )  # fmt: skip
+    report = replace(EMPTY, layers=rows, culprits=(BLAMED,), verdict=FAILS)
+    return pages.drawn(folder, page_data(report, graph_of(network, {})))
 
 
 def test_groups_fold_and_unfold(tab, grouped):

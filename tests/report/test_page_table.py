@@ -39,6 +39,9 @@ def test_it_searches(opened, report):
     opened.keyboard.press("Escape")
     assert names_in_table(opened) == [row.name for row in report.layers]
     assert selected(opened)["panel"] in found
+    opened.locator("#search").fill("no layer has this name")
+    assert opened.locator("#table-empty").is_visible()
+    assert opened.locator("#hits").inner_text().startswith("No ")
 
 
 def test_escape_leaves_the_search(opened, report):
@@ -55,12 +58,6 @@ def test_escape_leaves_the_search(opened, report):
     assert selected(opened)["panel"] in report.culprits
 
 
-def test_it_says_when_nothing_is_found(opened):
-    opened.locator("#search").fill("no layer has this name")
-    assert opened.locator("#table-empty").is_visible()
-    assert opened.locator("#hits").inner_text().startswith("No ")
-
-
 def test_it_goes_by_keyboard(opened, report):
     table = opened.locator("#table")
     table.focus()
@@ -75,11 +72,11 @@ def test_it_goes_by_keyboard(opened, report):
     assert selected(opened) == {"panel": None, "table": None, "curve": None}
 
 
-def test_thousands_of_rows_are_not_thousands_of_elements(tab, strange_run, report, tmp_path):
-    long = pages.long_report(report, 3000)
+def test_a_thousand_rows_are_not_a_thousand_elements(tab, strange_run, report, tmp_path):
+    long = pages.long_report(report, 1000)
     with tab.shown(pages.written(tmp_path, long), ready="plots") as page:
         in_order(page)
-        assert page.locator("#table").get_attribute("aria-rowcount") == "3001"
+        assert page.locator("#table").get_attribute("aria-rowcount") == "1001"
         assert page.locator("#table-body [role=row]").count() < 100
         page.locator("#table").focus()
         page.keyboard.press("End")
@@ -109,8 +106,18 @@ def test_columns_of_names_stay_and_the_ring_is_whole(opened):
     assert all(ring != "none" for ring in rings)
 
 
+def assert_no_flag_is_broken_inside_its_hyphens(page):
+    flags = page.locator(".unbroken")
+    assert flags.count() > 0
+    wraps = "flags => flags.filter(flag => flag.getClientRects().length > 1).map(flag => flag.textContent)"
+    assert flags.evaluate_all(wraps) == []
+    assert all(text.startswith("--") for text in flags.all_text_contents())
+
+
 def test_a_phone_sees_name_verdict_and_drop(opened):
+    assert_no_flag_is_broken_inside_its_hyphens(opened)
     opened.set_viewport_size({"width": 390, "height": 800})
+    assert_no_flag_is_broken_inside_its_hyphens(opened)
     opened.wait_for_function("() => document.querySelectorAll('#table-head [role=columnheader]').length < 4")
     heads = opened.locator("#table-head [role=columnheader]")
     assert [text.split()[0] for text in heads.all_inner_texts()] == ["Layer", "Verdict", "Loss"]
@@ -174,13 +181,3 @@ def test_paper_has_as_many_columns_as_it_is_wide(opened):
     assert len(heads) > 4
     opened.evaluate("window.dispatchEvent(new Event('afterprint'))")
     opened.emulate_media(media="null")
-
-
-def test_a_flag_is_not_broken_inside_its_hyphens(opened):
-    flags = opened.locator(".unbroken")
-    assert flags.count() > 0
-    wraps = "flags => flags.filter(flag => flag.getClientRects().length > 1).map(flag => flag.textContent)"
-    for width in (1360, 390):
-        opened.set_viewport_size({"width": width, "height": 900})
-        assert flags.evaluate_all(wraps) == []
-        assert all(text.startswith("--") for text in flags.all_text_contents())
