@@ -21,6 +21,10 @@ from trt_bisect.cli.app import COMMANDS
 from trt_bisect.report.parts import LayerRow
 
 
+def report_in(folder):
+    return json.loads((folder / "run/report.json").read_text())
+
+
 def without_times(report):
     """Returns the parts that two reports of the same run must share: all but times, counts and the folder."""
     apart = ("seconds", "builds", "peak_bytes", "command", "next", "started")
@@ -60,7 +64,7 @@ def test_the_planted_lenet(command, again, tmp_path):
     assert " ".join(out.split()).count(cause["words"]) == 1, "the advice has the causes, not the parts above it too"
     [conv1] = [line for line in lines[curve:] if line[:2] == ["0", "conv1"]]
     assert {"Conv", "1x20x24x24"} <= set(conv1)
-    report = json.loads((tmp_path / "run/report.json").read_text())
+    report = report_in(tmp_path)
     contract = "schema model engine strategy arithmetic metric threshold versions layers culprits similarity builds"
     assert {*contract.split(), "inferences", "seconds", "typing"} <= set(report)
     row = "index name op_type shape quantizable similarity loss culprit outcome asked ran"
@@ -104,12 +108,12 @@ def trials_to_go_on_with(journal) -> int:
 
 
 def test_the_same_command_again_measures_nothing_twice(command, again, tmp_path):
-    first = json.loads((tmp_path / "run/report.json").read_text())
+    first = report_in(tmp_path)
     lines = (tmp_path / "run/journal.jsonl").read_bytes().count(b"\n")
     _, _, err = command(*again)
     assert f"{trials_to_go_on_with(tmp_path / 'run/journal.jsonl')} trials" in err
     assert (tmp_path / "run/journal.jsonl").read_bytes().count(b"\n") == lines
-    assert without_times(json.loads((tmp_path / "run/report.json").read_text())) == without_times(first)
+    assert without_times(report_in(tmp_path)) == without_times(first)
 
 
 def test_another_runs_trials_are_never_taken(command, again, tmp_path):
@@ -146,14 +150,14 @@ def test_two_runs_in_one_folder_are_refused(command, lenet, tmp_path):
 
 
 def test_a_journal_cut_in_the_middle_of_a_line(command, again, tmp_path):
-    first = json.loads((tmp_path / "run/report.json").read_text())
+    first = report_in(tmp_path)
     journal = tmp_path / "run/journal.jsonl"
     content = journal.read_bytes()
     journal.write_bytes(content[: len(content) // 2])
     known = trials_to_go_on_with(journal)
     _, _, err = command(*again)
     assert f"{known} trials" in err
-    assert without_times(json.loads((tmp_path / "run/report.json").read_text())) == without_times(first)
+    assert without_times(report_in(tmp_path)) == without_times(first)
     assert all(json.loads(line) for line in journal.read_text().splitlines())
 
 
@@ -214,7 +218,7 @@ def test_worst_prints_and_saves(command, lenet, tmp_path):
     run = ["run", lenet / "lenet_planted.onnx", "--calibration", lenet / "calibration.npz", "-o", tmp_path / "run"]
     code, _, _ = command(*run, "--input", tmp_path / "w/worst.npz", "--calibrator", "minmax", "--explain", "none")
     assert code == 1
-    assert json.loads((tmp_path / "run/report.json").read_text())["inputs"]["judged"] == 2
+    assert report_in(tmp_path)["inputs"]["judged"] == 2
 
 
 def test_names_are_printed_as_they_are(command, tmp_path):
@@ -225,7 +229,7 @@ def test_names_are_printed_as_they_are(command, tmp_path):
     data = tmp_path / "data.npz"
     _, out, _ = command("run", path, "--calibration", data, "-o", tmp_path / "run", "--all-layers")
     assert "[red]conv[/red]" in out.replace("\n", "")
-    report = json.loads((tmp_path / "run/report.json").read_text())
+    report = report_in(tmp_path)
     assert report["layers"][0]["name"] == "[red]conv[/red] <script>alert(1)</script>: a, b*"
 
 

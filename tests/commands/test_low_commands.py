@@ -17,6 +17,13 @@ from trt_bisect.errors import BadInput
 OPTIONS = {"engine": "onnxruntime", "history": "none"}
 
 
+@pytest.fixture(scope="module")
+def loud(tmp_path_factory):
+    """The network ``power`` and a file of its inputs."""
+    network, data = drawn(power, tmp_path_factory.mktemp("power"))
+    return network, str(data)
+
+
 def fp16(values):
     with np.errstate(over="ignore"):
         return np.asarray(values, np.float32).astype(np.float16).astype(np.float32)
@@ -35,10 +42,10 @@ def tensors_in_fp16(network, x):
     return known
 
 
-def test_the_front_finds_the_layers_that_overflow_and_counts_from_all_fp16(tmp_path):
-    network, data = drawn(power, tmp_path)
+def test_the_front_finds_the_layers_that_overflow_and_counts_from_all_fp16(loud):
+    network, data = loud
     given = {"low": "fp16", "effort": "thorough", "front": True, "explain": "none"}
-    found = trt_bisect.run(network, inputs=str(data), **given, **OPTIONS)
+    found = trt_bisect.run(network, inputs=data, **given, **OPTIONS)
     assert kept_high(found) == {"square": "fp32", "quiet_mul": "fp32"}
     assert found.recipe.meets
     assert found.recipe.added == found.recipe.untested == ()
@@ -53,9 +60,9 @@ def test_the_front_finds_the_layers_that_overflow_and_counts_from_all_fp16(tmp_p
     assert "INT8" not in found.summary
 
 
-def test_sensitivity_gives_each_layer_alone_its_loss_in_bf16(tmp_path):
-    network, data = drawn(power, tmp_path)
-    found = trt_bisect.sensitivity(network, inputs=str(data), low="bf16", metric="mse", engine="onnxruntime")
+def test_sensitivity_gives_each_layer_alone_its_loss_in_bf16(loud):
+    network, data = loud
+    found = trt_bisect.sensitivity(network, inputs=data, low="bf16", metric="mse", engine="onnxruntime")
     assert {op.sensitive_type for op in found.ops} == {"both"}
     assert found.low == "bf16"
     loss = {op.op_name: op.loss for op in found.ops}
@@ -75,9 +82,9 @@ def test_sensitivity_gives_each_layer_alone_its_loss_in_bf16(tmp_path):
     assert loss["out_bias"] == pytest.approx(worst, rel=0.05)
 
 
-def test_an_infinite_loss_has_an_infinite_gain_or_none(tmp_path):
-    network, data = drawn(power, tmp_path)
-    found = trt_bisect.sensitivity(network, inputs=str(data), low="fp16", engine="onnxruntime")
+def test_an_infinite_loss_has_an_infinite_gain_or_none(loud):
+    network, data = loud
+    found = trt_bisect.sensitivity(network, inputs=data, low="fp16", engine="onnxruntime")
     by_name = {op.op_name: op for op in found.ops}
     assert by_name["square"].loss == np.inf
     assert all(op.alone is None for op in found.ops), "two layers overflow, so that no single one restores the network"
@@ -97,8 +104,8 @@ def test_worst_ranks_the_inputs_by_their_overflow(tmp_path):
     assert trt_bisect.report.losses.WorstReport.load(tmp_path / "worst").low == "fp16"
 
 
-def test_compare_shows_every_tensor_as_fp16_makes_it(tmp_path):
-    network, data = drawn(power, tmp_path)
+def test_compare_shows_every_tensor_as_fp16_makes_it(loud, tmp_path):
+    network, data = loud
     x = np.load(data)["x"][:1] * np.float32(0.2)
     found = trt_bisect.compare(network, inputs=[{"x": x[0]}], low="fp16", output=str(tmp_path / "out"))
     low = tensors_in_fp16(network, x[0])
@@ -112,35 +119,35 @@ def test_compare_shows_every_tensor_as_fp16_makes_it(tmp_path):
     assert json.loads((tmp_path / "out/compare.json").read_text())["low"] == "fp16"
 
 
-def test_compare_takes_the_recipe_of_a_run_of_its_own_precision_only(tmp_path):
-    network, data = drawn(power, tmp_path)
+def test_compare_takes_the_recipe_of_a_run_of_its_own_precision_only(loud, tmp_path):
+    network, data = loud
     run = tmp_path / "run"
-    trt_bisect.run(network, inputs=str(data), low="fp16", output=str(run), explain="none", **OPTIONS)
-    found = trt_bisect.compare(network, inputs=str(data), low="fp16", recipe=str(run))
+    trt_bisect.run(network, inputs=data, low="fp16", output=str(run), explain="none", **OPTIONS)
+    found = trt_bisect.compare(network, inputs=data, low="fp16", recipe=str(run))
     assert all(row.int8.nonfinite == 0 for row in found.tensors)
     assert {row.origin.layer for row in found.tensors if row.origin.int8_op_type == row.origin.op_type} - {""} == {
         "square", "quiet_mul",
     }  # fmt: skip
     with pytest.raises(BadInput, match="FP16"):
-        trt_bisect.compare(network, calibration=str(data), recipe=str(run))
+        trt_bisect.compare(network, calibration=data, recipe=str(run))
 
 
 def test_compare_finds_the_epsilon_that_becomes_zero(tmp_path):
     network, data = drawn(small_epsilon, tmp_path)
-    found = trt_bisect.compare(network, inputs=str(data), low="fp16")
+    found = trt_bisect.compare(network, inputs=data, low="fp16")
     told = {(each.layers, each.tensor) for each in found.advice}
     assert (("var_add",), "epsilon") in told
 
 
-def test_fp8_is_measured_by_all_of_them(tmp_path):
-    network, data = drawn(power, tmp_path)
-    given = {"calibration": str(data), "low": "fp8"}
+def test_fp8_is_measured_by_all_of_them(loud):
+    network, data = loud
+    given = {"calibration": data, "low": "fp8"}
     mixed = {"precision": "mixed", "threshold": 0.99999, "explain": "none"}
-    report = trt_bisect.run(network, inputs=str(data), **mixed, **given, **OPTIONS)
+    report = trt_bisect.run(network, inputs=data, **mixed, **given, **OPTIONS)
     assert set(report.recipe.high) <= {"fc", "out"}
-    found = trt_bisect.sensitivity(network, inputs=str(data), engine="onnxruntime", **given)
+    found = trt_bisect.sensitivity(network, inputs=data, engine="onnxruntime", **given)
     assert {op.op_name for op in found.ops} == {"fc", "out"}
-    worst = trt_bisect.worst(network, dataset=str(data), engine="onnxruntime", **given)
+    worst = trt_bisect.worst(network, dataset=data, engine="onnxruntime", **given)
     assert len(worst.values) == 3
     compared = trt_bisect.compare(network, **given)
     assert {row.quantized_dtype for row in compared.weights} == {"float8_e4m3fn"}

@@ -17,6 +17,11 @@ from trt_bisect.errors import BadInput, NothingMeasured
 QUICK = {"engine": "onnxruntime", "calibrator": "entropy", "effort": "quick", "explain": "none", "as_is": True}
 
 
+def reader(**how):
+    """A network with the planted culprit ``conv2``."""
+    return planted(chain(depth=3), ("conv1", "conv2"), **how)
+
+
 def pictures(count, seed=0):
     random = np.random.default_rng(seed)
     return [random.normal(size=(1, 3, 16, 16)).astype(np.float32) for _ in range(count)]
@@ -53,7 +58,7 @@ def run(tmp_path_factory):
     folder = tmp_path_factory.mktemp("pipeline")
     files = {"detector": folder / "det.onnx", "reader": folder / "rec.onnx"}
     onnx.save(chain(depth=3), files["detector"])
-    onnx.save(planted(chain(depth=3), ("conv1", "conv2")), files["reader"])
+    onnx.save(reader(), files["reader"])
     report = trt_bisect.run_pipeline(detected, networks=files, inputs=pictures(5), output=folder / "run", **QUICK)
     return report, files, folder / "run"
 
@@ -102,7 +107,7 @@ def test_the_same_call_goes_on_from_its_journal(run):
 
 
 def test_a_pipeline_of_one_call_equals_run(tmp_path):
-    network = planted(chain(depth=3), ("conv1", "conv2"))
+    network = reader()
     samples = pictures(4)
     alone = trt_bisect.run(network, calibration=[{"x": x} for x in samples], output=tmp_path / "run", **QUICK)
     one = trt_bisect.run_pipeline(
@@ -184,7 +189,7 @@ def test_a_function_that_fails_in_int8_is_a_miss_with_the_message(endless):
             read = nets["reader"]({"x": picture})["y"]
         return read
 
-    networks = {"reader": planted(chain(depth=3), ("conv1", "conv2"))}
+    networks = {"reader": reader()}
     report = trt_bisect.run_pipeline(function, networks=networks, inputs=list(enumerate(pictures(3))), **QUICK)
     assert (report.culprits, report.recipe.meets) == (("reader/conv2",), True)
     assert report.similarity.int8 is None
@@ -200,7 +205,7 @@ def test_rows_that_are_lost_are_misses():
         rest = scores[np.abs(scores) > 0.2]
         return {"rows": np.ones((len(rest), 4), np.float32)}
 
-    networks = {"reader": planted(chain(depth=3), ("conv1", "conv2"), factor=1e6)}
+    networks = {"reader": reader(factor=1e6)}
     report = trt_bisect.run_pipeline(function, networks=networks, inputs=pictures(8), **QUICK)
     assert not report.passed
     assert report.outputs.int8["rows"]["rows_lost"] > 0
@@ -209,7 +214,7 @@ def test_rows_that_are_lost_are_misses():
 @pytest.mark.parametrize("refuses", [(), ("conv0",)])
 def test_engines_decide_and_each_network_has_its_own(refuses, tmp_path):
     """The time of a sample is that of all calls: 2 ms an engine of the base, of which the reader is called twice."""
-    networks = {"detector": chain(depth=2), "reader": planted(chain(depth=3), ("conv1", "conv2"))}
+    networks = {"detector": chain(depth=2), "reader": reader()}
     with StandIn(Difference(refuses=refuses, tells=True)).installed():
         how = {**QUICK, "engine": "tensorrt", "output": tmp_path / "run"}
         report = trt_bisect.run_pipeline(detected, networks=networks, inputs=pictures(4), **how)
@@ -225,7 +230,7 @@ def test_engines_decide_and_each_network_has_its_own(refuses, tmp_path):
 
 def test_the_user_s_accuracy_decides():
     """The accuracy is the share of pictures, others than the samples, with FP32's class."""
-    network = planted(chain(depth=3), ("conv1", "conv2"))
+    network = reader()
     plain, others = Plain(network.SerializeToString()), pictures(12, seed=6)
     classes = [plain({"x": picture})["y"].argmax() for picture in others]
 
@@ -247,7 +252,7 @@ def test_other_samples_test_the_recipe(tmp_path):
         (tmp_path / name).mkdir()
         for number, picture in enumerate(few):
             np.save(tmp_path / name / f"{number}.npy", picture)
-    network = planted(chain(depth=3), ("conv1", "conv2"))
+    network = reader()
     report = trt_bisect.run_pipeline(
         lambda nets, x: nets["net"]({"x": x}),
         networks={"net": network},

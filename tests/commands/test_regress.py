@@ -10,7 +10,7 @@ import pytest
 
 import trt_bisect
 from tests.support import networks
-from tests.support.suites import ONCE, SUITE, Remembered, differing, failing, only, save_suite
+from tests.support.suites import NETWORK, ONCE, SUITE, Remembered, differing, failing, only, save_suite
 from trt_bisect.commands.regress import LATEST, regress, run_network
 from trt_bisect.commands.suite import read_suite
 from trt_bisect.errors import BadInput
@@ -201,7 +201,7 @@ def test_a_folder_of_other_json_is_no_baseline_and_left_alone(suite, first_night
 
 def test_of_several_networks_the_runs_own_is_compared(suite, alone, tmp_path):
     networks.save(networks.chain(4), tmp_path, "other.onnx")
-    suite.write_text(ONCE + SUITE[SUITE.index("[[network]]") :].replace("chain", "other"))
+    suite.write_text(ONCE + NETWORK.replace("chain", "other"))
     night = nightly(suite, alone)
     assert [result.baseline is not None for result in night.networks] == [True, False]
     suite.write_text(suite.read_text().replace('"chain.onnx"', '"other.onnx"'))
@@ -229,7 +229,7 @@ def test_the_baseline_is_per_network(suite):
     """A night in which a network failed keeps its baseline, and renews those of the others."""
     good = (suite.parent / "chain.onnx").read_bytes()
     networks.save(networks.chain(4), suite.parent, "other.onnx")
-    second = SUITE[SUITE.index("[[network]]") :].replace("chain", "other")
+    second = NETWORK.replace("chain", "other")
     suite.write_text(ONCE + second)
     assert nightly(suite).exit_code == 0
     networks.save(networks.planted(networks.chain(3), ("conv0", "conv1")), suite.parent, "chain.onnx")
@@ -246,7 +246,7 @@ def test_the_baseline_is_per_network(suite):
 
 def test_a_network_of_a_first_night_that_fails_has_no_baseline_and_the_others_have(suite):
     networks.save(networks.chain(4), suite.parent, "other.onnx")
-    second = SUITE[SUITE.index("[[network]]") :].replace("chain", "other")
+    second = NETWORK.replace("chain", "other")
     suite.write_text(ONCE + "target = 0.9999999\n" + second)
     first = nightly(suite)
     assert [result.status for result in first.networks] == ["failed", "passed"]
@@ -272,7 +272,7 @@ def test_an_input_that_is_missing_is_an_error_of_its_network(suite, gone):
 
 
 def test_a_bug_in_one_network_does_not_cost_the_others(suite):
-    suite.write_text(ONCE + SUITE[SUITE.index("[[network]]") :].replace('"chain"', '"second"'))
+    suite.write_text(ONCE + NETWORK.replace('"chain"', '"second"'))
 
     def buggy(task, folder, progress):
         if task.name == "chain":
@@ -285,7 +285,7 @@ def test_a_bug_in_one_network_does_not_cost_the_others(suite):
 
 
 def test_the_suite_says_where_its_networks_are_measured(suite):
-    suite.write_text('[defaults]\ncluster = "local:2"\n' + SUITE[SUITE.index("[[network]]") :])
+    suite.write_text('[defaults]\ncluster = "local:2"\n' + NETWORK)
     assert {task.keywords["cluster"] for task in read_suite(suite).networks} == {"local:2"}
     suite.write_text(suite.read_text().replace("local:2", "nowhere"))
     with pytest.raises(BadInput, match=r"trt-bisect\.toml.* 'nowhere'"):

@@ -7,7 +7,7 @@ import onnx
 import pytest
 
 from tests.support import networks
-from tests.support.suites import ONCE, SUITE, only
+from tests.support.suites import NETWORK, ONCE, SUITE, only
 from tests.support.waiting import wait_until
 from trt_bisect.commands.regress import regress, run_network
 from trt_bisect.history.store import HISTORY, History
@@ -15,7 +15,7 @@ from trt_bisect.history.store import HISTORY, History
 
 def interrupted(suite, defaults=ONCE):
     """A night that was stopped in the second of its two networks; gives the first one's journal."""
-    suite.write_text(defaults + SUITE[SUITE.index("[[network]]") :].replace('"chain"', '"second"'))
+    suite.write_text(defaults + NETWORK.replace('"chain"', '"second"'))
 
     def stopped(task, folder, progress):
         if task.name == "second":

@@ -52,16 +52,21 @@ def given(tmp_path_factory):
     return path, feeds, whole, counted.count
 
 
+def ran(given, **more):
+    """Runs the question of ``ASKED`` on the six inputs, or with other options."""
+    path, feeds, *_ = given
+    return trt_bisect.run(path, feeds, **{"inputs": feeds, **ASKED, **more})
+
+
 def stopped(way, at, given, folder, monkeypatch, **more):
     """Runs until a step; returns the report."""
-    path, feeds, *_ = given
     try:
         if way == "interrupted":
-            return trt_bisect.run(path, feeds, inputs=feeds, output=folder, progress=Steps(at), **ASKED, **more)
+            return ran(given, output=folder, progress=Steps(at), **more)
         with monkeypatch.context() as clock:
             steps = iter(range(1 << 20))
             clock.setattr(progress, "perf_counter", lambda: next(steps))
-            return trt_bisect.run(path, feeds, inputs=feeds, output=folder, time_limit=at, **ASKED, **more)
+            return ran(given, output=folder, time_limit=at, **more)
     except StoppedRun as stop:
         return stop.report
     except NothingMeasured:
@@ -104,7 +109,7 @@ def test_a_stopped_run_leaves_a_verdict_and_a_recipe_that_holds_and_goes_on(give
             assert share < 0.5, "later, plans that hold on all six inputs were measured"
     if share == 0.6:
         goes_on = perf_counter()
-        again = trt_bisect.run(path, feeds, inputs=feeds, output=tmp_path, **ASKED)
+        again = ran(given, output=tmp_path)
         ended = perf_counter()
         assert ended - goes_on < again.seconds.total < ended - began, "the time of both sittings"
         assert not again.stopped
@@ -264,14 +269,14 @@ def test_a_run_stopped_before_full_int8_leaves_a_report_that_every_command_reads
 
 
 def test_a_run_stopped_while_its_network_is_read_leaves_a_report(given, tmp_path, monkeypatch):
-    path, feeds, *_ = given
+    path, *_ = given
 
     def pressed(*arguments):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(run, "asked_network", pressed)
     with pytest.raises(StoppedRun):
-        trt_bisect.run(path, feeds, inputs=feeds, output=tmp_path, **ASKED)
+        ran(given, output=tmp_path)
     found = Report.load(tmp_path)
     assert (found.model, found.state, found.layers) == (str(path), "interrupted", ())
 
@@ -291,13 +296,13 @@ def test_a_full_disk_leaves_the_best_so_far(given, tmp_path, monkeypatch, share)
     with monkeypatch.context() as disk:
         disk.setattr(os, "fsync", synced)
         with pytest.raises(BadInput, match=r"journal.*No space left"):
-            trt_bisect.run(path, feeds, inputs=feeds, output=tmp_path, **ASKED)
+            ran(given, output=tmp_path)
     found = Report.load(tmp_path)
     assert (found.state, found.stopped) == ("interrupted", "no room")
     assert found.recipe.meets or share < 0.5
     if found.recipe.meets:
         assert worst_cosine(path, tmp_path / "recipe" / "network.qdq.onnx", feeds) >= THRESHOLD
-    again = trt_bisect.run(path, feeds, inputs=feeds, output=tmp_path, **ASKED)
+    again = ran(given, output=tmp_path)
     assert (again.state, again.answer) == ("finished", whole.answer)
 
 
@@ -313,7 +318,7 @@ def test_ctrl_c_pressed_again_while_the_report_is_written_leaves_it(given, tmp_p
 
     monkeypatch.setattr(Report, "save", pressed)
     with pytest.raises(StoppedRun):
-        trt_bisect.run(path, feeds, inputs=feeds, output=tmp_path, **ASKED)
+        ran(given, output=tmp_path)
     found = Report.load(tmp_path)
     assert found.recipe.meets
     assert worst_cosine(path, tmp_path / "recipe" / "network.qdq.onnx", feeds) >= THRESHOLD
@@ -335,13 +340,12 @@ def test_a_recipe_that_holds_on_all_inputs_is_known_before_the_search_ends(given
 def test_the_time_of_a_long_search_is_said_before_it_begins(given, short, monkeypatch):
     """The inferences that the effort allows, at the pace of the first ones."""
     monkeypatch.setattr(search, "_SHORT", short)
-    path, feeds, whole, _ = given
     shown = StopsAt("A recipe with a reserve")
     with pytest.raises(StoppedRun):
-        trt_bisect.run(path, feeds, inputs=feeds, progress=shown, as_is=True, **{**ASKED, "effort": "default"})
+        ran(given, progress=shown, as_is=True, effort="default")
     said = [line for line in shown.lines if "--time-limit" in line]
     assert len(said) == (short == 0.0)
-    assert all(f"{sum(row.quantizable for row in whole.layers)} layers, 6 inputs" in line for line in said)
+    assert all(f"{sum(row.quantizable for row in given[2].layers)} layers, 6 inputs" in line for line in said)
     assert all(line.startswith("The search will take up to ") for line in said)
 
 

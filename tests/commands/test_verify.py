@@ -42,6 +42,10 @@ def outputs_of_lenet(lenet, change=lambda x: x):
     return standin.outputs_of(lenet.model, [{"data": change(row["data"])} for row in lenet.samples])
 
 
+def verified(lenet, outputs, **more):
+    return trt_bisect.verify(lenet.network, inputs=lenet.inputs, outputs=outputs, **more)
+
+
 @pytest.mark.parametrize(("cause", "name", "layers"), QUICK)
 def test_the_cause_of_a_stand_in_is_named(cause, name, layers, tmp_path):
     make = next(make for kind, network, make in CASES if (kind, network) == (cause, name))
@@ -70,7 +74,7 @@ def test_a_difference_of_hardly_more_than_noise_cannot_be_told(lenet):
 
     def noisy(size):
         rows = [{"prob": (row["prob"] * (1 + size * signs)).astype(np.float32)} for row in outputs]
-        return trt_bisect.verify(lenet.network, inputs=lenet.inputs, outputs=lenet.saved(f"noisy{size}", rows))
+        return verified(lenet, lenet.saved(f"noisy{size}", rows))
 
     far = noisy(1e-3)
     assert far.answer == "differs"
@@ -124,10 +128,9 @@ def test_layer_infos_name_the_layers_that_ran_in_fp16_and_those_that_differ(lene
         return [standin.in_type(np.float16)(x) for x in given] if node.name in chosen else given
 
     half = standin.NodeByNode(lenet.model, read=rounded).run(lenet.samples)
-    result = trt_bisect.verify(
-        lenet.network,
-        inputs=lenet.inputs,
-        outputs=lenet.saved("float", outputs_of_lenet(lenet)),
+    result = verified(
+        lenet,
+        lenet.saved("float", outputs_of_lenet(lenet)),
         layers=layer_info(tmp_path / "float.json", dict.fromkeys(names, "Float")),
         other_outputs=lenet.saved("half", half),
         other_layers=layer_info(tmp_path / "half.json", halves),
@@ -142,7 +145,7 @@ def test_layer_infos_name_the_layers_that_ran_in_fp16_and_those_that_differ(lene
 def test_an_engine_in_fp32_that_was_asked_for_in_fp16_has_layers_high(lenet, tmp_path):
     outputs = lenet.saved("float", outputs_of_lenet(lenet))
     info = layer_info(tmp_path / "float.json", dict.fromkeys(lenet.products(), "Float"))
-    result = trt_bisect.verify(lenet.network, inputs=lenet.inputs, outputs=outputs, low="fp16", layers=info)
+    result = verified(lenet, outputs, low="fp16", layers=info)
     assert (result.answer, result.cause) == ("differs", "layers-high")
     assert ":fp16" in result.next[0]
 
@@ -157,7 +160,7 @@ def test_fp16_between_int8_layers_is_no_fault_that_could_be_told(tmp_path):
 
 def test_the_figures_of_suspicions_are_all_of_all_inputs(lenet):
     outputs = lenet.saved("wrong", outputs_of_lenet(lenet, lambda x: x / 3))
-    result = trt_bisect.verify(lenet.network, inputs=lenet.inputs, outputs=outputs)
+    result = verified(lenet, outputs)
     assert result.cause is None
     assert result.explained == max(row.explained for row in result.tried)
     rows = [row for row in result.tried if "computes" not in row.text]
@@ -214,14 +217,14 @@ def test_what_cannot_be_used_is_named(lenet, tmp_path):
     with pytest.raises(BadInput, match="outputs are missing"):
         trt_bisect.verify(lenet.network, inputs=lenet.inputs)
     with pytest.raises(BadInput, match="'prob'"):
-        trt_bisect.verify(lenet.network, inputs=lenet.inputs, outputs=lenet.saved("other", [{"y": np.zeros(1)}] * 4))
+        verified(lenet, lenet.saved("other", [{"y": np.zeros(1)}] * 4))
     three = lenet.saved("three", outputs_of_lenet(lenet)[:3])
     with pytest.raises(BadInput, match="3 inferences"):
-        trt_bisect.verify(lenet.network, inputs=lenet.inputs, outputs=three)
+        verified(lenet, three)
     info = tmp_path / "names.json"
     info.write_text('{"Layers": ["ip2"]}')
     with pytest.raises(BadInput, match=r"names\.json"):
-        trt_bisect.verify(lenet.network, inputs=lenet.inputs, outputs=good, layers=info)
+        verified(lenet, good, layers=info)
 
 
 def test_two_causes_of_which_neither_suffices_are_named_together(tmp_path):

@@ -12,31 +12,27 @@ import pytest
 import trt_bisect
 from tests.support.networks import chain, samples, save
 from tests.support.nights import at, night
-from trt_bisect import History
 from trt_bisect.history.store import HISTORY
 
 DAY = 86400.0
 
 
-def test_what_is_recorded_again_is_not_there_twice(finished, tmp_path):
-    kept = History(tmp_path / HISTORY)
+def test_what_is_recorded_again_is_not_there_twice(finished, kept):
     kept.record(finished)
     before = kept.past()
     kept.record(finished)
     assert kept.past() == before != []
 
 
-def test_a_folder_that_was_moved_or_copied_is_the_same_run(finished, tmp_path):
+def test_a_folder_that_was_moved_or_copied_is_the_same_run(finished, tmp_path, kept):
     shutil.copytree(finished, tmp_path / "elsewhere")
-    kept = History(tmp_path / HISTORY)
     kept.record(finished)
     kept.record(tmp_path / "elsewhere")
     (entry,) = kept.past()
     assert entry.folder == str(tmp_path / "elsewhere")
 
 
-def test_every_night_is_an_entry_of_its_run_or_of_another_in_a_new_folder_at_the_same_path(finished, tmp_path):
-    kept = History(tmp_path / HISTORY)
+def test_every_night_is_an_entry_of_its_run_or_of_another_in_a_new_folder_at_the_same_path(finished, tmp_path, kept):
     for day in range(3):
         kept.record(night(finished, tmp_path / "run", at("2026-11-01") + day * DAY, again=day > 0))
     shutil.rmtree(tmp_path / "run")
@@ -47,8 +43,7 @@ def test_every_night_is_an_entry_of_its_run_or_of_another_in_a_new_folder_at_the
     assert entries[3].run != entries[0].run
 
 
-def test_an_interrupted_night_becomes_the_finished_one_in_its_place(finished, tmp_path):
-    kept = History(tmp_path / HISTORY)
+def test_an_interrupted_night_becomes_the_finished_one_in_its_place(finished, tmp_path, kept):
     run = night(finished, tmp_path / "run", at("2026-11-01"), answered=False)
     kept.record(run)
     (cut,) = kept.past()
@@ -62,10 +57,9 @@ def test_an_interrupted_night_becomes_the_finished_one_in_its_place(finished, tm
     assert f"{second.started:%d}" == "02"
 
 
-def test_a_night_interrupted_after_a_finished_one_leaves_that_alone(finished, tmp_path):
+def test_a_night_interrupted_after_a_finished_one_leaves_that_alone(finished, tmp_path, kept):
     run = night(finished, tmp_path / "run", at("2026-11-01"))
     night(finished, run, at("2026-11-02"), answered=False, again=True)
-    kept = History(tmp_path / HISTORY)
     kept.record(run)
     told = [(f"{row.started:%d}", row.report.state) for row in kept.past()]
     assert told == [("01", "finished"), ("02", "interrupted")]
@@ -75,18 +69,16 @@ def test_a_night_interrupted_after_a_finished_one_leaves_that_alone(finished, tm
     assert kept.past()[0].report.state == "finished"  # what was known is not forgotten
 
 
-def test_another_question_on_the_same_trials_is_a_report_of_its_own(finished, tmp_path):
+def test_another_question_on_the_same_trials_is_a_report_of_its_own(finished, tmp_path, kept):
     run = night(finished, tmp_path / "run", at("2026-11-01"), answered=False)
-    kept = History(tmp_path / HISTORY)
     kept.record(run)
     kept.record(night(finished, run, at("2026-11-02"), again=True, threshold=0.2))
     told = [(row.report.threshold, row.report.state) for row in kept.past()]
     assert told == [(0.99, "interrupted"), (0.2, "finished")]
 
 
-def test_the_order_is_that_of_recording_whatever_the_clock_says(finished, tmp_path):
+def test_the_order_is_that_of_recording_whatever_the_clock_says(finished, tmp_path, kept):
     days = ["2026-11-02T02:00", "2026-11-01T02:00", "2026-11-03T02:00"]
-    kept = History(tmp_path / HISTORY)
     for place, day in enumerate(days):
         kept.record(night(finished, tmp_path / str(place), at(day)))
     assert [f"{row.started:%Y-%m-%dT%H:%M}" for row in kept.past()] == days
@@ -95,8 +87,7 @@ def test_the_order_is_that_of_recording_whatever_the_clock_says(finished, tmp_pa
     assert len(kept.past(since=since.replace(tzinfo=None))) == 2
 
 
-def test_labels(finished, tmp_path):
-    kept = History(tmp_path / HISTORY)
+def test_labels(finished, kept):
     kept.record(finished)
     assert kept.past()[0].label == "lenet_planted"
     kept.record(finished, "digits")
@@ -109,9 +100,8 @@ def test_labels(finished, tmp_path):
     assert kept.past(model="lenet") == []
 
 
-def test_a_fingerprint_is_found_by_its_beginning(finished, tmp_path):
+def test_a_fingerprint_is_found_by_its_beginning(finished, tmp_path, kept):
     digest = "ab" * 32
-    kept = History(tmp_path / HISTORY)
     kept.record(finished)
     kept.record(night(finished, tmp_path / "run", at("2026-11-01"), fingerprint=digest))
     for start in (digest, "ab", "ABABA"):
@@ -136,14 +126,13 @@ def test_a_run_without_a_folder_leaves_nothing(lenet, tmp_path, monkeypatch):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_names_that_are_no_text(finished, tmp_path):
+def test_names_that_are_no_text(finished, tmp_path, kept):
     nasty = "x', [bold]\x00é"
     folder = night(finished, tmp_path / os.fsdecode(b"run-\xff"), at("2026-11-01"), model=f"/{nasty}.onnx")
     report = json.loads((folder / "report.json").read_text())
     report["layers"][0]["name"] = nasty
     report["culprits"] = [nasty]
     (folder / "report.json").write_text(json.dumps(report))
-    kept = History(tmp_path / HISTORY)
     kept.record(folder, nasty)
     (row,) = kept.past(label=nasty)
     assert (row.label, row.report.culprits) == (nasty, (nasty,))
@@ -151,8 +140,7 @@ def test_names_that_are_no_text(finished, tmp_path):
     assert row.folder.endswith("run-\\udcff")
 
 
-def test_a_loaded_network_is_labelled_by_its_file(tmp_path):
+def test_a_loaded_network_is_labelled_by_its_file(tmp_path, kept):
     network = trt_bisect.load_network(save(chain(3), tmp_path, "chain.onnx"))
     trt_bisect.run(network, samples(chain(3), 2), output=tmp_path / "run", calibrator="minmax", explain="none")
-    kept = History(tmp_path / HISTORY)
     assert [row.label for row in kept.past()] == ["chain"]

@@ -88,8 +88,7 @@ def test_one_row_a_run_with_what_differs(command, week):
     assert lines[3] == "2 of 6 rows; --top 0 shows all."
 
 
-def test_since(command, finished, tmp_path):
-    kept = History(tmp_path / HISTORY)
+def test_since(command, finished, tmp_path, kept):
     for days in (10.0, 2.0, 0.1):
         kept.record(night(finished, tmp_path / str(days), time.time() - days * DAY), "net")
 
@@ -172,7 +171,7 @@ def test_without_pyarrow(command, week, monkeypatch):
     assert not list(week.glob("*.parquet"))
 
 
-def test_folders_are_taken_in_the_oldest_first(command, finished, tmp_path):
+def test_folders_are_taken_in_the_oldest_first(command, finished, tmp_path, kept):
     for name, day in (("c", 1), ("a/deep", 3), ("b", 2)):
         night(finished, tmp_path / "runs" / name, START + day * DAY)
     (tmp_path / "runs/b/recipe").mkdir()
@@ -182,7 +181,6 @@ def test_folders_are_taken_in_the_oldest_first(command, finished, tmp_path):
     assert (code, out.split()[0]) == (0, "3")
     assert [line.split()[-1] for line in out.splitlines()[2:]] == ["c", "b", "deep"]
     command("history", tmp_path, "--add", tmp_path / "runs/c", "--add", tmp_path / "runs/b")
-    kept = History(tmp_path / HISTORY)
     assert [report.label for report in kept.past()] == ["net"] * 3
 
 
@@ -266,7 +264,7 @@ def test_another_low_precision_is_a_row_of_its_own_which_names_it(command, finis
     assert "(INT8)" not in out
 
 
-def test_everything_that_a_fingerprint_is_made_of_is_named(finished, tmp_path):
+def test_everything_that_a_fingerprint_is_made_of_is_named(finished, tmp_path, kept):
     report = json.loads((finished / "report.json").read_text())
     parts = report["made_of"]
     other = {
@@ -274,7 +272,6 @@ def test_everything_that_a_fingerprint_is_made_of_is_named(finished, tmp_path):
         **{"model": "m", "ranges": "r", "inputs": ["i"], "high": "fp16", "workspace": 5, "metric": "code"},
         "versions": {**parts["versions"], "device": "H100", "driver": "1"},
     }
-    kept = History(tmp_path / HISTORY)
     kept.record(night(finished, tmp_path / "a", START))
     changed = {"made_of": other, "fingerprint": "b" * 64, "threshold": 0.9, "strategy": "bisect"}
     kept.record(night(finished, tmp_path / "b", START, **changed))

@@ -35,8 +35,7 @@ def ended(processes: list) -> None:
         assert process.exitcode == 0
 
 
-def test_nothing_is_beside_the_file(finished, tmp_path):
-    kept = History(tmp_path / HISTORY)
+def test_nothing_is_beside_the_file(finished, tmp_path, kept):
     kept.record(finished)
     assert [path.name for path in tmp_path.iterdir()] == [HISTORY]
 
@@ -48,13 +47,12 @@ def whole_runs(file: Path) -> int:
     return len(entries)
 
 
-def test_a_copy_is_sound_while_others_record(finished, tmp_path):
+def test_a_copy_is_sound_while_others_record(finished, tmp_path, kept):
     folders = [[night(finished, tmp_path / f"{w}-{n}", at("2026-11-01") + n) for n in range(12)] for w in range(2)]
     History(tmp_path / HISTORY).record(folders[0][0])
     writers = started(record_all, *((tmp_path / HISTORY, each) for each in folders))
     seen = []
     while any(process.is_alive() for process in writers) or not seen:
-        kept = History(tmp_path / HISTORY)
         recorded = whole_runs(tmp_path / HISTORY)
         kept.copy(tmp_path / "copy.jsonl")
         seen.append(whole_runs(tmp_path / "copy.jsonl"))
@@ -67,9 +65,8 @@ def test_a_copy_is_sound_while_others_record(finished, tmp_path):
     History(tmp_path / "again.jsonl").record(finished)  # a copy can be gone on with
 
 
-def test_a_plain_copy_during_a_run_has_all_that_was_recorded(finished, lenet, tmp_path):
+def test_a_plain_copy_during_a_run_has_all_that_was_recorded(finished, lenet, tmp_path, kept):
     """Nothing is open as long as a run measures, so that the file alone is whole."""
-    kept = History(tmp_path / HISTORY)
     kept.record(night(finished, tmp_path / "before", at("2026-11-01")))
     copies = []
 
@@ -83,9 +80,8 @@ def test_a_plain_copy_during_a_run_has_all_that_was_recorded(finished, lenet, tm
     assert {whole_runs(copy) for copy in copies} == {1}
 
 
-def test_a_line_that_was_cut_off_is_lost_and_no_other(finished, tmp_path):
+def test_a_line_that_was_cut_off_is_lost_and_no_other(finished, tmp_path, kept):
     """The process was killed while it wrote, or the file was copied in that moment."""
-    kept = History(tmp_path / HISTORY)
     for day in (1, 2):
         kept.record(night(finished, tmp_path / str(day), at(f"2026-11-0{day}")))
     whole = (tmp_path / HISTORY).read_bytes()
@@ -95,8 +91,7 @@ def test_a_line_that_was_cut_off_is_lost_and_no_other(finished, tmp_path):
     assert [f"{entry.started:%d}" for entry in kept.past()] == ["01", "03"]
 
 
-def test_it_is_read_where_nothing_can_be_written(finished, tmp_path):
-    kept = History(tmp_path / HISTORY)
+def test_it_is_read_where_nothing_can_be_written(finished, tmp_path, kept):
     kept.record(finished)
     before = (tmp_path / HISTORY).read_bytes()
     (tmp_path / HISTORY).chmod(0o444)
@@ -111,8 +106,7 @@ def test_it_is_read_where_nothing_can_be_written(finished, tmp_path):
         History(tmp_path / "nowhere.jsonl").past()
 
 
-def test_without_the_file_the_run_folders_are_read(finished, tmp_path):
-    kept = History(tmp_path / HISTORY)
+def test_without_the_file_the_run_folders_are_read(finished, tmp_path, kept):
     for day in (1, 2):
         kept.record(night(finished, tmp_path / "runs" / str(day), at(f"2026-11-0{day}")))
     recorded = [(entry.run, entry.label, entry.folder, entry.report) for entry in kept.past()]
@@ -144,8 +138,7 @@ for place in range(30):
     assert 0 < whole_runs(tmp_path / HISTORY) <= 30 - len(lines)
 
 
-def test_a_copy_never_replaces_the_history_itself(finished, tmp_path):
-    kept = History(tmp_path / HISTORY)
+def test_a_copy_never_replaces_the_history_itself(finished, tmp_path, kept):
     kept.record(finished)
     with pytest.raises(BadInput, match="itself"):
         kept.copy(tmp_path / HISTORY)

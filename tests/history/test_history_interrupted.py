@@ -29,21 +29,19 @@ def planted(tmp_path_factory) -> tuple[Path, dict]:
     )
 
 
-def test_a_run_that_is_interrupted_is_recorded_and_so_is_the_rest(planted, tmp_path):
+def test_a_run_that_is_interrupted_is_recorded_and_so_is_the_rest(planted, tmp_path, kept):
     more = {"output": tmp_path / "run", **QUICK}
     with pytest.raises(KeyboardInterrupt):
         trt_bisect.run(*planted, **more, progress=Stops())
-    kept = History(tmp_path / HISTORY)
     (cut,) = kept.past()
     assert cut.report.state == "interrupted"
     trt_bisect.run(*planted, **more)
-    kept = History(tmp_path / HISTORY)
     (whole,) = kept.past()
     assert (whole.id, whole.run, whole.report.state) == (cut.id, cut.run, "finished")
     assert whole.report.culprits == ("conv1",)
 
 
-def test_a_run_that_goes_on_is_recorded_as_running(planted, tmp_path):
+def test_a_run_that_goes_on_is_recorded_as_running(planted, tmp_path, kept):
     seen = []
 
     class Looks(Stops):
@@ -51,12 +49,10 @@ def test_a_run_that_goes_on_is_recorded_as_running(planted, tmp_path):
             try:
                 super().step(what, size)
             except KeyboardInterrupt:
-                kept = History(tmp_path / HISTORY)
                 kept.record(tmp_path / "run", "net")
                 seen.extend(kept.past())
 
     trt_bisect.run(*planted, **QUICK, output=tmp_path / "run", progress=Looks())
-    kept = History(tmp_path / HISTORY)
     (after,) = kept.past()
     assert [(row.id, row.report.state) for row in (*seen, after)] == [(after.id, "running"), (after.id, "finished")]
     assert after.label == "net"
@@ -146,17 +142,15 @@ def test_an_error_that_nobody_foresaw_breaks_no_run(planted, tmp_path, monkeypat
     assert "ZeroDivisionError: " in said.lines[-1]
 
 
-def test_a_run_that_fails_leaves_its_error_and_what_was_there(finished, lenet, tmp_path):
+def test_a_run_that_fails_leaves_its_error_and_what_was_there(finished, lenet, tmp_path, kept):
     run = night(finished, tmp_path / "run", at("2026-11-01"))
     with pytest.raises(BadInput, match="missing"):
         trt_bisect.run(lenet / "lenet_planted.onnx", tmp_path / "missing.npz", output=run)
-    kept = History(tmp_path / HISTORY)
     assert [row.report.state for row in kept.past()] == ["finished"]
 
 
-def test_a_held_file_is_waited_for_and_then_given_up(finished, tmp_path, monkeypatch):
+def test_a_held_file_is_waited_for_and_then_given_up(finished, tmp_path, monkeypatch, kept):
     monkeypatch.setattr("trt_bisect.history.store.LOCK_TIMEOUT", 0.2)
-    kept = History(tmp_path / HISTORY)
     with (tmp_path / HISTORY).open("w") as holder:
         fcntl.flock(holder, fcntl.LOCK_EX)
         with pytest.raises(BadInput, match="locked"):
@@ -166,8 +160,7 @@ def test_a_held_file_is_waited_for_and_then_given_up(finished, tmp_path, monkeyp
     assert len(kept.past()) == 1
 
 
-def test_a_run_folder_in_disorder(finished, tmp_path):
-    kept = History(tmp_path / HISTORY)
+def test_a_run_folder_in_disorder(finished, tmp_path, kept):
     with pytest.raises(BadInput, match=r"no run|no Report"):
         kept.record(tmp_path)
     for name, content in (("report.json", "{"), ("run.json", "[1]"), ("journal.jsonl", "\x00\n{}\n[]\n{")):
@@ -187,10 +180,9 @@ def test_a_run_folder_in_disorder(finished, tmp_path):
     assert (row.folder, row.started.year) == (str(odd), 1970)
 
 
-def test_a_run_without_its_journal_is_known_by_its_folder(finished, tmp_path):
+def test_a_run_without_its_journal_is_known_by_its_folder(finished, tmp_path, kept):
     run = night(finished, tmp_path / "run", at("2026-11-01"))
     (run / "journal.jsonl").write_text("damaged\n")
-    kept = History(tmp_path / HISTORY)
     for _ in range(2):
         kept.record(run)
     (entry,) = kept.past()
@@ -206,7 +198,7 @@ def record_often(file: Path, folders: list[Path], ready, go) -> None:
         kept.record(folder)
 
 
-def test_several_processes_record_at_once(finished, tmp_path):
+def test_several_processes_record_at_once(finished, tmp_path, kept):
     """Each opens the file anew for every run; the first of them make it. All record one common run, too."""
     count, each = 6, 3
     common = night(finished, tmp_path / "common", at("2026-11-01"))
@@ -225,6 +217,5 @@ def test_several_processes_record_at_once(finished, tmp_path):
     for process in writers:
         process.join()
         assert process.exitcode == 0
-    kept = History(tmp_path / HISTORY)
     entries = kept.past()
     assert len(entries) == len({entry.folder for entry in entries}) == count * each + 1

@@ -10,7 +10,14 @@ import numpy as np
 from tests.support import networks
 from trt_bisect.commands.regress import run_network
 
-SUITE = """
+NETWORK = """[[network]]
+name = "chain"
+model = "chain.onnx"
+calibration = "calibration.npz"
+input = "inputs.npz"
+"""
+SUITE = (
+    """
 [defaults]
 engine = "onnxruntime"
 calibrator = "minmax"
@@ -18,12 +25,9 @@ explain = "none"
 effort = "quick"
 repeats = 2
 
-[[network]]
-name = "chain"
-model = "chain.onnx"
-calibration = "calibration.npz"
-input = "inputs.npz"
 """
+    + NETWORK
+)
 ONCE = SUITE.replace("repeats = 2", "repeats = 1")
 
 
