@@ -81,14 +81,6 @@ def test_without_data_what_is_constant(command, lenet):
     assert len(found.table()) == len(found.tensors)
 
 
-def test_a_real_network(ocr):
-    with np.load(ocr / "inputs.npz") as archive:
-        inputs = {name: archive[name][:1] for name in archive.files}
-    found = trt_bisect.profile(ocr / "network.onnx", inputs=inputs, op_types=["Conv"])
-    assert {row.op_type for row in found.tensors} == {"Conv"}
-    assert all(row.spread.nonfinite == 0 for row in found.tensors)
-
-
 def test_the_columns_that_were_asked_for(command, lenet):
     """By their names in the CSV file; another one is refused with the names that there are."""
     model = lenet / "lenet.onnx"

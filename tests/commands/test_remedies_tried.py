@@ -31,7 +31,7 @@ CLIPPED = {"calibrator": "percentile=90", "threshold": 0.999, "explain": "remedi
 def clipped(tmp_path_factory):
     """A run with ranges that clip a tenth of all values, its remedies tried, and its folder."""
     folder = tmp_path_factory.mktemp("clipped")
-    return run(networks.chain(5), folder, **CLIPPED), folder
+    return run(networks.chain(5), folder, 4, **CLIPPED), folder
 
 
 def test_min_max_after_clipping_is_tried_and_meets(clipped):
@@ -51,26 +51,26 @@ def test_what_was_tried_is_what_a_run_with_it_measures(clipped, tmp_path):
     report, _ = clipped
     tried = {each.what: each.similarity for each in report.explanation.tried}
     for calibrator in ("minmax", "percentile=99.9"):
-        other = run(networks.chain(5), tmp_path, calibrator=calibrator, explain="none")
+        other = run(networks.chain(5), tmp_path, 4, calibrator=calibrator, explain="none")
         assert tried[calibrator.replace("=", " ")] == pytest.approx(other.similarity.int8, abs=1e-9)
     own = next(each for each in report.explanation.tried if each.what.startswith("minmax for the inputs of "))
     network = trt_bisect.load_network(tmp_path / "network.onnx")
-    feeds = trt_bisect.open_dataset(networks.samples(networks.chain(5)), network.inputs)
+    feeds = trt_bisect.open_dataset(networks.samples(networks.chain(5), 4), network.inputs)
     ranges, minmax = calibrate(network, feeds, "percentile", 90.0), calibrate(network, feeds, "minmax")
     rounded = [each for row in report.layers if row.name in own.culprits for each in row.rounds]
     scales = {each.tensor: minmax.scales[each.tensor] for each in rounded if each.kind == "activation"}
     mixed = trt_bisect.calibration.ranges.Ranges({**ranges.scales, **scales})
-    by_hand = run(networks.chain(5), tmp_path, calibration=mixed, output=None, explain="none")
+    by_hand = run(networks.chain(5), tmp_path, 4, calibration=mixed, output=None, explain="none")
     assert own.similarity == pytest.approx(by_hand.similarity.int8, abs=1e-9)
 
 
 def test_fp16_is_measured_in_the_recipe_on_all_inputs(tmp_path):
-    report = run(starved(), tmp_path, explain="remedies")
+    report = run(starved(), tmp_path, 4, explain="remedies")
     (tried,) = [each for each in report.explanation.tried if each.remedy == "FP16"]
     assert tried.culprits == report.culprits
     assert tried.high == len(report.culprits)
     network = trt_bisect.load_network(tmp_path / "network.onnx")
-    samples = list(trt_bisect.open_dataset(networks.samples(starved()), network.inputs))
+    samples = list(trt_bisect.open_dataset(networks.samples(starved(), 4), network.inputs))
     scales = calibrate(network, samples, "minmax").scales
     places = [network.layer_named(name).index for name in report.culprits]
     plan = int8_set(len(network.layers), network.quantizable).keeping(places, Precision.FP16)
@@ -84,7 +84,7 @@ def test_fp16_is_measured_in_the_recipe_on_all_inputs(tmp_path):
 def test_tries_are_journaled_under_keys_of_their_own_and_not_done_twice(clipped):
     report, folder = clipped
     before = (folder / "run/journal.jsonl").read_bytes()
-    again = run(networks.chain(5), folder, **CLIPPED)
+    again = run(networks.chain(5), folder, 4, **CLIPPED)
     assert (folder / "run/journal.jsonl").read_bytes() == before
     assert again.explanation.tried == report.explanation.tried
     runs = {json.loads(line)["run"] for line in before.splitlines()}
@@ -94,7 +94,7 @@ def test_tries_are_journaled_under_keys_of_their_own_and_not_done_twice(clipped)
 
 def test_without_data_only_high_precision_is_tried(tmp_path):
     network = trt_bisect.load_network(networks.save(networks.chain(5), tmp_path))
-    feeds = trt_bisect.open_dataset(networks.samples(networks.chain(5)), network.inputs)
+    feeds = trt_bisect.open_dataset(networks.samples(networks.chain(5), 4), network.inputs)
     scales = dict(calibrate(network, feeds, "minmax").scales)
     scales["relu4_out"] = np.float32(scales["relu4_out"] / 8)
     (tmp_path / "clipping.cache").write_text(trt_bisect.format_cache(scales))
@@ -113,7 +113,7 @@ def test_ranges_of_the_culprits_own_tensors_are_measured_in_the_recipe_on_all_in
     own = [each for each in report.explanation.tried if each.culprits and each.calibrator]
     assert {each.calibrator.method for each in own} == {"minmax", "entropy", "percentile", "mse"}
     network = trt_bisect.load_network(folder / "network.onnx")
-    samples = list(trt_bisect.open_dataset(networks.samples(networks.chain(5)), network.inputs))
+    samples = list(trt_bisect.open_dataset(networks.samples(networks.chain(5), 4), network.inputs))
     ranges, minmax = calibrate(network, samples, "percentile", 90.0), calibrate(network, samples, "minmax")
     with OnnxRuntimeBuilder(network, {}, BuildOptions()).reference() as engine:
         fp32 = [engine.infer(sample)["y"] for sample in samples]
