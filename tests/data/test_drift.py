@@ -13,6 +13,7 @@ from trt_bisect.data.statistics import Sketch, drift
 from trt_bisect.report.summary import DATA
 
 SPECS = (TensorSpec("x", np.dtype(np.float32), (None, None)),)
+HOW = {"engine": "onnxruntime", "explain": "none", "calibrator": "minmax", "curve": "culprits", "effort": "quick"}
 
 
 def sketch(samples) -> Sketch:
@@ -87,8 +88,7 @@ def chain(tmp_path_factory):
 def drifted(chain, change):
     path, data = chain
     inputs = {"x": change(data["x"][30:])}
-    how = {"engine": "onnxruntime", "explain": "none", "calibrator": "minmax", "threshold": 0.9}
-    return trt_bisect.run(path, {"x": data["x"][:30]}, inputs=inputs, **how)
+    return trt_bisect.run(path, {"x": data["x"][:30]}, inputs=inputs, threshold=0.9, **HOW)
 
 
 def test_inputs_like_the_calibration_data_are_told_in_figures_alone(chain):
@@ -115,15 +115,12 @@ def test_other_units_are_told_once(chain):
     assert "the scaling differs" in line.text
 
 
-def test_validation_data_that_drifted_are_a_warning_of_their_own(chain, tmp_path):
+def test_validation_data_that_drifted_are_a_warning_of_their_own(chain):
     """The judged inputs are like the calibration data; four of ten validation samples lie outside of them."""
     path, data = chain
     moved = data["x"][30:] + np.where(np.arange(10) < 4, 50.0, 0.0).reshape(10, 1, 1, 1).astype(np.float32)
-    how = {"engine": "onnxruntime", "explain": "none", "calibrator": "minmax", "threshold": 0.5}
-    reports = [
-        trt_bisect.run(path, {"x": data["x"][:30]}, inputs={"x": data["x"][28:30]}, validation={"x": validation}, **how)
-        for validation in (moved, data["x"][30:])
-    ]
+    given = {"calibration": {"x": data["x"][:30]}, "inputs": {"x": data["x"][28:30]}, "threshold": 0.5, **HOW}
+    reports = [trt_bisect.run(path, validation={"x": unseen}, **given) for unseen in (moved, data["x"][30:])]
     assert [report.exit_code for report in reports] == [1, 0]
     (line,) = (line.text for line in reports[0].lines if line.kind == DATA)
     assert "'x' has drifted" in line

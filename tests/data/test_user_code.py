@@ -49,6 +49,7 @@ class Counting:
 
 
 QUICK = {"samples": 1, "engine": "onnxruntime", "calibrator": "minmax", "explain": "none", "history": "none"}
+QUICK["effort"] = "quick"
 
 
 def run(planted, folder, metric):

@@ -19,11 +19,11 @@ from trt_bisect.precision import Precision, int8_set
 MAKERS = {"residual": networks.residual, "depthwise": networks.depthwise, "transformer": networks.transformer}
 
 
-def prepared(make, folder, high=Precision.FP32):
+def prepared(make, folder):
     model = make()
     network = load_network(networks.save(model, folder))
     feeds = {"x": networks.samples(model, 1)["x"]}
-    builder = OnnxRuntimeBuilder(network, calibrate(network, [feeds], "minmax").scales, BuildOptions(high=high))
+    builder = OnnxRuntimeBuilder(network, calibrate(network, [feeds], "minmax").scales, BuildOptions())
     return network, feeds, builder
 
 
@@ -37,21 +37,6 @@ def sessions(tmp_path_factory):
 
 
 @pytest.mark.parametrize("name", sorted(MAKERS))
-def test_any_plan_gives_what_its_own_session_gives(name, sessions):
-    """Sums in another order put single values on the other side of a level: most plans are equal, none is far off."""
-    network, feeds, builder, switch = sessions[name]
-    exact = builder.reference().infer(feeds)["y"]
-    random = np.random.default_rng(0)
-    apart = []
-    for _ in range(25):
-        plan = int8_set(len(network.layers), {k for k in network.quantizable if random.random() < 0.5})
-        own, switched = builder.build(plan).infer(feeds)["y"], switch.infer(plan, feeds)["y"]
-        apart.append(np.linalg.norm(switched - own) / np.linalg.norm(own - exact))
-    assert np.median(apart) < 1e-3
-    assert max(apart) < 1.0
-
-
-@pytest.mark.parametrize("name", sorted(MAKERS))
 def test_the_outputs_are_those_of_the_plans_own_graph_with_optimisations_off(name, sessions, tmp_path):
     """Bit for bit, on pieces whose tensors are kept and on one session."""
     network, feeds, builder, switch = sessions[name]
@@ -59,20 +44,14 @@ def test_the_outputs_are_those_of_the_plans_own_graph_with_optimisations_off(nam
     options = ort.SessionOptions()
     options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
     writer = PlanWriter(network, builder.scales, GraphTarget.ONNXRUNTIME)
-    for count in range(0, len(network.quantizable) + 1, 3):
-        plan = int8_set(len(network.layers), network.quantizable[:count])
+    random = np.random.default_rng(0)
+    for share in (0.0, 0.3, 0.5, 0.7, 1.0):
+        plan = int8_set(len(network.layers), {k for k in network.quantizable if random.random() < share})
         written = writer.write(plan)
         onnx.save(networks.attached(written.model, written.weights), tmp_path / "own.onnx")
         (own,) = ort.InferenceSession(tmp_path / "own.onnx", options).run(["y"], feeds)
         assert np.array_equal(own, switch.infer(plan, feeds)["y"])
         assert np.array_equal(own, in_pieces.infer(plan, feeds)["y"])
-
-
-def test_fp16_as_the_high_precision(tmp_path):
-    network, feeds, builder = prepared(networks.residual, tmp_path, Precision.FP16)
-    plan = int8_set(len(network.layers), network.quantizable[::2], Precision.FP16)
-    own, switched = builder.build(plan).infer(feeds)["y"], builder.switch().infer(plan, feeds)["y"]
-    assert np.allclose(own, switched, rtol=0.02, atol=0.02)
 
 
 def test_a_network_with_pairs_at_its_output(tmp_path):
@@ -108,8 +87,7 @@ def test_plans_of_other_precisions_are_built(tmp_path):
     assert (switch.runs(low), switch.runs(mixed)) == (True, False)
 
 
-@pytest.mark.parametrize("name", sorted(MAKERS))
-def test_precisions_and_scales_are_two_inputs_however_many_layers_there_are(name, sessions):
+def test_precisions_and_scales_are_two_inputs_however_many_layers_there_are(sessions):
     """ONNX Runtime's check of the inputs grows with the square of their number."""
-    *_, switch = sessions[name]
+    *_, switch = sessions["residual"]
     assert len(switch._pieces[0]._reads) == 3

@@ -335,15 +335,6 @@ def test_a_range_that_begins_at_zero_by_itself_is_no_absorbed_relu(by, levels, t
         np.testing.assert_allclose(found, by_onnxruntime(plain, samples[0]), rtol=1e-4, atol=1e-4)
 
 
-def test_tensorrt_takes_the_symmetric_recipe_and_not_the_file(tmp_path):
-    _, quantized, samples = asymmetric(tmp_path, "silu")
-    how = {"engine": "onnxruntime", "explain": "none", "effort": "quick", "output": tmp_path / "run"}
-    report = trt_bisect.run(quantized, inputs=samples[:1], **how)
-    assert report.exit_code == 1
-    assert not parsed_by_tensorrt(quantized)
-    assert parsed_by_tensorrt(tmp_path / "run" / "recipe" / "network.qdq.onnx")
-
-
 def test_a_file_that_is_not_the_references_without_its_pairs_either_is_said_to_be_so(tmp_path):
     plain, quantized, samples = asymmetric(tmp_path, "relu", **FLOAT_WEIGHTS)
     other = onnx.load(plain)
@@ -375,3 +366,5 @@ def test_an_asymmetric_file_gets_a_symmetric_recipe_and_its_own_figure(tmp_path)
     save_model(written.model, written.weights, tmp_path / "symmetric.onnx")
     ours = cosine(by_onnxruntime(tmp_path / "symmetric.onnx", samples[0]), floats)
     assert report.similarity.int8 == pytest.approx(ours, abs=1e-6)
+    assert not parsed_by_tensorrt(quantized)
+    assert parsed_by_tensorrt(recipe)

@@ -8,6 +8,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 import trt_bisect
 from tests.support import networks
+from tests.support.editions import edition
 from tests.support.networks import Sketch, attached
 from tests.support.quantized import in_plan, plain_run, quantized_by_onnxruntime, reference, same_as_the_file
 from trt_bisect import BadInput, NothingMeasured, Precision, load_network, prefix
@@ -260,7 +261,7 @@ def test_fp16_layers_are_rounded_to_fp16(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("make", [networks.residual, networks.transformer])
+@pytest.mark.parametrize("make", edition([networks.residual], [networks.residual, networks.transformer]))
 @pytest.mark.parametrize("options", [
     {"per_channel": True, "extra_options": {"ActivationSymmetric": True, "WeightSymmetric": True}},
     {"per_channel": False, "extra_options": {"QuantizeBias": False, "AddQDQPairToWeight": True}},
@@ -306,7 +307,7 @@ def _random_chain(seed, layers):
 
 
 @pytest.mark.slow
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=edition(20, 40), deadline=None)
 @given(st.integers(0, 10_000), st.integers(1, 12), st.data())
 def test_exactly_the_layers_of_the_plan_have_pairs(tmp_path_factory, seed, depth, data):
     model = _random_chain(seed, depth)
