@@ -36,9 +36,9 @@ class Precision(str, Enum):
 
 
 WORDS = {precision: str(precision) for precision in Precision}
-"""The plain text of each precision: thousands of layers need it for each trial."""
+"""The name of each precision as plain text, computed once: each trial needs it for thousands of layers."""
 MOST_LAYERS = 10_000_000
-"""More layers than a graph of 2 GB can hold: a plan with more is damaged."""
+"""The most layers of a valid plan, more than a graph of 2 GB can hold."""
 
 _LETTERS = {
     Precision.INT8: "8",
@@ -163,6 +163,6 @@ def int8_set(layers: int, chosen: Iterable[int], high: Precision = Precision.FP3
 
 
 def low_of(precision: Precision) -> Precision:
-    """Returns the low precision that a precision of a single layer belongs to: INT8 for its halves, and for INT16."""
+    """Returns the low precision of a layer's precision: INT8 for its two halves and for INT16."""
     halves = (Precision.INT8_WEIGHT, Precision.INT8_ACTIVATION, Precision.INT16)
     return Precision.INT8 if precision in halves else precision

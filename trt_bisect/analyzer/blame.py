@@ -1,6 +1,6 @@
-"""Findings on abnormal tensors and weights, in words, and the evidence on a culprit.
+"""Findings on abnormal tensors and weights, and the evidence against a culprit, in words.
 
-They explain a loss; the final outputs alone decide which layers are culprits.
+Findings explain a loss; the final outputs alone decide which layers are culprits.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ class Advice:
 
     Attributes:
         index: the index of the first of ``layers``.
-        layers: the layers that lose accuracy by it: the INT8 layers that read the rounded tensor, or its maker.
-        tensor: its name.
+        layers: the layers that lose accuracy: the INT8 layers that read the rounded tensor, or the layer that makes it.
+        tensor: the tensor's name.
         kind: ``input``, ``activation``, ``output`` or ``weight``.
         reason: a constant of this module, from ``LOW_SIMILARITY`` to ``UNDERFLOW``.
         words: the evidence, a sentence.
@@ -79,8 +79,8 @@ def advise(
     Args:
         tensors: in execution order.
         weights: whole weights, not their channels.
-        least_cosine: a lower similarity is low.
-        low: its name in texts.
+        least_cosine: a tensor with a lower cosine is a finding.
+        low: the name of the low precision in texts.
         sides: the names of both runs in texts; default: FP32 and ``low``.
     """
     tensors, weights = tuple(tensors), tuple(weights)
@@ -104,8 +104,6 @@ def in_short(reason: str, found: Sequence[Advice], low: str, calibrator: str = "
 
     Args:
         reason: a constant of this module; the kind of a structure finding is returned as it is.
-        low: its name in texts.
-        calibrator: its name in texts.
     """
     sides = " and ".join(sorted({WEIGHT if advice.kind == WEIGHT else ACTIVATION for advice in found}))
     text = number if reason == ONE_CHANNEL else percent
@@ -187,7 +185,6 @@ def _range(tensor: Compared, rounding: RoundingFigures) -> Iterator[_Reason]:
 
 
 def _channels(tensor: Compared) -> Iterator[_Reason]:
-    """Yields channels that are far louder than the others; only an index of axis 1 is called a channel."""
     origin, loud, loud_input = tensor.origin, tensor.loud, tensor.loud_input
     if loud and loud.times >= LOUD and origin.kind == WEIGHT:
         scales = "the weight is not rounded, but the layer's output has this channel too"
@@ -228,9 +225,9 @@ def _input(spread: Spread) -> Iterator[_Reason]:
 BOTH = "both"
 
 _ONE_SIDED = 0.8
-"""A side with this share of the loss is to blame alone."""
+"""A side, weights or activations, with at least this share of the loss is to blame alone."""
 _LEAST_SHARE = 0.1
-"""A layer that loses less of the budget alone has no side to blame."""
+"""A layer that alone loses less than this share of the budget has no side to blame."""
 _CAUSES = {
     ACTIVATION: (OVERFLOW, UNDERFLOW, NOT_FINITE, NOT_NORMALISED, RESULT_QUANTIZED, STARVED, SATURATION, ONE_CHANNEL),
     WEIGHT: (OVERFLOW, UNDERFLOW, ONE_CHANNEL, STARVED, SATURATION),
@@ -261,12 +258,12 @@ class Evidence:
     """The evidence against a culprit.
 
     Attributes:
-        findings: the advisor's, on the whole network.
-        checked: the structure check's, on the whole network.
-        alone: its losses alone.
-        loss: the loss that it added in the run.
+        findings: those of ``advise``, on the whole network.
+        checked: those of the structure check, on the whole network.
+        alone: the culprit's losses alone.
+        loss: the loss that the culprit added in the run.
         budget: the loss that the threshold allows.
-        low: its name in texts.
+        low: the name of the low precision in texts.
     """
 
     layer: Layer
@@ -279,9 +276,8 @@ class Evidence:
 
     @cached_property
     def blame(self) -> str | None:
-        """The side with most of the loss: ``weight``, ``activation`` or ``both``.
-
-        None if not measured, or if the layer alone loses less than ``_LEAST_SHARE`` of the budget.
+        """The side with most of the loss: ``weight``, ``activation`` or ``both``; None if not measured or below
+        ``_LEAST_SHARE`` of the budget.
         """
         alone = self.alone
         if alone is None or alone.both is None or alone.both < _LEAST_SHARE * self.budget:

@@ -14,13 +14,13 @@ from trt_bisect.support.memory import parts
 
 SHARES, OWN, LOGITS = "shares", "own", "logits"
 """The kinds of FP32 values: probabilities that sum to 1 along the axis; independent probabilities, as of a sigmoid;
-other values, for a softmax.
+logits for a softmax.
 """
 OF_CLASSES = ("kl", "top1")
 """The metrics that need classes."""
 _SURE = 3.0
 _SUM_TOLERANCE = 1e-2
-_LEAST = 1e-12
+_LEAST_PROBABILITY = 1e-12
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class Classes:
     """The classes of an output.
 
     Attributes:
-        axis: from 0; None if not known.
+        axis: from 0; None if unknown.
         kind: ``SHARES``, ``OWN`` or ``LOGITS``.
         guessed: the shape decided between several axes longer than 1.
     """
@@ -42,7 +42,9 @@ class Classes:
         return metric not in OF_CLASSES or self.axis is not None or (metric == "kl" and self.kind == OWN)
 
     def is_of_one_length(self, arrays: Sequence[np.ndarray]) -> bool:
-        """Returns true if an output has the same classes on all inputs; rows that depend on the data are no classes."""
+        """Returns true if an output has the same number of classes on all inputs; an axis whose length depends on the
+        data has no classes.
+        """
         return len({np.atleast_1d(array).shape[self.axis] for array in arrays if self.axis is not None}) == 1
 
     def rows(self, array: np.ndarray) -> np.ndarray:
@@ -72,7 +74,7 @@ class Classes:
 
     @property
     def middle(self) -> float:
-        """The border between the two classes of a single value."""
+        """The value that separates the two classes of an output of one value per row."""
         return 0.0 if self.kind == LOGITS else 0.5
 
 
@@ -100,7 +102,6 @@ class Divergence:
     Args:
         reference: values that are not finite have no class; a row of such values is left out.
         finite: true where they are finite.
-        classes: of the reference.
         keeps: keep the probabilities of the reference for further outputs.
     """
 
@@ -146,7 +147,7 @@ class Divergence:
 
 def _likelihood(reference: Sequence[np.ndarray], output: Sequence[np.ndarray]) -> float:
     both = zip(reference, output, strict=True)
-    return sum(float(np.sum(p * np.log(np.maximum(q, _LEAST)))) for p, q in both)
+    return sum(float(np.sum(p * np.log(np.maximum(q, _LEAST_PROBABILITY)))) for p, q in both)
 
 
 def sigmoid(values: np.ndarray) -> np.ndarray:
@@ -200,7 +201,7 @@ def kl_of_any_rows(reference: np.ndarray, output: np.ndarray) -> np.ndarray:
         p, q = (softmax(values) if not shares.all() else _shares(values) for values in (reference, output))
         if shares.any() and not shares.all():
             p[shares], q[shares] = _shares(reference[shares]), _shares(output[shares])
-    logarithms = np.log(np.maximum(p, np.finfo(np.float64).tiny)) - np.log(np.maximum(q, _LEAST))
+    logarithms = np.log(np.maximum(p, np.finfo(np.float64).tiny)) - np.log(np.maximum(q, _LEAST_PROBABILITY))
     return np.asarray(np.sum(p * logarithms, axis=-1))
 
 
@@ -210,7 +211,7 @@ def classes_of(
     """Returns the classes of each output of numbers, and notes on axes that were guessed.
 
     Raises:
-        BadInput: an output that counts has no such axis, or the metric needs one that is not known.
+        BadInput: an output that counts has no such axis, or the metric needs one that is unknown.
     """
     classes: dict[str, Classes] = {}
     notes = []
@@ -245,7 +246,6 @@ def softmax(rows: np.ndarray) -> np.ndarray:
 
 
 def _shares(rows: np.ndarray) -> np.ndarray:
-    """Negative values count as 0."""
     positive = np.maximum(rows, 0.0)
     sums = positive.sum(axis=-1, keepdims=True)
     return np.asarray(positive / np.where(sums > 0.0, sums, 1.0))

@@ -20,21 +20,22 @@ from trt_bisect.evaluator.trial import OutputFigures
 from trt_bisect.support.memory import float_parts, largest_magnitude
 
 FAINT_OCTAVES = 10
-"""An output is faint if its norm is more than this many powers of two below the median: relative metrics fail there."""
+"""An output whose norm is more than this many powers of two below the median is faint: relative metrics do not judge
+it.
+"""
 _KEPT_VALUES = 1 << 20
-"""The most FP32 values that are kept prepared, at 50 bytes each."""
+"""The most FP32 values whose intermediate results are kept, at 50 bytes each."""
 _ZERO_OCTAVE = -(1 << 12)
-"""The octave of an output of zeros."""
 NEVER_FAINT = 1 << 12
-"""The octave of an output without a norm: other inputs are not compared with it."""
+"""The octave of an output without a norm: it is never faint."""
 LEAST_SCORE = 0.05
 """The error of a single score is relative to FP32's score, and to this if that is lower: lower scores predict
 nothing.
 """
 LARGEST_SCORE = "largest_score"
-"""The figure of single scores that are all below ``LEAST_SCORE``: FP32's largest."""
-_NOTHING: dict[str, float] = {}
-"""Stands for figures where nothing could be compared."""
+"""The name of a figure: FP32's largest score, where all single scores are below ``LEAST_SCORE``."""
+_NO_FIGURES: dict[str, float] = {}
+"""The figures of an output of which nothing could be compared."""
 
 
 class _PreparedReference:
@@ -124,7 +125,7 @@ class OutputJudge:
         self._axis = rows_axis(self._reference)
 
     def figures(self, outputs: Sequence[np.ndarray]) -> OutputFigures:
-        """Returns the figures of an output, given by input; each metric's is its worst.
+        """Returns the figures of an output, given by input: each metric's value is that of the worst input.
 
         Arrays of different shapes are compared in their common region; an input where that is empty does not count.
         Values that are not finite in the reference are left out; an input without finite values counts only if there is
@@ -161,7 +162,7 @@ class OutputJudge:
     def _by_input(self, metric: Metric, by_input: Sequence[Mapping[str, float] | None]) -> tuple[float | None, ...]:
         faint = self._unusable | (self._faint if metric.name in RELATIVE else frozenset())
         figures = (math.nan if values is None else values.get(metric.name, math.nan) for values in by_input)
-        return tuple(None if k in faint or by_input[k] is _NOTHING else figure for k, figure in enumerate(figures))
+        return tuple(None if k in faint or by_input[k] is _NO_FIGURES else figure for k, figure in enumerate(figures))
 
     def _values(self, index: int, output: np.ndarray, notes: dict[str, None]) -> dict[str, float] | None:
         same = output.shape == self._reference[index].shape
@@ -170,7 +171,7 @@ class OutputJudge:
         else:
             r, output = common_region(self._reference[index], output)
             if not r.size:
-                return _NOTHING
+                return _NO_FIGURES
             reference = self._prepare(r, keeps=False)
         finite = np.isfinite(output)
         if reference.finite is not None:
@@ -229,7 +230,7 @@ def are_single_scores(arrays: Sequence[np.ndarray]) -> bool:
 
 
 def low_score_text(name: str, values: Mapping[str, float | None]) -> str:
-    """Returns a sentence without full stop on the error of a score that no input raises; ``values`` are its figures."""
+    """Returns a sentence, without a full stop, on a single score with a large error; ``values`` are its figures."""
     largest, error = values.get(LARGEST_SCORE), values.get("max_abs")
     if largest is None or error is None:
         return ""
@@ -238,12 +239,14 @@ def low_score_text(name: str, values: Mapping[str, float | None]) -> str:
 
 
 def is_broken(array: np.ndarray) -> bool:
-    """Returns true if an output has NaN, or no finite value among some: infinite ones alone may be a mask."""
+    """Returns true if an output has NaN, or infinite values alone (next to finite values they may be a mask)."""
     return array.dtype.kind == "f" and bool(np.isnan(array).any() or (array.size and not np.isfinite(array).any()))
 
 
 def judged_norm(array: np.ndarray) -> float:
-    """Returns the norm by which an output is faint; infinite (never faint) for integers, and without finite values."""
+    """Returns the norm that tells whether an output is faint; infinity (never faint) for integers, and without finite
+    values.
+    """
     return finite_norm(array) if array.dtype.kind == "f" and np.isfinite(array).any() else math.inf
 
 
@@ -265,7 +268,7 @@ def octave(norm: float) -> int:
 
 
 def finite_rows(array: np.ndarray) -> np.ndarray:
-    """Returns the finite values of an output as a user's metric gets them."""
+    """Returns the finite values of an output in the form that a user's metric gets."""
     values = np.asarray(array, np.float64)
     finite = np.isfinite(values)
     return rows_of(values, None if finite.all() else finite)
@@ -282,14 +285,14 @@ _TOP_LEVEL = 0.99
 """Values of at least this share of the largest magnitude count as the largest: INT8's levels -128 and 127 are 0.8 %
 apart.
 """
-_BEYOND = 1.05
+_CLIPPED_BEYOND = 1.05
 """An FP32 value this much larger than an output's largest was clipped, not rounded."""
 _LEAST_SHARE = 0.005
 """A class counts if this share of all sure rows has it; a single row only on an input without others."""
 
 
 class ReachOfOutput:
-    """Counts the facts of an output.
+    """Measures clipping and vanished classes of an output.
 
     Args:
         reference: by input.
@@ -302,10 +305,7 @@ class ReachOfOutput:
         self._largest = largest_magnitude(*reference)
 
     def facts(self, outputs: Sequence[np.ndarray]) -> dict[str, Any]:
-        """Returns the facts of an output, given by input, as ``OutputFigures`` names them.
-
-        There are none if shapes differ or FP32 is all zero.
-        """
+        """Returns the facts by the names of ``OutputFigures``; empty if shapes differ or FP32 is all zero."""
         same = all(r.shape == o.shape for r, o in zip(self._reference, outputs, strict=True))
         if not same or self._largest == 0.0 or not math.isfinite(self._largest):
             return {}
@@ -314,15 +314,15 @@ class ReachOfOutput:
         return {"reach": top / self._largest, "clipped": clipped, "vanished": vanished}
 
     def _clipped(self, outputs: Sequence[np.ndarray], top: float) -> float:
-        """The share of FP32's large values that lie beyond ``top`` while the output's are at it."""
-        if top * _BEYOND >= self._largest:
+        """The share of FP32's large values that exceed ``top`` where the output has reached it."""
+        if top * _CLIPPED_BEYOND >= self._largest:
             return 0.0
         large = clipped = at_top = count = 0
         for reference, output in zip(self._reference, outputs, strict=True):
             magnitude = np.abs(reference)
             large += int((magnitude >= 0.5 * self._largest).sum())
             is_at_top = np.abs(output) >= _TOP_LEVEL * top
-            clipped += int(((magnitude > _BEYOND * top) & is_at_top).sum())
+            clipped += int(((magnitude > _CLIPPED_BEYOND * top) & is_at_top).sum())
             at_top += int(is_at_top.sum())
             count += is_at_top.size
         # An output that is mostly at top is constant.
@@ -370,7 +370,7 @@ def similarity(
         class_axis: for ``kl`` and ``top1``; default: found from ``reference``.
 
     Raises:
-        BadInput: the metric is unknown, or needs a class axis that is not known.
+        BadInput: the metric is unknown, or needs a class axis that is unknown.
         KeyError: ``output`` lacks an output of ``reference``.
         TypeError: one is an array and the other a dictionary.
     """

@@ -105,12 +105,12 @@ class ComparedTensor(ComparedPart):
 
 @dataclass(frozen=True)
 class Compared(ComparedTensor):
-    """A tensor in both runs, with what rounds it."""
+    """A compared tensor, and the quantizers that round it."""
 
     origin: Origin
 
     def row_by(self, observer: str) -> ComparedTensor:
-        """Returns the comparison alone; ``observer`` chose the scale."""
+        """Returns the comparison without quantizers; ``observer`` is what chose the scale."""
         quantizers = self.origin.quantizers
         axes = [quantizer.axis for quantizer in quantizers if np.size(quantizer.scale) > 1]
         scale = quantizers[0].scale if quantizers else None
@@ -127,7 +127,7 @@ class Compared(ComparedTensor):
 
 
 class _RoundedTensor:
-    """A tensor through one of its pairs, or unrounded: its rounding, and both runs' values as they are read."""
+    """A tensor as some layers read it in both runs: through one pair, or unrounded."""
 
     def __init__(self, origin: Origin) -> None:
         self.origin = origin
@@ -259,13 +259,13 @@ ComparedWeights = tuple[tuple[Compared, ...], tuple[ComparedChannel, ...]]
 
 
 def compare_weights(network: Network, origins: Iterable[Origin]) -> ComparedWeights:
-    """Compares weights after rounding with those before, whole and by channel."""
+    """Compares weights after rounding with those before, as whole tensors and by channel."""
     values = ((origin, network.constant(origin.tensor)) for origin in origins)
     return compare_weight_pairs((origin, array, rounded_weight(array, origin)) for origin, array in values)
 
 
 def compare_weight_pairs(weights: Iterable[tuple[Origin, np.ndarray, np.ndarray]]) -> ComparedWeights:
-    """Compares weights with those of the low run, whole and by channel."""
+    """Compares weights with those of the low run, as whole tensors and by channel."""
     tensors: list[Compared] = []
     channels: list[ComparedChannel] = []
     for origin, values, rounded in weights:
@@ -275,7 +275,7 @@ def compare_weight_pairs(weights: Iterable[tuple[Origin, np.ndarray, np.ndarray]
 
 
 def rounded_weight(values: np.ndarray, origin: Origin) -> np.ndarray:
-    """Returns a weight as its layers read it."""
+    """Returns a weight after rounding, as its layers read it."""
     if origin.float_type is not None or not origin.quantizers:
         return origin.rounded(values)
     rounded = np.empty(values.shape, origin.quantizers[-1].dtype)

@@ -20,7 +20,7 @@ from trt_bisect.support.text import counted, percent
 
 _PASSING = frozenset({"Transpose", "Reshape", "Cast", "Identity", "Pad", "Flatten", "Squeeze", "Unsqueeze"})
 _AFFINE = frozenset({"Add", "Sub", "Mul", "Div"})
-"""With a constant: a network that scales its input, or the bias of a convolution."""
+"""Operators that scale or shift values by a constant: they normalise an input, or are the bias of a convolution."""
 _ACTIVATIONS = frozenset({"Relu", "LeakyRelu", "Clip"})
 _STATES = {"LSTM": (5, 6), "GRU": (5,), "RNN": (5,)}
 """The slots of initial states in ONNX's recurrent operators."""
@@ -39,8 +39,6 @@ class FirstLayer:
     """The convolutions that read an input, all through the same nodes that move, scale or shift values.
 
     Attributes:
-        reads: the tensor that they read.
-        convolutions: the nodes.
         scaled: the network scales or shifts its input itself.
     """
 
@@ -70,7 +68,7 @@ def has_large_weights(network: Network, layer: FirstLayer) -> bool:
 
 
 def first_outputs(network: Network, layer: FirstLayer, samples: Iterable[Feeds]) -> tuple[float, float] | None:
-    """Returns the largest magnitude that the first layer reads of at most four samples, and the spread of its outputs.
+    """Returns the largest magnitude in the first layer's input on at most four samples, and the spread of its outputs.
 
     The spread is the median over the output channels of standard deviation / |mean|, after the bias or batch
     normalisation behind the convolution. None if ONNX Runtime refuses a sample.
@@ -138,7 +136,6 @@ def _moves_or_scales(network: Network, node: onnx.NodeProto) -> bool:
 
 
 def _biased(network: Network, node: onnx.NodeProto) -> str:
-    """The output of a convolution, behind the last bias or batch normalisation that alone reads it."""
     last = tensor = node.output[0]
     while True:
         readers = _readers(network, tensor)
@@ -172,11 +169,13 @@ _NORMALISED_TO = 300.0
 """A network that scales its input itself brings pixels of 0 to 255 below this."""
 _OTHER_UNITS = 10.0
 """Data whose largest magnitude differs from the calibration's by this factor are in other units."""
-_OUTSIDE = 0.05
-"""Data have drifted if more of their values lie outside the calibration data's range."""
-_APART, _BY_CHANCE = 0.3, 0.001
-"""Data have drifted if their distribution is this far from the calibration's, and by chance only this rarely."""
-_GROWS, _MANY = 0.05, 0.1
+_MOST_OUTSIDE = 0.05
+"""Data whose share of values outside the calibration data's range is larger have drifted."""
+_LEAST_DISTANCE, _LARGEST_CHANCE = 0.3, 0.001
+"""Data have drifted if the distance between their distribution and the calibration's is at least the first number, and
+the probability of this distance by chance is at most the second.
+"""
+_LEAST_GROWTH, _GROWING_RANGES = 0.05, 0.1
 """A range grows if the last quarter of the data adds more than this share to it; a larger share of such ranges than the
 second number is a warning.
 """
@@ -232,8 +231,8 @@ def on_units(seen: Mapping[str, float], fed: Sequence[FedInput], calibration: st
     Args:
         seen: the largest magnitude by input in the calibration.
         fed: the statistics of the judged data.
-        calibration: its data or cache.
-        source: the judged data.
+        calibration: the name of its data or cache.
+        source: the name of the judged data.
     """
     for data in fed:
         before, now = seen.get(data.name, 0.0), data.absmax
@@ -245,10 +244,10 @@ def on_units(seen: Mapping[str, float], fed: Sequence[FedInput], calibration: st
 
 
 def on_drift(drifts: Mapping[str, Drift], calibration: str, source: str) -> Iterator[str]:
-    """Yields a warning for each input whose values lie elsewhere than in the calibration data."""
+    """Yields a warning for each input whose distribution differs from the calibration data's."""
     for name, drift in drifts.items():
-        apart = drift.distance >= _APART and drift.chance <= _BY_CHANCE
-        if apart or drift.outside > _OUTSIDE:
+        apart = drift.distance >= _LEAST_DISTANCE and drift.chance <= _LARGEST_CHANCE
+        if apart or drift.outside > _MOST_OUTSIDE:
             yield (
                 f"'{name}' has drifted from the calibration data ({calibration}): {percent(drift.outside)} of its "
                 f"values in {source} lie outside {drift.least:.4g} to {drift.most:.4g}, and the distributions are "
@@ -257,7 +256,7 @@ def on_drift(drifts: Mapping[str, Drift], calibration: str, source: str) -> Iter
 
 
 def reach_of_scales(scales: Mapping[str, np.float32]) -> dict[str, float]:
-    """Returns by tensor the largest magnitude of its INT8 scale."""
+    """Returns the largest magnitude that INT8 represents with the scale of each tensor."""
     return {name: float(scale) * INT8_MAX for name, scale in scales.items()}
 
 
@@ -267,11 +266,11 @@ def on_growing_ranges(seen: Magnitudes, samples: int | None) -> Iterator[str]:
         yield f"calibrated with {counted(samples, 'sample')}: too few for the range of activations. {_GIVE_MORE}"
         return
     growth = seen.growth()
-    growing = {name: share for name, share in growth.items() if share > _GROWS}
-    if growth and len(growing) > _MANY * len(growth):
+    growing = {name: share for name, share in growth.items() if share > _LEAST_GROWTH}
+    if growth and len(growing) > _GROWING_RANGES * len(growth):
         most = max(growing, key=lambda name: growing[name])
         yield (
             f"calibrated with too few samples ({samples}): the last quarter of the samples makes {len(growing)} of "
-            f"{len(growth)} ranges more than {percent(_GROWS)} larger ('{most}' {percent(growing[most])}). "
+            f"{len(growth)} ranges more than {percent(_LEAST_GROWTH)} larger ('{most}' {percent(growing[most])}). "
             f"{_GIVE_MORE}"
         )

@@ -28,9 +28,8 @@ BY_CHANCE, LENGTH, OBJECTS_LOST = "equal by chance", "rows lost or won", "object
 VARIES_LESS = "variation lost"
 """The kinds of doubts."""
 _CLIPPED_REACH, _CLIPPED_SHARE = 0.9, 0.05
-"""An output is clipped if it reaches less than the first share of FP32's largest magnitude, and at least the second
-share of FP32's large values are cut off there. If a task agrees, it must be short too: slightly lower scores find the
-same.
+"""An output is clipped if its largest magnitude is below the first share of FP32's, and at least the second share of
+FP32's large values exceed it. Where a task agrees, the output must be short too.
 """
 _SHORT_REACH = 0.8
 """An output is short if its largest magnitude is below this share of FP32's."""
@@ -46,9 +45,9 @@ BY_CLASS, BY_AGREEMENT = "class", "agreement"
 SURE = 0.95
 """The probability that a bound holds."""
 _ROUND = tuple(digit / 10**power for power in (1, 2, 3) for digit in (5, 3, 2, 1))
-"""The bounds that more inputs may lead to."""
+"""The upper bounds that further held-out inputs are suggested for."""
 _STEPS = 60
-"""Halvings of an interval: a double has no more digits."""
+"""The number of bisection steps that exhaust a double's precision."""
 _MOST_MORE = 10**6
 
 
@@ -57,8 +56,8 @@ class Doubt:
     """A reason not to trust a pass.
 
     Attributes:
-        output: or the group of its places.
-        kind: one of the words above.
+        output: the output, or a group of its elements (``Slice.name``).
+        kind: ``VARIES_LESS`` or another constant next to it.
         text: a sentence for the user.
     """
 
@@ -140,7 +139,8 @@ def _of_counts(name: str, figures: OutputFigures) -> Iterator[Doubt]:
 def constant_outputs(rule: Rule, references: Sequence[Outputs]) -> tuple[tuple[Doubt, ...], tuple[str, ...]]:
     """Returns doubts if no judged output depends on the input in FP32, else notes on those that do not.
 
-    Such an output is 0 everywhere, or bitwise equal on two or more inputs. Integers are left out: labels may be equal.
+    An output does not depend on the input if it is 0 everywhere, or bitwise equal on two or more inputs. Integers are
+    left out, since labels may be equal.
 
     Args:
         rule: with a task all outputs count.
@@ -208,7 +208,7 @@ def sqnr_disagreement(rule: Rule, trial: Trial) -> Doubt | None:
 
 @dataclass(frozen=True)
 class Bound:
-    """The bound on the share of inputs like the held-out ones that miss.
+    """The upper bound on the share of similar inputs that miss, from the held-out inputs.
 
     Attributes:
         inputs: the number of held-out inputs.
@@ -239,7 +239,9 @@ def bound_of(inputs: int, missed: int, by: str = "") -> Bound:
 
 
 def upper_bound(inputs: int, missed: int) -> float:
-    """Returns the share of misses at which so few inputs miss with probability 1 - ``SURE``; 1 if all miss."""
+    """Returns the share of inputs that miss of which ``missed`` or fewer out of ``inputs`` have probability 1 -
+    ``SURE``; 1 if all miss.
+    """
     least, most = missed / inputs, 1.0
     for _ in range(_STEPS):
         middle = (least + most) / 2

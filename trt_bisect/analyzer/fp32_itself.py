@@ -94,11 +94,11 @@ def _inputs_with(
 
 @dataclass(frozen=True)
 class Start:
-    """The start of values that are not finite.
+    """The layer or input at which NaN or infinity first appears.
 
     Attributes:
-        text: words for the end of a sentence, if known.
-        masks: they come from a constant or an input that is infinite, or nearly, as a mask is.
+        text: a clause that names it; empty if unknown.
+        masks: the values come from a constant or an input that is infinite, or nearly, as a mask is.
     """
 
     text: str = ""
@@ -106,10 +106,10 @@ class Start:
 
 
 def started_at(network: Network, broken: Feeds, good: Feeds | None, memory: int) -> Start:
-    """Returns the layer at which values that are not finite start.
+    """Returns the layer or input at which NaN or infinity first appears.
 
     Args:
-        broken: an input on which FP32 gives such values.
+        broken: an input on which FP32 gives NaN or infinity.
         good: an input on which it does not: a tensor that is not finite there either, such as a mask, is no start.
     """
     bad_feeds = [name for name, array in broken.items() if _is_not_finite(array)]

@@ -9,7 +9,7 @@ import numpy as np
 
 TENSOR_BINS = 64
 _LEAST_EXPONENT = -1000
-"""The least exponent of a bin's width: quotients by it stay finite."""
+"""The least exponent of a bin's width, so that no quotient overflows."""
 
 
 @dataclass(frozen=True)
@@ -99,7 +99,7 @@ class GrowingHistogram:
         return counts
 
     def seen(self, group: int = 0, most: int = 128) -> Histogram:
-        """Returns the histogram of a group; bins are merged in pairs until there are at most ``most``."""
+        """Returns the histogram of a group, with at most ``most`` bins (merged in pairs)."""
         counts = self._counts[[group]]
         least, largest = float(self._least[group]), float(self._largest[group])
         sums = float(self._sum[group]), float(self._squares[group])
@@ -116,7 +116,7 @@ class GrowingHistogram:
         return Histogram(edges, merged, *sums)
 
     def together(self) -> TensorHistogram | None:
-        """Returns the histogram of one or two runs, one a group; None without a value."""
+        """Returns one histogram of the groups, which are one or two runs; None without a value."""
         exponent = int(self._exponents.max())
         counts = np.array([self._widened(group, exponent) for group in range(len(self._counts))])
         if not counts.any():
@@ -131,10 +131,10 @@ class GrowingHistogram:
         return TensorHistogram(low, high, fp32, others[0] if others else ())
 
     def _narrowed(self, counts: np.ndarray, most: int) -> tuple[int, int, np.ndarray]:
-        """Merges bins in pairs until those in use are at most ``most``.
+        """Merges bins in pairs until at most ``most`` are in use.
 
-        Returns the first merged bin in use, from zero on; how often bins were merged; and their counts ``[groups,
-        bins]``.
+        Returns the index of the first merged bin in use, counted from zero; the number of mergers; and the counts
+        ``[groups, bins]``.
         """
         used = np.flatnonzero(counts.any(axis=0))
         places, shift = used - self._half, 0

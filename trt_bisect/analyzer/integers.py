@@ -1,7 +1,7 @@
-"""Outputs of integers and booleans (labels, class maps, masks, indices, counts), which are equal or not.
+"""Outputs of integers and booleans (labels, class maps, masks, indices, counts), judged by equality.
 
-How near two classes are in number says nothing. Cohen's kappa (1960) is the agreement beyond chance: a map of which 97
-% are equal has kappa 0 if one class is left of two.
+Cohen's kappa (1960) is the agreement beyond chance: a map with 97 % equal elements has kappa 0 if only one of two
+classes is left.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ CLASSES_MISSED = 0.75
 _MOST_CLASSES = 4096
 """With more distinct values none is equal by chance."""
 _IN_PLACE = ("Cast", "Identity")
-"""Operators that keep the elements at their places."""
+"""Operators whose outputs keep every element at its index."""
 _MOVING = ("Identity", "Squeeze", "Unsqueeze", "Reshape", "Flatten", "Transpose")
-"""Operators that keep the elements, at any place."""
+"""Operators whose outputs keep every element, perhaps at another index."""
 _DISCRETE = frozenset(
     "ArgMax ArgMin NonZero NonMaxSuppression Equal Greater GreaterOrEqual Less LessOrEqual And Or Xor Not".split()
 )
@@ -45,11 +45,11 @@ _LEVEL_TYPES = (onnx.TensorProto.UINT8, onnx.TensorProto.INT8)
 
 @dataclass(frozen=True)
 class Integers:
-    """The readings of the outputs of integers.
+    """The ways to compare outputs of integers.
 
     Attributes:
-        sets: by output, the axis along which the order of its indices means nothing.
-        levels: quantities in 8 bits, such as pixels, which are judged as floats are.
+        sets: by output, the axis along which the order of its indices has no meaning.
+        levels: 8-bit quantities, such as pixels, which are judged as floats are.
         selections: outputs whose rows may come in any order, such as those of NonMaxSuppression.
         as_floats: labels, indices or truth values that a Cast has made floats.
     """
@@ -71,7 +71,7 @@ class Integers:
 
 
 PLAIN = Integers()
-"""All outputs of integers are judged by equality, element by element."""
+"""Every element of an integer output is compared at its index."""
 
 
 def integers_of(network: Network) -> Integers:
@@ -115,9 +115,8 @@ def _rounds(node: onnx.NodeProto, network: Network) -> bool:
 
 
 def integers_text(name: str, values: Mapping[str, float | None]) -> str:
-    """Returns a sentence without full stop on an output of integers; empty if all is equal, or nothing compared.
-
-    ``values`` are its figures over all inputs.
+    """Returns a sentence, without a full stop, on the figures over all inputs of an integer output; empty if all
+    elements are equal, or none could be compared.
     """
     equal, worst, kappa = (values.get(figure) for figure in (ALL_EQUAL, EQUAL.name, KAPPA))
     if equal is None or worst is None or equal == 1.0:
@@ -182,8 +181,8 @@ class IntegerJudge:
         return (reference, output) if reference.shape == output.shape else common_region(reference, output)
 
     def _equal(self, place: int, output: np.ndarray) -> int:
-        """The number of equal elements, by place; of sets of indices, and of rows of unlike number, those that both
-        have.
+        """The number of equal elements at equal indices; with sets of indices, or rows of different number, the number
+        in both.
         """
         reference = self._reference[place]
         if (self._by_rows or reference.shape != output.shape) and reference.ndim == output.ndim:
@@ -203,7 +202,7 @@ class IntegerJudge:
     def _beyond_chance(
         self, both: Sequence[tuple[np.ndarray, np.ndarray]], equal: int, elements: int
     ) -> dict[str, float]:
-        """Cohen's kappa over all inputs; 1 if both have one class, the same."""
+        """Cohen's kappa over all inputs; 1 if both sides have the same single class."""
         if elements < FEW_ELEMENTS:
             return {}
         a, b = (_counts([pair[side] for pair in both]) for side in (0, 1))

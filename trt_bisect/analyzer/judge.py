@@ -53,7 +53,7 @@ class Rule:
         share: a suspect loses at least this share of the budget.
         outputs: the final outputs, or groups of their places (``Slice.name``), that count; empty for all. The worst
             decides.
-        reads: the outputs that a task reads.
+        reads: the outputs that the task reads.
     """
 
     metric: Metric
@@ -73,11 +73,11 @@ class Rule:
         return self.share * self.budget
 
     def text(self, value: float) -> str:
-        """Returns a value of the metric as text; a percentage is on the value's side of the threshold."""
+        """Returns a value of the metric as text; rounding never moves a percentage across the threshold."""
         return figure_text(self.metric.name, value, self.threshold)
 
     def loss_text(self, loss: float) -> str:
-        """Returns a loss as text, in the units of the metric's loss."""
+        """Returns a loss as text in the metric's unit."""
         return loss_text(self.metric.name, loss)
 
     def judged(self, trial: Trial) -> Mapping[str, OutputFigures]:
@@ -85,7 +85,7 @@ class Rule:
         return self.judged_of(trial.outputs)
 
     def judged_of(self, outputs: Mapping[str, OutputFigures]) -> Mapping[str, OutputFigures]:
-        """Returns those figures that count."""
+        """Returns the figures of those of ``outputs`` that count."""
         return {name: figures for name, figures in outputs.items() if not self.outputs or name in self.outputs}
 
     def loss(self, trial: Trial) -> float | None:
@@ -106,7 +106,7 @@ class Rule:
         return max(losses, default=math.inf)
 
     def own_loss(self, figures: OutputFigures) -> float | None:
-        """Returns the loss of an output on its worst input; None if only figures over all inputs judge it."""
+        """Returns the loss of an output on its worst input; None if it is judged only over all inputs together."""
         if not figures.finite:
             return math.inf
         if self.metric is EQUAL and LABELS in figures.pooled:
@@ -122,8 +122,8 @@ class Rule:
     def pools(self, figures: OutputFigures) -> Mapping[str, tuple[float, float]]:
         """Returns the figures that are judged over all inputs together.
 
-        They are rows; for integers labels, or the agreement beyond chance; for floats that pass by the metric, their
-        variation.
+        These are the rows; for integers the labels, or the agreement beyond chance; for floats that meet the threshold,
+        the variation.
         """
         # Labels decide if all judged outputs are integers: next to floats, a strict share of equal elements would fail
         # good plans.
@@ -139,9 +139,9 @@ class Rule:
         return max(_MISSED[kind], accepted)
 
     def pooled_loss(self, kind: str, differ: float, of_all: float, *, alone: bool = False) -> float:
-        """Returns the loss of a figure over all inputs together; 0 if that is no miss, except for labels.
+        """Returns the loss of a figure over all inputs together; 0 if it is no miss, except for labels.
 
-        ``alone``: it is one input's part of a miss, however few its elements are.
+        ``alone``: the figure is of one input, which counts however few its elements are.
         """
         share = min(1.0, differ / of_all) if of_all else 0.0
         if kind == LABELS:
@@ -158,9 +158,9 @@ class Rule:
         return max(share, beyond) if self.metric.name in FRACTIONS else beyond
 
     def similarity(self, trial: Trial | None) -> float | None:
-        """Returns the metric's value for the worst output on the worst input, if any.
+        """Returns the metric's value for the worst output on the worst input; None if there is none.
 
-        If a figure over all inputs decides, it is the value of that loss.
+        If a figure over all inputs decides, it is the metric's value with the same loss.
         """
         if trial is None or trial.failed:
             return None
@@ -207,7 +207,9 @@ class Rule:
         )
 
     def deciding(self, trial: Trial) -> tuple[str, str]:
-        """Returns the worst output, and the kind of the figure over all inputs that decides there, if one does."""
+        """Returns the worst output, and the kind of the figure over all inputs that decides there; empty if the metric
+        decides.
+        """
         judged = {} if trial.failed else self.judged(trial)
         name = max(judged, key=lambda name: self.output_loss(judged[name]), default="")
         if not name:
@@ -217,7 +219,7 @@ class Rule:
         return name, next((kind for kind, counts in pools if self.pooled_loss(kind, *counts) == loss), "")
 
     def only_varies_less(self, trial: Trial) -> bool:
-        """Returns true if a trial misses by the variation of its worst output."""
+        """Returns true if a trial misses only by the variation of its worst output."""
         return self.deciding(trial)[1] == VARIATION
 
     def _pooled_by_input(self, figures: OutputFigures, *, always: bool) -> Iterator[tuple[float | None, ...]]:
@@ -293,7 +295,7 @@ def make_rule(
 
 
 def refuse_no_loss(rule: Rule) -> None:
-    """Raises BadInput for a threshold that equal outputs do not exceed."""
+    """Raises BadInput for a threshold that allows no loss at all."""
     perfect = rule.metric.perfect
     if perfect is not None and rule.budget <= 0.0:
         raise BadInput(
@@ -303,7 +305,9 @@ def refuse_no_loss(rule: Rule) -> None:
 
 
 def refuse_per_cent(metric: Metric, value: float, name: str) -> None:
-    """Raises BadInput for a value above 1 of a metric that is a share; ``name`` is the value's, for the user."""
+    """Raises BadInput for a value above 1 of a metric that is a share, which was probably meant in percent; ``name`` is
+    the option's name.
+    """
     if metric.name not in FRACTIONS or value <= 1.0:
         return
     if value > 100.0:

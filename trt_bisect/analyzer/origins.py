@@ -1,4 +1,4 @@
-"""The inner tensors of a network: the facts on each, and their values in FP32 and under a plan."""
+"""The inner tensors of a network: their origins and roundings, and their values in FP32 and under a plan."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class Origin(LayerTensor):
         channel_axis: None without channels.
         inputs: the tensors that its layer reads.
         rounded_as_result: a Q/DQ pair stands between it and the network's output.
-        beside: it as other layers read it, if the file has pairs of other quantizers for them.
+        beside: the same tensor through other pairs of the file, as other layers read it.
     """
 
     quantizers: tuple[Quantizer, ...] = ()
@@ -85,12 +85,12 @@ class Origin(LayerTensor):
 
     @property
     def named(self) -> LayerTensor:
-        """The tensor and its layer alone."""
+        """The tensor and its layer, without the rounding."""
         return LayerTensor(**{each.name: getattr(self, each.name) for each in fields(LayerTensor)})
 
     @property
     def quantized_dtype(self) -> str:
-        """The type that it is rounded to, such as ``int8`` or ``float16``; empty if none."""
+        """The type to which the tensor is rounded, such as ``int8`` or ``float16``; empty if it is not rounded."""
         if self.float_type is not None:
             return self.float_type.name
         return str(self.quantizers[0].zero_point.dtype) if self.quantizers else ""
@@ -123,12 +123,7 @@ def sides_of(plan: PrecisionPlan) -> dict[int, Precision]:
 def activation_origins(
     network: Network, writer: PlanWriter, int8: Collection[int], sides: Mapping[int, Precision] = NO_SIDES
 ) -> dict[str, Origin]:
-    """Returns the float inputs and activations by name, in execution order.
-
-    Args:
-        int8: the layers in INT8.
-        sides: see ``sides_of``.
-    """
+    """Returns the float inputs and activations by name, in execution order."""
     rounded, as_result = _roundings(network, writer, int8, sides)
     axes = _channel_axes(network)
     types = network.types
@@ -213,7 +208,7 @@ def _place_of(layer: Layer) -> dict[str, Any]:
 
 
 def bias_names(network: Network, layer: Layer) -> list[str]:
-    """Returns a layer's constant biases: input 2, or the vector that an Add adds unrounded."""
+    """Returns a layer's constant biases: input 2 of a layer with weights, or the unrounded vector that an Add adds."""
     read = list(network.skeleton.graph.node[layer.index].input)
     rounded = {rounding.tensor for rounding in layer.roundings if rounding.is_weight}
     if layer.op_type in WEIGHTED:
@@ -231,7 +226,9 @@ def bias_names(network: Network, layer: Layer) -> list[str]:
 
 
 def low_op_type(network: Network, layer: Layer, low: Collection[int]) -> str:
-    """Returns a layer's operator in the low run; if it is low with the prefix ``QDQ-``, ``FP16-`` or ``BF16-``."""
+    """Returns a layer's operator in the low run, with the prefix ``QDQ-``, ``FP16-`` or ``BF16-`` if the layer is
+    low.
+    """
     if not layer.quantizable or layer.index not in low:
         return layer.op_type
     return f"{'QDQ' if network.low.needs_ranges else network.low.title}-{layer.op_type}"
@@ -239,7 +236,7 @@ def low_op_type(network: Network, layer: Layer, low: Collection[int]) -> str:
 
 @dataclass(frozen=True)
 class _Rounded:
-    """Quantizers of an activation, and the layers that read it so."""
+    """The quantizers of an activation, and the layers that read it through them."""
 
     quantizers: tuple[Quantizer, ...] = ()
     readers: list[str] = field(default_factory=list)
@@ -248,7 +245,9 @@ class _Rounded:
 def _roundings(
     network: Network, writer: PlanWriter, int8: Collection[int], sides: Mapping[int, Precision]
 ) -> tuple[dict[str, list[_Rounded]], set[str]]:
-    """Returns the roundings of activations, unlike quantizers apart; and the tensors rounded as outputs."""
+    """Returns the roundings of each activation, one for each distinct list of quantizers, and the tensors rounded as
+    outputs.
+    """
     rounded: dict[str, dict[tuple[object, ...], _Rounded]] = {}
     as_result: set[str] = set()
     for layer in network.layers:
@@ -276,7 +275,7 @@ def _roundings(
 def _channel_axes(network: Network) -> dict[str, int]:
     """Returns the channel axis of each tensor: 1 after a convolution, the last after a matrix product.
 
-    After other operators it is the input's if the rank is the same, else by the rank.
+    After other operators it is the input's channel axis if the rank is the same, else the default of the rank.
     """
     shapes = network.types.shapes
     ranks = {**{spec.name: len(spec.shape) for spec in network.inputs}, **{n: len(s) for n, s in shapes.items()}}

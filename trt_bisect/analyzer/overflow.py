@@ -105,7 +105,7 @@ def overflows_of(network: Network, inputs: Sequence[Feeds], memory: int) -> tupl
 
 
 def overflow_notes(network: Network, found: Sequence[Overflow], *, emulated: bool) -> list[Note]:
-    """Returns notes on the first values that leave the range."""
+    """Returns notes on the first values that overflow or underflow."""
     low = network.low
     if not found:
         return []
@@ -119,7 +119,7 @@ def overflow_notes(network: Network, found: Sequence[Overflow], *, emulated: boo
 
 
 def _on_norms_in_parts(network: Network, found: Sequence[Overflow]) -> Iterator[str]:
-    """Yields the remedy for values that leave the range inside a LayerNormalization in parts."""
+    """Yields the remedy for overflow inside a LayerNormalization that is exported as several nodes."""
     skeleton = onnx.ModelProto()
     skeleton.CopyFrom(network.skeleton)
     norms = decomposed_normalizations(import_detached(skeleton, network.weights))
@@ -146,13 +146,15 @@ def base_overflows(
 
 
 def sets_to_keep(found: Sequence[Overflow]) -> Iterator[tuple[str, ...]]:
-    """Yields sets of layers to keep high: those that make NaN or infinity of finite values; then all that overflow."""
+    """Yields sets of layers to keep high: first those that make NaN or infinity of finite values, then all that
+    overflow.
+    """
     yield tuple(dict.fromkeys(each.layer for each in found if each.kind == NOT_FINITE))
     yield tuple(dict.fromkeys(each.layer for each in found if each.kind in (NOT_FINITE, OVERFLOW)))
 
 
 def overflow_advice(network: Network, found: Sequence[Overflow]) -> Iterator[Advice]:
-    """Yields an advice for each value that leaves the range, for its maker and its low readers."""
+    """Yields an advice for each overflow or underflow: for the layer that makes the tensor and for its low readers."""
     index = {layer.name: layer.index for layer in network.layers}
     for overflow in found:
         readers = [layer.name for layer in network.layers if layer.quantizable and overflow.tensor in layer.inputs]
@@ -166,7 +168,9 @@ def overflow_advice(network: Network, found: Sequence[Overflow]) -> Iterator[Adv
 
 @dataclass(frozen=True)
 class _PlanTensor:
-    """A tensor of the plan with all layers low, before it is rounded for a layer; ``name`` is its name in the graph."""
+    """A tensor under the plan with all layers low, before it is rounded for a layer; ``name`` is its name in the
+    graph.
+    """
 
     layer: Layer
     tensor: str
@@ -175,7 +179,9 @@ class _PlanTensor:
 
 
 def _places(writer: PlanWriter) -> list[_PlanTensor]:
-    """The tensors that are rounded, in the order of layers: outputs of low layers, and what no low layer made."""
+    """The tensors that are rounded, in layer order: the outputs of low layers, and the inputs that no low layer
+    made.
+    """
     network, made = writer.network, set[str]()
     tensors: list[_PlanTensor] = []
     for layer in network.layers:
@@ -211,7 +217,7 @@ def _run(
 def _in_low_run(
     place: _PlanTensor, kind: FloatType, values: np.ndarray, position: int, spoiled: set[str]
 ) -> Overflow | None:
-    """The overflow of a tensor; ``spoiled``, the tensors that are not finite so far, may gain it."""
+    """The overflow of a tensor in the low run; adds a tensor that is not finite to ``spoiled``."""
     finite = np.isfinite(values)
     lost = finite & ~np.isfinite(kind.rounded(values))
     if finite.all() and not lost.any():

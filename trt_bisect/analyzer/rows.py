@@ -13,13 +13,13 @@ import numpy as np
 from trt_bisect.support.text import percent
 
 ROWS = "rows"
-"""The kind of ``OutputFigures.pooled``; among the figures the shares by input, and the number of rows."""
+"""The kind of ``OutputFigures.pooled`` for rows; also the name of the figure that holds the number of rows."""
 LOST = "rows_lost"
-"""The figure of the rows lost or won."""
+"""The name of the figure that holds the rows lost or won."""
 FEW_ROWS = 20
 """With fewer rows over all inputs, a loss of half is a miss, and nothing is a doubt."""
 ROWS_MISSED, _FEW_MISSED, _DOUBT = 0.25, 0.5, 0.1
-"""The shares of rows that are a miss; a miss of few rows; and a doubt."""
+"""The share of rows lost or won that is a miss; the share with few rows; and the share that is a doubt."""
 
 
 def rows_axis(arrays: Sequence[np.ndarray]) -> int | None:
@@ -86,7 +86,7 @@ def _rows(reference: np.ndarray, output: np.ndarray, axis: int | None) -> tuple[
 
 
 def common_region(reference: np.ndarray, output: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Returns both arrays cut to the region that both have; nothing of unlike ranks."""
+    """Returns both arrays cut to their common region; empty if their ranks differ."""
     if reference.ndim != output.ndim:
         return reference.reshape(-1)[:0], output.reshape(-1)[:0]
     region = tuple(slice(0, min(sizes)) for sizes in zip(reference.shape, output.shape, strict=True))
@@ -99,6 +99,6 @@ def rows_missed(lost: float, rows: float) -> bool:
 
 
 def rows_doubted(pooled: Mapping[str, tuple[float, float]]) -> bool:
-    """Returns true if the rows of an output that is no miss are a doubt."""
+    """Returns true if the rows lost or won are a doubt, though no miss."""
     lost, rows = pooled.get(ROWS, (0.0, 0.0))
     return rows >= FEW_ROWS and lost > _DOUBT * rows

@@ -23,10 +23,10 @@ _LEAST_VALUES = 16
 """A place with fewer FP32 values over all inputs has no known magnitude: vectors stay whole if inputs are few."""
 _LEAST_SCORE = 0.05
 """Scores that all stay below this predict nothing."""
-_DUST = 1e-5
-"""A place below this share of the output's largest magnitude is near float32's rounding: it makes no group."""
-_SEPARATED = 0.5
-"""Groups are separate only if they differ by the factor at this share of the positions on the other axes."""
+_ROUNDING_NOISE = 1e-5
+"""A place below this share of the output's largest magnitude is near float32's rounding: it forms no group."""
+_LEAST_SEPARATED = 0.5
+"""Groups are cut only if they differ by ``FACTOR`` at this share of the positions on the other axes."""
 _MOST_RUNS = 8
 """With more runs of neighbouring places, all runs of a magnitude are one group."""
 _SHOWN_SPANS = 3
@@ -69,7 +69,7 @@ class Slice:
         return Classes(self.axis, OWN) if self.scores and places > 1 else None
 
     def of(self, array: np.ndarray) -> np.ndarray:
-        """Returns the group's part of an output; an output of another rank as it is."""
+        """Returns the group's part of an output; an output of another rank unchanged."""
         if array.ndim <= self.axis:
             return array
         before = (slice(None),) * self.axis
@@ -77,7 +77,7 @@ class Slice:
         return parts[0] if len(parts) == 1 else np.concatenate(parts, self.axis)
 
     def faint_inputs(self, parts: Sequence[np.ndarray]) -> tuple[int, ...]:
-        """Returns the inputs, given the group's FP32 values, on which its scores predict nothing."""
+        """Returns the inputs on which a group's scores predict nothing; ``parts`` are its FP32 values by input."""
         if not self.scores:
             return ()
         return tuple(k for k, part in enumerate(parts) if part[np.isfinite(part)].max(initial=0.0) < _LEAST_SCORE)
@@ -110,7 +110,7 @@ class Slices:
         return tuple(chain.from_iterable(names))
 
     def group(self, name: str) -> Slice | None:
-        """Returns the group of a name, if it is one."""
+        """Returns the group with a name; None for a whole output."""
         return next((g for groups in self.by_output.values() for g in groups if g.name == name), None)
 
     def notes(self) -> list[str]:
@@ -130,9 +130,10 @@ def output_of(name: str) -> str:
 def find_slices(reference: Sequence[Outputs], outputs: Iterable[str], *, apart: bool = True) -> Slices:
     """Finds the slices of the named outputs, from all FP32 outputs by input.
 
-    A float output is cut along the axis, not the first, that gives the fewest groups: where the sorted largest
-    magnitudes of its places, over all inputs, differ by more than ``FACTOR``. Places whose values all lie in 0..1 are
-    scores: they share their largest magnitude, so that classes stay together, and are in no group with others.
+    A float output is cut along one axis after the first, where the sorted largest magnitudes of its places, over all
+    inputs, differ by more than ``FACTOR``; of several axes, along that with the fewest groups. Places whose values all
+    lie in 0..1 are scores: they share their largest magnitude, so that classes stay together, and are in no group with
+    others.
     """
     by_output = {name: _groups(name, [np.asarray(arrays[name]) for arrays in reference]) for name in outputs}
     return Slices({name: groups for name, groups in by_output.items() if groups}, apart)
@@ -169,17 +170,19 @@ def _rows(array: np.ndarray, axis: int) -> np.ndarray:
 
 
 def _levels(largest: np.ndarray, scores: np.ndarray) -> np.ndarray | None:
-    """Returns the level of each place's magnitude, int64 ``[places]``; -1 without one. None for one level."""
+    """Returns the magnitude level of each place, int64 ``[places]``, -1 where it has none; None if there is only one
+    level.
+    """
     magnitude = np.asarray(largest, np.float64).copy()
     magnitude[scores] = largest[scores].max(initial=0.0)
-    silent = (largest == 0.0) | (magnitude < _DUST * magnitude.max()) | (scores & (magnitude < _LEAST_SCORE))
+    silent = (largest == 0.0) | (magnitude < _ROUNDING_NOISE * magnitude.max()) | (scores & (magnitude < _LEAST_SCORE))
     loud = np.unique(magnitude[~silent])
     borders = loud[1:][loud[1:] > FACTOR * loud[:-1]]
     return np.where(silent, -1, np.searchsorted(borders, magnitude, side="right")) if borders.size else None
 
 
 def _is_separated(rows: Sequence[np.ndarray], level: np.ndarray) -> bool:
-    """True if each level is apart from the next at most positions, not by a few peaks alone."""
+    """True if each level differs from the next at most positions, not by a few peaks alone."""
     for lower in range(level.max()):
         apart = counting = 0
         for positions in rows:
@@ -187,7 +190,7 @@ def _is_separated(rows: Sequence[np.ndarray], level: np.ndarray) -> bool:
             above = np.median(np.abs(positions[:, level == lower + 1]), axis=1)
             counting += int(((below > 0) | (above > 0)).sum())
             apart += int((above > FACTOR * below).sum())
-        if apart < _SEPARATED * counting:
+        if apart < _LEAST_SEPARATED * counting:
             return False
     return True
 
@@ -199,8 +202,8 @@ def _filled(kinds: np.ndarray) -> np.ndarray:
 
 
 def _spans(kinds: np.ndarray) -> list[tuple[tuple[int, int], ...]]:
-    """Returns the spans of each group. A group is a run of one kind; with more than ``_MOST_RUNS`` runs, all runs of a
-    kind.
+    """Returns the spans of each group. A group is one run of equal kinds; with more than ``_MOST_RUNS`` runs, all runs
+    of a kind.
     """
     borders = [0, *(np.flatnonzero(np.diff(kinds)) + 1).tolist(), len(kinds)]
     runs = list(pairwise(borders))

@@ -1,7 +1,7 @@
-"""Statistics of tensors, added a sample at a time: moments, differences between two runs, rounding errors of INT8.
+"""Statistics of tensors, added sample by sample: moments, differences between two runs, rounding errors of INT8.
 
-Memory does not grow with the samples. Blocks are ``[groups, values]``, a group being a whole tensor or a channel of a
-weight; sums are float64.
+Memory does not grow with the number of samples. Blocks are ``[groups, values]``, where a group is a whole tensor or a
+channel of a weight; sums are float64.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from trt_bisect.support.memory import channel_parts, parts
 from trt_bisect.support.table import DECIBELS, PERCENT, Column
 
 NEAR_ZERO = 2
-"""A value that is rounded to this many steps or fewer can have a relative error of a fifth or more."""
+"""A value within this many steps of zero can have a relative rounding error of a fifth or more."""
 MOST = 0.9
 _FEWEST_CHANNELS = 4
 

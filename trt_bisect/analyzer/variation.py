@@ -20,31 +20,31 @@ from trt_bisect.evaluator.trial import OutputFigures
 from trt_bisect.support.memory import parts
 
 VARIATION = "variation"
-"""The kind of ``OutputFigures.pooled``: the share of FP32's variation that is lost, times the number of inputs; and
-that number.
+"""The kind of ``OutputFigures.pooled`` for variation: the share of FP32's variation that is lost, times the number of
+inputs; and that number.
 """
 LEFT, INPUTS = "variation_left", "variation_inputs"
-"""The figures: the share of FP32's variation that is left, and the number of inputs."""
+"""The names of the figures: the share of FP32's variation that is left, and the number of inputs."""
 VARIATION_MISSED = 0.75
-"""A miss if more of the variation is lost: D is below 0.5."""
+"""Variation is a miss if more than this share of it is lost (D below 0.5)."""
 _DOUBTED, _NOTED = 0.7**2, 0.9**2
-"""With less of the variation left, it is a doubt, and a line of the verdict."""
+"""Variation is a doubt if less than the first share of it is left, and is mentioned in the verdict below the second."""
 FEWEST_INPUTS = 4
 _LEAST_BETWEEN = 0.1
-"""Inputs are nearly equal if less of each tensor's variance lies between them."""
-_NOISE = 1e-10
-"""An output varies by float noise if less of its power varies."""
-_SMALL = 0.02
-"""An output of which less of the power varies can lose all variation at a cosine of 99 %."""
+"""Inputs are nearly equal if no tensor has more than this share of its variance between them."""
+_NOISE_POWER = 1e-10
+"""An output varies by float noise alone if a smaller share of its power varies."""
+_SMALL_POWER = 0.02
+"""An output of which a smaller share of the power varies can lose all variation at a cosine of 99 %."""
 _LEAST_SCORE = 0.05
 """Scores that all stay below this predict nothing."""
 _FEW_NUMBERS = 8
-"""The varying part of fewer numbers has no direction on a single input."""
-_AT_MEAN = 1e-6
-"""An input whose varying part has less of the median power says nothing alone."""
+"""With fewer numbers, the varying part has no direction on a single input."""
+_LEAST_POWER = 1e-6
+"""An input whose varying part has less than this share of the median power is not judged alone."""
 _LONGEST_AXIS, _COLUMN_WEIGHT, _COLUMN_NUMBERS, _LEAST_COLUMN = 1000, 0.1, 64, 0.5
-"""The most positions of an axis whose columns are judged; the share of the axis's mean variance, and the numbers over
-all inputs, that a column needs; and the correlation below which it is lost.
+"""The most positions of an axis whose columns are judged; the least share of the axis's mean variance, and the fewest
+numbers over all inputs, that a column needs; and the correlation below which a column is lost.
 """
 _MOST_COLUMNS = 8
 _HELD = 1 << 21
@@ -59,7 +59,7 @@ class Variation:
         left: the share of FP32's variation that is left, if judged.
         lost_by_input: the share lost on each input; None if FP32's output is at the mean.
         columns: axis (batch included) and place of the first lost columns.
-        unjudged: the reason why it is not judged, if the metric alone cannot see a loss.
+        unjudged: why it is not judged, if the metric alone cannot see a loss.
     """
 
     left: float | None = None
@@ -83,9 +83,9 @@ class _Sums:
 
 
 def inputs_vary(samples: Iterable[Feeds]) -> bool:
-    """Returns true unless inputs are nearly equal; inputs of unlike shapes are not.
+    """Returns true unless the inputs are nearly equal; inputs of different shapes are not.
 
-    The largest share of variance between inputs, over all tensors, counts; for integers the share of numbers that
+    The largest share of variance between inputs over all tensors decides; for integers it is the share of numbers that
     differ from the first input's.
     """
     tensors: dict[str, list[np.ndarray]] = {}
@@ -115,7 +115,7 @@ def variation_of(reference: Sequence[np.ndarray], outputs: Sequence[np.ndarray],
     """Compares the varying parts of an output and of FP32's, both by input.
 
     Not judged are outputs of unlike shapes or not finite, outputs that vary by float noise alone, scores below 0.05,
-    and fewer than four or nearly equal inputs (not ``unlike``).
+    fewer than four inputs, and nearly equal inputs (``unlike`` is false).
     """
     inputs, first = len(reference), reference[0]
     shapes = {array.shape for array in (*reference, *outputs)}
@@ -126,7 +126,7 @@ def variation_of(reference: Sequence[np.ndarray], outputs: Sequence[np.ndarray],
         return Variation()
     v, w, product = sums.by_input
     varies = float(v.sum()) / sums.power if sums.power else 0.0
-    if varies < _NOISE:
+    if varies < _NOISE_POWER:
         return Variation()
     reason = ""
     if inputs < FEWEST_INPUTS:
@@ -134,13 +134,13 @@ def variation_of(reference: Sequence[np.ndarray], outputs: Sequence[np.ndarray],
     elif not unlike:
         reason = "the inputs are nearly equal: this cannot tell if it still depends on the input"
     if reason:
-        return Variation(unjudged=reason if varies < _SMALL else "")
+        return Variation(unjudged=reason if varies < _SMALL_POWER else "")
     correlation = _correlation(v.sum(), w.sum(), product.sum())
     if first.size < _FEW_NUMBERS:
         left = max(0.0, float(correlation)) ** 2
         return Variation(left, (1.0 - left,) * inputs)
     each = _correlation(v, w, product)
-    telling = v > _AT_MEAN * np.median(v)
+    telling = v > _LEAST_POWER * np.median(v)
     left = max(0.0, min(float(correlation), float(np.median(each[telling])))) ** 2
     kept = np.maximum(each, 0.0) ** 2
     lost = tuple(1.0 - float(share) if tells else None for share, tells in zip(kept, telling, strict=True))

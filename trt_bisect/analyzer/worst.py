@@ -23,7 +23,7 @@ from trt_bisect.errors import BadInput
 from trt_bisect.evaluator.trial import MEASURED, Trial
 
 _BROKEN = -math.inf
-"""The loss of a sample on which FP32 gives nothing to compare: it is the worst only if all are so."""
+"""The loss of a sample on which FP32 gives nothing to compare: it is the worst only if all samples are like this."""
 
 
 @dataclass(frozen=True)
@@ -65,8 +65,8 @@ class WorstInputs:
 class _Candidate:
     """A sample that can be among the worst.
 
-    ``loss`` has true for a judgeable sample, its loss, and the larger number for the worse of equal losses. ``beaten``
-    counts the samples that are worse, or earlier and as bad, and nowhere fainter.
+    ``loss`` is compared as a tuple: true for a judgeable sample, its loss, and a number that is larger for the worse of
+    equal losses. ``beaten`` counts the samples that are at least as bad, and nowhere fainter.
     """
 
     place: int
@@ -171,7 +171,7 @@ def worst_inputs(
         found_first: samples on which the task finds nothing in FP32 come after all others.
 
     Raises:
-        BadInput: ``count`` is below 1, there are no samples, or the metric needs a class axis that is not known.
+        BadInput: ``count`` is below 1, there are no samples, or the metric needs a class axis that is unknown.
         TrialFailed: an inference failed.
     """
     if count < 1:

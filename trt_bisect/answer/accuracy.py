@@ -1,4 +1,4 @@
-"""The accuracy on labelled data: classes, folders of pictures, masks, texts."""
+"""The accuracy on labelled data: labels of classes, folders of pictures, masks, texts."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ _LETTERS = "character"
 
 
 def kind_of(labels: object, task: str | None) -> str:
-    """Returns the kind of labels, by the task, the ending of a file, or the content of a folder.
+    """Returns the kind of labels: from the task, the file's ending, or the folder's content.
 
     Raises:
         BadInput: the task is not judged by labels of this kind.
@@ -95,11 +95,10 @@ def class_folders(folder: Path) -> list[str]:
 
 
 def labels_of_folders(folder: Path, samples: Dataset, pictures: object, classes: int) -> np.ndarray:
-    """Returns the class of each picture: the number that names its folder, or the folder's place among the sorted
+    """Returns the class of each picture: the number that names its class folder, or the folder's index among the sorted
     names.
 
     Args:
-        samples: made from the pictures.
         pictures: the folder with the pictures, the same or inside it.
         classes: the number of classes of the network.
 
@@ -175,7 +174,7 @@ def _of_whole_samples(labels: np.ndarray, samples: Dataset) -> np.ndarray:
 def accuracy_by_masks(
     samples: Dataset, folder: Path, task: Task, *, letterbox: bool, classes: int | None = None
 ) -> Accuracy:
-    """Makes the accuracy that is the mean intersection over union (mIoU), over the pixels of all masks together.
+    """Makes the accuracy by masks: the mean intersection over union (mIoU) over the pixels of all masks together.
 
     Pixels of 255 do not count; in masks of 0 and 255 alone, 255 is class 1.
 
@@ -183,7 +182,7 @@ def accuracy_by_masks(
         samples: one image each, found among the masks by name or number.
         folder: a PNG for each image, of one channel or a palette: the class of each pixel.
         letterbox: the images keep their shape in the input; else they are stretched.
-        classes: the number of classes of the network; None if not known.
+        classes: the number of classes of the network; None if unknown.
     """
     files = sorted(folder.glob("*.png"))
     place_of = place_finder(samples, [file.name for file in files], "mask")
@@ -229,9 +228,9 @@ def accuracy_by_masks(
 def chance_of_masks(pixels: np.ndarray, classes: int | None) -> float:
     """Returns the mIoU by chance, from the number of pixels of each class in the masks.
 
-    The larger of two means counts: one class everywhere has its share ``p``, the others 0; classes drawn with the
-    masks' shares have ``p^2 / (2 p - p^2)`` each, and a hundredth more, as neighbouring pixels depend on each other.
-    With one class it is 1 / ``classes``.
+    It is the larger of two means over classes: if one class with share ``p`` is predicted everywhere, it has ``p`` and
+    the others 0; if classes are drawn with the masks' shares, each has ``p^2 / (2 p - p^2)``, plus a hundredth since
+    neighbouring pixels depend on each other. With one class it is 1 / ``classes``.
     """
     if len(pixels) < 2:
         return 1.0 / classes if classes else 0.0
@@ -259,14 +258,14 @@ def _read(task: Task, infer: RunNetwork, feeds: Mapping[str, np.ndarray]) -> Seq
 
 @dataclass(frozen=True)
 class Texts:
-    """The right texts, and the names of their images; no names where the lines are in the samples' order."""
+    """The right texts, and the names of their images; no names if the texts are in the samples' order."""
 
     names: tuple[str, ...]
     lines: tuple[str, ...]
 
 
 def read_texts(path: Path) -> Texts:
-    """Reads one text a line, or on every line an image's name, a tab and its text; raises BadInput if it cannot."""
+    """Reads one text a line, or on every line an image's name, a tab and its text; raises BadInput for other files."""
     try:
         lines = path.read_text(encoding="utf-8-sig").removesuffix("\n").split("\n")
     except (OSError, UnicodeDecodeError) as error:
@@ -289,7 +288,8 @@ def letters_in(task: Task, network: Network) -> tuple[str, ...]:
 
 
 def accuracy_by_texts(samples: Dataset, texts: Texts, task: Task, letters: Sequence[str]) -> Accuracy:
-    """Makes the accuracy that is 1 minus the character error rate: the edits of all lines by the right characters.
+    """Makes the accuracy by texts: 1 minus the character error rate, the edits of all lines divided by the right
+    characters.
 
     Args:
         samples: one or more lines each.
@@ -324,14 +324,14 @@ def accuracy_by_texts(samples: Dataset, texts: Texts, task: Task, letters: Seque
 
 
 TIE = 1e-6
-"""The weight of the similarity next to an accuracy: it decides between plans of the same accuracy."""
+"""The weight of the similarity next to an accuracy: it orders plans of equal accuracy."""
 
 
 _READERS: Mapping[str, Callable[[Path], object]] = {CLASSES: read_labels, BOXES: read_truth, TEXTS: read_texts}
 
 
 def refuse_accuracy(options: RunOptions) -> None:
-    """Raises BadInput if the accuracy function or the file of labels cannot be loaded, before anything is measured."""
+    """Raises BadInput if the accuracy function or the labels cannot be loaded, before anything is measured."""
     if isinstance(options.accuracy, str):
         load_function(options.accuracy, "accuracy function")
     kind = "" if options.labels is None else kind_of(options.labels, options.task)
@@ -406,7 +406,7 @@ def _by_task(kind: str, path: Path, samples: Dataset, experiment: Experiment, op
 
 
 def _classes_of_pixels(task: Task, reference: Sequence[Mapping[str, np.ndarray]], axis: int | None) -> int | None:
-    """Returns the number of classes of a task of pixels; None for labels and queries, which do not tell."""
+    """Returns the number of classes of a task of pixels; None for labels and queries, from which it is unknown."""
     arrays = [outputs[task.reads[0]] for outputs in reference]
     if arrays[0].dtype.kind != "f" or len(task.reads) > 1:
         return None
@@ -439,9 +439,9 @@ def fp32_accuracy(accuracy: Accuracy, experiment: Experiment) -> dict[str, float
 
 
 class AskedAccuracy:
-    """The accuracy of the user's labels or function; a ``Target`` if a least one is given.
+    """The accuracy of the user's labels or function; a ``Target`` if a least accuracy is given.
 
-    The similarity, which ``plans`` measures, decides between plans of the same accuracy.
+    The similarity, which ``plans`` measures, orders plans of equal accuracy.
 
     Args:
         fp32: see ``fp32_accuracy``.
@@ -506,17 +506,17 @@ class AskedAccuracy:
         return losses
 
     def check(self, experiment: Experiment, plan: PrecisionPlan, **_: object) -> Checked:
-        """Measures a plan, always on its own engine."""
+        """Measures a plan, always on an engine of its own."""
         (loss,) = self.losses([plan], experiment.ranges)
         return Checked({OWN: inf if loss is None else loss})
 
     def put_back(self, plan: PrecisionPlan, experiment: Experiment, setting: str, **_: object) -> PutBack:
-        """Returns a plan that misses, on the whole data set."""
+        """Returns a recipe with a unit put back, measured on the whole data set."""
         (loss,) = self.losses([plan], experiment.ranges)
         return PutBack(loss, setting, None)
 
     def known(self, experiment: Experiment, plan: PrecisionPlan) -> Checked | None:
-        """Returns the check of a plan that was measured; None if its accuracy or its similarity is not known."""
+        """Returns the check of a plan that was measured; None if its accuracy or its similarity is unknown."""
         trial = self._evaluator(experiment.ranges).known(plan)
         if trial is None or self._plans.known(plan, experiment) is None:
             return None

@@ -57,9 +57,9 @@ from trt_bisect.support.text import counted, percent
 _CHECKED_AT_END = 4
 """The number of candidate sets that are checked on every input after ``--time-limit``."""
 _POINTS, _FEW_POINTS = 12, 8
-"""The plans between the ends of a front; the second where each takes an engine or an accuracy."""
+"""The number of plans between the ends of a front; the second where each plan takes an engine or an accuracy."""
 _TO_TWO_DECIMALS = 0.01
-"""Costs above this are rounded to 0.01 %. Free layers count 1e-6 each, so the sum can exceed 100 %."""
+"""Costs above this are rounded to 0.01 %: layers without a cost count 1e-6 each, so the sum can exceed 100 %."""
 
 
 class AnswerSearch:
@@ -69,7 +69,7 @@ class AnswerSearch:
         experiment: the experiment with the chosen ranges.
         effort: how far a recipe is made cheaper: see ``answer.recipe_search``. By default thorough with few units, or
             where an accuracy or a budget is the goal.
-        most: the largest cost of a recipe. With such a budget the most accurate plan is searched.
+        most: the largest cost of a recipe; None without a budget. With a budget the most accurate plan is searched.
         target: judges plans; by the similarity by default.
         on_answer: called when full INT8 is known on all inputs, and with each cheaper recipe.
         recipe: the cheapest recipe so far; None without one.
@@ -126,7 +126,7 @@ class AnswerSearch:
         return self.experiment
 
     def _found_recipe(self, recipe: Recipe) -> None:
-        """Says a recipe that is cheaper than the last, and passes it on."""
+        """Reports a recipe that is cheaper than the last one."""
         layers, cost = len(recipe.high), recipe.cost
         if self.recipe is not None and cost >= self.recipe.cost:
             return
@@ -140,15 +140,14 @@ class AnswerSearch:
         self._tell()
 
     def _know(self, recipe: Recipe) -> None:
-        """Measures full INT8 with a recipe's ranges, and its similarity where an accuracy chose it, for a stopped
-        search.
+        """Measures full INT8 with a recipe's ranges, and its similarity if an accuracy chose it, so that a stopped run
+        has them.
         """
         self.plans.whole(self.plans.full, recipe.experiment)
         if not self._by_similarity:
             self.plans.whole(recipe.plan, recipe.experiment)
 
     def _tell(self) -> None:
-        """Passes on the answer so far."""
         if self.on_answer is None:
             return
         space = self.space
@@ -158,7 +157,7 @@ class AnswerSearch:
             self.on_answer(answer)
 
     def _say_full(self) -> None:
-        """Measures full INT8 on all inputs with the first ranges and says it, so that a stopped run knows it."""
+        """Measures and reports full INT8 on all inputs with the first ranges, so that a stopped run has it."""
         plans, experiment, rule = self.plans, self.experiment, self.experiment.rule
         trial = plans.whole(plans.full, experiment)
         value = rule.similarity(trial)
@@ -176,7 +175,7 @@ class AnswerSearch:
             self._go_on_with(self.plans.setup.with_curve(changed))
 
     def _go_on_with(self, experiment: Experiment) -> None:
-        """Takes an experiment with other ranges, and measures full INT8 with them for a stopped run."""
+        """Continues with other ranges, and measures full INT8 with them, so that a stopped run has it."""
         if self.plans.switches:
             self.plans.whole(self.plans.full, experiment)
         self.experiment = experiment
@@ -201,7 +200,9 @@ class AnswerSearch:
         return self._answer(self._searched())
 
     def _searched(self) -> Recipe:
-        """Searches the recipe with each promising calibrator, and measures each unit of it put back."""
+        """Searches the recipe with each promising calibrator, and measures the recipe with each of its units put
+        back.
+        """
         plans, in_use = self.plans, self.experiment.ranges.digest()
         all_of = self.effort == THOROUGH
         others = [row.ranges for row in self.tried if all_of or row.ranges.calibrator in PROMISING]
@@ -223,7 +224,9 @@ class AnswerSearch:
         return with_all_put_back(self.target, recipe, switches=plans.switches)
 
     def _within(self, most: float) -> Answer:
-        """Finds the most accurate plan within a cost, a share of INT8's gain, and measures each step back from it."""
+        """Finds the most accurate plan within a cost (a share of INT8's speedup), and measures it with each unit put
+        back.
+        """
         plans, target, experiment = self.plans, self.target, self.experiment
         self.space = space = replace(self.space, budget=target.budget)
         plans.judged = sorted({*plans.judged, *self._worst_inputs(JUDGED)})
@@ -235,14 +238,14 @@ class AnswerSearch:
         return self._answer(in_fp16(replace(recipe, meets=recipe.holds, put_back=put_back), plans, target))
 
     def so_far(self, settled: Recipe | None = None) -> Answer | None:
-        """Returns the answer of a stopped search; None if full INT8 or its recipe is not known on all inputs.
+        """Returns the answer of a stopped search; None if full INT8 or its recipe is unknown on all inputs.
 
-        A recipe that an accuracy decides may not have been run on all inputs yet; layers that were not put back are
+        A recipe chosen by accuracy may not have been run on all inputs yet; layers that were not put back are
         ``untested``.
 
         Args:
-            settled: the recipe; put back, its layers are run on all inputs. By default nothing is measured: it is the
-                cheapest plan known to hold on all inputs, in at least one setting.
+            settled: the recipe, whose layers are then put back on all inputs. By default nothing is measured: the
+                recipe is the cheapest plan known to hold on all inputs, in at least one setting.
         """
         plans = self.plans
         if self.target.known(self.experiment, plans.full) is None:
@@ -261,7 +264,7 @@ class AnswerSearch:
         return None if answer is None else replace(answer, not_done=tuple(self._not_done(answer)))
 
     def settle(self) -> Recipe:
-        """Returns the recipe of a search whose time is over, measured on all inputs.
+        """Returns the recipe of a search that ran out of time, measured on all inputs.
 
         The cheapest sets that hold on the judged inputs are checked; if none holds, layers are added until a plan does.
         """
@@ -304,9 +307,10 @@ class AnswerSearch:
         return Recipe(space, frozenset(), self.experiment, space.budget, checked, meets)
 
     def _sets_that_hold(self, among: Sequence[int]) -> list[tuple[Kept, Ranges]]:
-        """Returns the sets that hold on some inputs and are cheaper than the recipe, with their ranges; cheapest first.
+        """Returns the sets that hold on some inputs and cost less than the recipe, with their ranges, the cheapest
+        first.
 
-        A set with every unit high is left out: the search measures it to know if there is a recipe at all.
+        The set of all units is left out: the search measures it only to learn whether a recipe exists.
         """
         plans, space, in_use = self.plans, self.space, self.experiment.ranges
         if self._by_similarity:
@@ -378,7 +382,7 @@ class AnswerSearch:
         return replace(answer, held_out=held_out, held_out_inputs=plans.held_out)
 
     def _made(self, recipe: Recipe, trial_of: Callable[[PrecisionPlan, Experiment], Trial | None]) -> Answer | None:
-        """Returns the answer with a recipe; None if a trial is not known."""
+        """Returns the answer with a recipe, from known trials; None if a trial is unknown."""
         # both trials are of the recipe's experiment, so that their ranges are the same
         full, restored = (trial_of(plan, recipe.experiment) for plan in (self.plans.full, recipe.plan))
         if full is None or restored is None:
@@ -414,7 +418,7 @@ def answer_search(setup: Setup, experiment: Experiment, options: RunOptions) -> 
 
 
 def measure_front(answering: AnswerSearch, answer: Answer) -> tuple[FrontPoint, ...]:
-    """Measures plans on all inputs given, with the recipe's scales; returns those that no other beats, and those with a
+    """Measures plans on all inputs given, with the recipe's scales; returns the Pareto front and the plans with a
     name.
     """
     plans, target, experiment = answering.plans, answering.target, answer.experiment

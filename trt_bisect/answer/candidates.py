@@ -1,22 +1,18 @@
-"""The recipe on a network that computes the same and loses less in INT8, where the user's network has an expensive
+"""The recipe on a changed network that computes the same and loses less in INT8, where the user's has an expensive
 recipe.
-
-A recipe keeps layers high, which costs speed. Changes of the network raise accuracy, and every layer stays as fast:
 
     the user's network -> channels equalised -> channels smoothed -> weights rounded for the outputs
 
-Each change is made from every other calibration sample, and judged on the other inputs given (``_held``): made from
-all 20, the changes of a voice detector held on the 20 given inputs and missed on 4 of 20 held-out ones. On all given
-inputs the changed network has to compute in FP32 what the user's does.
+Each change is made from every other calibration sample, and judged on the other inputs given (``_held``): made from all
+20 samples, the changes of a voice detector held on the 20 given inputs and missed on 4 of 20 held-out ones.
 
-A change is measured in two plans, each with its best promising calibrator: full INT8, and INT8 with the cheapest
-layers of the user's recipe high, a tenth of its price. (The sums of a transformer cost next to nothing, and their
-loss in full INT8 hides what smoothing saves in the expensive MatMuls.) The loss of a network is the geometric mean
-of both mean losses. A change that lowers it enough is kept, and the next is made on top. If the kept changes lower
-it enough together, the set of layers is searched on that network: same search, inputs and bounds, judged by FP32 of
-the user's network. A recipe with rounded weights must hold in its float file too, else the last change is dropped.
-The cheaper recipe, with or without changes, is the answer's; full INT8 of the changed network has to leave the
-margin like any recipe.
+A change is measured in two plans, each with its best promising calibrator: full INT8, and INT8 with the cheapest layers
+of the user's recipe high, up to a tenth of its cost. (The sums of a transformer cost next to nothing, and their loss in
+full INT8 hides what smoothing saves in the expensive MatMuls.) The loss of a network is the geometric mean of both mean
+losses. A change that lowers it enough is kept, and the next is made on top. If the kept changes together lower it
+enough, the set of layers is searched on that network, judged by FP32 of the user's network. A recipe with rounded
+weights must hold in its float file too, else the last change is dropped. The cheaper recipe, with or without changes,
+is the answer's.
 
 Full INT8, the verdict and the culprits are those of the user's network. Held-out inputs play no part in any choice.
 """
@@ -62,13 +58,13 @@ CHANGES = {
     ROUNDED: ("weight", "{} rounded for the outputs"),
 }
 """The changes, in order: a word for the changed part, and for the change."""
-_EVERY = 2
-"""Changes are made from one of this many samples."""
-_CHEAPEST = 0.1
-"""The share of the recipe's price that the layers kept high while changes are measured make together."""
-_KEPT = 0.95
+_ONE_SAMPLE_IN = 2
+"""Changes are made from one in this many samples."""
+_HIGH_SHARE = 0.1
+"""The layers kept high while changes are measured make together this share of the recipe's cost."""
+_LARGEST_KEPT_LOSS = 0.95
 """A change is kept if it leaves at most this share of the mean loss."""
-_SEARCHED = 0.8
+_LARGEST_SEARCHED_LOSS = 0.8
 """A recipe is searched if the kept changes leave at most this share together."""
 
 
@@ -96,7 +92,9 @@ def with_changes(search: AnswerSearch, answer: Answer) -> tuple[AnswerSearch, An
 
 
 def _is_left(search: AnswerSearch, answer: Answer) -> bool:
-    """Returns true if the recipe is cheap or small, the network must not change, or changes cannot be measured."""
+    """Returns true if no change is tried: the recipe is cheap or small, the network must not change, or changes cannot
+    be measured.
+    """
     plans, experiment, recipe = search.plans, search.experiment, answer.recipe
     network, options = experiment.network, plans.setup.options
     is_usual = network.low is INT8 and not network.has_pairs and not network.scales and experiment.data is not None
@@ -109,7 +107,7 @@ def _is_left(search: AnswerSearch, answer: Answer) -> bool:
 
 def _cheapest(answer: Answer) -> list[str]:
     space, kept, names = answer.recipe.space, answer.recipe.kept, list[str]()
-    budget = _CHEAPEST * math.fsum(space.costs[unit] for unit in kept) if answer.meets else 0.0
+    budget = _HIGH_SHARE * math.fsum(space.costs[unit] for unit in kept) if answer.meets else 0.0
     for unit in sorted(kept, key=lambda unit: (space.costs[unit], unit)):
         budget -= space.costs[unit]
         if budget < 0:
@@ -139,11 +137,11 @@ def _kept(plans: AnswerPlans, high: Sequence[str]) -> tuple[list[AnswerPlans], d
             continue
         mean_loss = losses[candidate.changes[-1]] = _mean_loss(candidate, high, held)
         candidate.close()
-        if mean_loss <= _KEPT * loss:
+        if mean_loss <= _LARGEST_KEPT_LOSS * loss:
             kept.append(candidate)
             loss = mean_loss
     progress.say(f"Mean loss of {plans.experiment.network.low.title}: {losses_in_words(losses)}")
-    return (kept if loss <= _SEARCHED * first else []), losses
+    return (kept if loss <= _LARGEST_SEARCHED_LOSS * first else []), losses
 
 
 def losses_in_words(losses: Mapping[str, float]) -> str:
@@ -152,7 +150,7 @@ def losses_in_words(losses: Mapping[str, float]) -> str:
 
 
 def changed(plans: AnswerPlans, how: str) -> AnswerPlans | str:
-    """Returns the plans of a network with one of ``CHANGES`` on top, or the reason why there are none. Cached.
+    """Returns the plans of a network with one of ``CHANGES`` on top, or why there are none. Cached.
 
     The calibration must be data, not scales alone.
     """
@@ -164,7 +162,7 @@ def changed(plans: AnswerPlans, how: str) -> AnswerPlans | str:
 def _changed(plans: AnswerPlans, how: str) -> AnswerPlans | str:
     network, data = plans.experiment.network, plans.experiment.data
     assert data is not None
-    samples = islice(data, 0, None, _EVERY)
+    samples = islice(data, 0, None, _ONE_SAMPLE_IN)
     made: tuple[Network, Mapping[Any, Any]]
     if how == EQUALISED:
         made = equalise(network)
@@ -219,7 +217,7 @@ def _holds_in_float(plans: AnswerPlans, recipe: Recipe) -> bool:
 def _held(plans: AnswerPlans) -> list[int]:
     """The places of the inputs that no change is made from."""
     assert plans.experiment.data is not None
-    used = set(map(digest_of_feeds, islice(plans.experiment.data, 0, None, _EVERY)))
+    used = set(map(digest_of_feeds, islice(plans.experiment.data, 0, None, _ONE_SAMPLE_IN)))
     feeds = plans.inputs.given.feeds
     return [place for place in plans.inputs.counting if digest_of_feeds(feeds[place]) not in used]
 

@@ -20,30 +20,33 @@ ENOUGH = 20
 """With fewer inputs a recipe often misses on others: of held-out inputs 36 of 114 with 5 given, 8 of 69 with 20
 (``python -m benchmarks.answer``).
 """
-_FLIPS = 0.1
-"""Roundings that fall to the other side of a level move 1 - cosine by 5 to 10 %."""
-_NOTHING = 0.01
-"""Losses below this share of the budget are float noise: their spread says nothing of losses near the budget."""
+_NOISE_OF_COSINE = 0.1
+"""The roundings that fall to the other level move 1 - cosine by 5 to 10 %."""
+_NEGLIGIBLE = 0.01
+"""Losses below this share of the budget are float noise: their spread does not tell that of losses near the budget."""
 _MOST_NAMED = 3
 
 
 def _losses_of(answer: Answer) -> list[float]:
-    """Returns the losses by which noise is told: in the settings that decide, and in another arithmetic of FP16."""
+    """Returns the losses whose spread is the noise: those in the settings that decide, and in another arithmetic of
+    FP16.
+    """
     half = [] if answer.half is None else [answer.half]
     return [*answer.recipe.checked.losses.values(), *half]
 
 
 def _noise_of(answer: Answer, losses: Sequence[float]) -> tuple[float, float]:
-    """Returns the largest of some losses, and the share by which noise moves it: their spread.
+    """Returns the largest of the losses, and the share by which noise moves it (their spread); infinity first without a
+    loss.
 
-    For the cosine the share is 0.1 at least. Without a loss the first is infinite.
+    For the cosine the share is at least 0.1.
     """
     rule = answer.experiment.rule
     finite = [loss for loss in losses if math.isfinite(loss)]
     largest = max(finite, default=0.0)
-    share = (largest - min(finite)) / largest if largest > _NOTHING * rule.budget else 0.0
+    share = (largest - min(finite)) / largest if largest > _NEGLIGIBLE * rule.budget else 0.0
     is_cosine = rule.metric.name == "cosine" and not answer.by_accuracy
-    return max(losses, default=math.inf), max(share, _FLIPS) if is_cosine else share
+    return max(losses, default=math.inf), max(share, _NOISE_OF_COSINE) if is_cosine else share
 
 
 def is_close(answer: Answer) -> bool:
@@ -132,8 +135,8 @@ def ranked(answer: Answer) -> tuple[list[int], list[int]]:
     """Returns the units of the culprits by decreasing loss when put back.
 
     Returns:
-        The units whose miss exceeds the noise; and the others, which miss by less, miss only the margin, or miss only
-        with moved scales.
+        The units that miss by more than the noise; and the others: they miss by less, miss only the margin, or miss
+        only with moved scales.
     """
     recipe, members = answer.recipe, set(answer.members)
     _, share = _noise_of(answer, list(recipe.checked.losses.values()))

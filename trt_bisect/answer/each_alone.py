@@ -1,4 +1,4 @@
-"""The losses of units alone low, their gains alone high, and the parts of a recipe's price."""
+"""The loss of each unit alone low, what each wins back alone high, and the expensive parts of a recipe."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from trt_bisect.report.parts import NetworkRow
 
 _ALONE_ON = 1
 """The number of inputs on which each unit is measured alone."""
-_MOST_OF_PRICE, _FEW = 0.8, 2
+_MOST_OF_COST, _MOST_NAMED = 0.8, 2
 """The share of a recipe's cost that counts as most of it, and the largest number of layers named for it."""
 
 
@@ -34,8 +34,8 @@ class EachAlone:
     """Measures units alone.
 
     Attributes:
-        order: the losses and gains of all units with the ranges first used, to order units; None until measured.
-            Reported only with those ranges: see ``gains``.
+        order: the sensitivities of all units with the first ranges, to order units; None until measured. Reported only
+            with those ranges: see ``gains``.
     """
 
     def __init__(self, plans: AnswerPlans) -> None:
@@ -137,9 +137,9 @@ def networks_alone(plans: AnswerPlans, answer: Answer) -> tuple[NetworkRow, ...]
 
 
 def priced(plans: AnswerPlans, answer: Answer) -> Answer:
-    """Returns the answer of a run with ``in_fp16``, ``in_fp32``, ``around_fp16`` and ``expensive`` measured.
+    """Returns the answer with ``in_fp16``, ``in_fp32``, ``around_fp16`` and ``expensive`` measured.
 
-    Where full INT8 meets the threshold, only ``around_fp16`` is. Each unit is one layer.
+    Where full INT8 meets the threshold, only ``around_fp16`` is measured. Each unit is one layer.
     """
     if not answer.meets or answer.by_accuracy:
         return answer
@@ -156,7 +156,7 @@ def priced(plans: AnswerPlans, answer: Answer) -> Answer:
 
 
 def _all_in(plans: AnswerPlans, answer: Answer, precision: Precision) -> PlanFigures | None:
-    """Measures the recipe with all its high layers in one precision; None if no engine runs it, or for full INT8."""
+    """Measures the recipe with all high layers in one precision; None if no engine runs it, or for full INT8."""
     experiment, recipe = answer.experiment, answer.recipe
     kept = recipe.kept
     if not kept:
@@ -187,8 +187,8 @@ def _expensive(plans: AnswerPlans, recipe: Recipe) -> tuple[ExpensiveLayer, ...]
     """Measures the layers that make most of the cost, each alone low, on all inputs given."""
     space, experiment = recipe.space, recipe.experiment
     cost, ranked = recipe.cost, sorted(recipe.kept, key=lambda unit: (-space.costs[unit], unit))
-    firsts = (ranked[:count] for count in range(1, _FEW + 1))
-    few = next((units for units in firsts if sum(space.costs[unit] for unit in units) >= _MOST_OF_PRICE * cost), [])
+    firsts = (ranked[:count] for count in range(1, _MOST_NAMED + 1))
+    few = next((units for units in firsts if sum(space.costs[unit] for unit in units) >= _MOST_OF_COST * cost), [])
     if cost <= EXPENSIVE_RECIPE or not few:
         return ()
     alone = [space.plan(space.all - {unit}) for unit in few]

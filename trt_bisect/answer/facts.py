@@ -50,7 +50,7 @@ CANCELLED = "later layers cancel its error: kept high alone, it does not make fu
 
 
 def put_back_fields(answer: Answer) -> dict[str, dict[str, Any]]:
-    """Returns by layer of the recipe the fields of its row on the recipe with it low as well."""
+    """Returns by layer of the recipe the fields of its row: the recipe with this layer put back."""
     layers, units, back = answer.experiment.network.layers, answer.recipe.space.units, answer.recipe.put_back
     return {
         layers[units[unit][0]].name: {
@@ -63,10 +63,9 @@ def put_back_fields(answer: Answer) -> dict[str, dict[str, Any]]:
 
 
 def reason_for(answer: Answer, layer: int, gain: float | None) -> str:
-    """Returns the reason why a layer with a large loss on the curve is no culprit.
+    """Returns why a layer with a large loss on the curve is no culprit.
 
     Args:
-        layer: the index of the layer.
         gain: the loss that full INT8 sheds when the layer alone stays high; None if not measured.
     """
     network, low = answer.experiment.network, answer.experiment.network.low.title
@@ -210,7 +209,9 @@ def _doubts(answer: Answer, held_out: Held | None) -> Iterator[Line]:
 
 
 def obedience(answer: Answer) -> tuple[str, ...]:
-    """Returns the doubt on a recipe whose engine did not run its low layers low; empty if the graph settles it."""
+    """Returns the doubt on a recipe whose engine did not run its low layers low; empty if the graph determines the
+    precisions.
+    """
     weak = answer.experiment.builder.typing == "weak"
     if not weak and not answer.restored.ran:
         return ()
@@ -218,9 +219,6 @@ def obedience(answer: Answer) -> tuple[str, ...]:
 
 
 def _row(rule: Rule, answer: Answer, tried: CalibratorTried) -> CalibratorRow:
-    """The row of a calibrator; the chosen one has the figures on all inputs, and the name of the ranges in use, which
-    may mix scales.
-    """
     ranges = answer.experiment.ranges
     chosen = ranges.calibrator == tried.ranges.calibrator
     similarity = None if tried.loss is None else similarity_of(rule, tried.loss)

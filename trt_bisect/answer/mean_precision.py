@@ -25,7 +25,7 @@ from trt_bisect.errors import BadInput, first_line, install
 from trt_bisect.evaluator.accuracy import ACCURACY, Accuracy, RunNetwork, place_finder
 
 _LEAST_SCORE, _IOU = 0.001, 0.7
-"""The least score of detections that count, and the overlap above which they are suppressed, as in Ultralytics."""
+"""The least score of detections that count, and the overlap above which they are suppressed, both as in Ultralytics."""
 _BOXES, _POSES, _MASKS = "bbox", "keypoints", "segm"
 KINDS = {"detect": _BOXES, "pose": _POSES, "instances": _MASKS}
 """By task what pycocotools compares."""
@@ -33,10 +33,10 @@ KINDS = {"detect": _BOXES, "pose": _POSES, "instances": _MASKS}
 
 @dataclass(frozen=True)
 class TruthImage:
-    """An image and its right boxes.
+    """An image and its annotated boxes.
 
     Attributes:
-        size: its width and height; 1 and 1 where the boxes are shares of it.
+        size: width and height; 1 and 1 where the boxes are shares of the image.
         boxes: ``[n, 4]``: x, y, w, h.
         classes: ``[n]``.
         crowds: ``[n]``, 1 for a box around many objects.
@@ -53,7 +53,7 @@ class TruthImage:
 
 @dataclass(frozen=True)
 class Truth:
-    """The right boxes of images, in the order of the file.
+    """The annotated boxes of images, in the order of the file.
 
     Attributes:
         categories: the number of classes; 0 if the file does not say it.
@@ -131,12 +131,13 @@ def _image(
 def accuracy_by_boxes(
     samples: Dataset, truth: Truth, reader: AskedTask, reference: Sequence[Outputs], *, letterbox: bool
 ) -> Accuracy:
-    """Makes the accuracy that is mAP50-95: of boxes, of poses by OKS, or of masks.
+    """Makes the accuracy by mAP50-95: of boxes, of poses by OKS, or of masks.
 
     Args:
         samples: one image each, found in ``truth`` by its name without ending, else by its number.
         reader: a key of ``KINDS``, which reads the detections.
-        reference: the FP32 outputs for some inputs: they tell boxes in pixels of the input from shares of it.
+        reference: the FP32 outputs for some inputs, from which boxes in pixels and in shares of the input are told
+            apart.
         letterbox: the images keep their shape in the input; else they are stretched.
     """
     if letterbox and all(image.size == (1.0, 1.0) for image in truth.images):
@@ -183,9 +184,9 @@ def _in_image(
     """Returns detections with their boxes in the pixels of the image.
 
     Args:
-        scale: the pixels of the input along a unit of the boxes, in x and y.
-        size: the width and the height of the input.
-        image: those of the image.
+        scale: the pixels of the input per unit of the boxes, in x and y.
+        size: width and height of the input.
+        image: width and height of the image.
     """
     inside, border = inside_of(size, image, letterbox=letterbox)
 
@@ -206,12 +207,12 @@ def _in_image(
 
 
 def at_pixels(values: np.ndarray, shape: tuple[int, ...], size: tuple[int, int], *, letterbox: bool) -> np.ndarray:
-    """Returns the value that a map of the input has at each pixel of an image.
+    """Returns a map of the input resampled at each pixel of an image.
 
     Args:
         values: the map, ``[H, W]``, of any size.
-        shape: the height and the width of the image.
-        size: the width and the height of the input.
+        shape: height and width of the image.
+        size: width and height of the input.
     """
     inside, border = inside_of(size, (float(shape[1]), float(shape[0])), letterbox=letterbox)
     places = []
@@ -226,9 +227,10 @@ def inside_of(size: tuple[int, int], image: tuple[float, float], *, letterbox: b
     """Returns the width and height of an image inside the input, and of the border before it.
 
     Args:
-        size: the width and the height of the input.
-        image: those of the image.
-        letterbox: the image keeps its shape in the middle of the input, as Pillow pads it; else it fills the input.
+        size: width and height of the input.
+        image: width and height of the image.
+        letterbox: the image keeps its aspect ratio in the middle of the input, as Pillow pads it; else it fills the
+            input.
     """
     inside = np.array(size, np.float64)
     if letterbox:
@@ -241,8 +243,8 @@ def mean_precision(truth: Truth, detections: Mapping[int, Detections], kind: str
     """Returns ``accuracy`` (mAP50-95) and ``map50`` by pycocotools.
 
     Args:
-        detections: by the number of their image; only these images count. Each has its box (as corners) and its
-            keypoints, ``[K, 3]``, or its mask in pycocotools' form, as ``kind`` says.
+        detections: by the number of their image; only these images count. Each has its box (two corners) and, by
+            ``kind``, its keypoints ``[K, 3]`` or its mask in pycocotools' form.
         kind: a value of ``KINDS``.
 
     Raises:

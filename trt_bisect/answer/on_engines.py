@@ -1,7 +1,6 @@
-"""Engines decide what the emulation proposes.
+"""The search runs in the emulation; engines decide what it proposes.
 
-A build takes seconds on a workstation and minutes on a Jetson, so the whole search runs in the emulation. Engines are
-built for the plans that decide, each once:
+A build takes seconds on a workstation and minutes on a Jetson. Engines are built for the plans that decide, each once:
 
     base ------> full INT8 ------> recipe -------> each unit of it put back in INT8
     |            |                 |               |
@@ -12,11 +11,11 @@ built for the plans that decide, each once:
 docs/concepts/strategies.md has a table of the contradictions between engine and emulation, and what is built for each.
 
 Mend. Where a recipe misses, the engine computes something otherwise than its file says; the distance between engine and
-emulation for the *same* plan shows where. With the recipe high, the first n other units in INT8 and the rest high,
-bisection finds the n at which the distance arises: at each step it lies nearer, by its logarithm, to that of the one
-end or of the other, so that roundings that add up are not taken for the place, and neither is a layer that only
-enlarges the difference. That unit stays high. If the distance does not at least halve, it has no single place, and the
-recipe grows by the units that lose most alone in the emulation for their cost.
+emulation for the *same* plan shows where. The recipe's units stay high, the first n other units are in INT8, and the
+rest are high: bisection finds the n at which the distance arises. Each step compares the logarithm of the distance with
+those at both ends, so that neither an accumulation of roundings nor a layer that only amplifies is mistaken for the
+place. The unit found stays high. If the distance does not at least halve, it has no single place, and the recipe grows
+by the units that lose most alone in the emulation for their cost.
 
 Put back. Each unit that the emulation needs, and each wrong kernel, is put back, and goes to INT8 if the engine holds
 without it; what was measured with it high is then measured anew. Units kept for a reserve, and units by which a recipe
@@ -67,23 +66,23 @@ from trt_bisect.support.text import Line, counted, listed
 APART = 0.5
 """Engine and emulation agree on a plan if the loss between their outputs is at most this share of the allowed loss."""
 HALVES = 0.5
-"""A single unit is to blame for a difference if at most this share is left without it."""
+"""A single unit causes a difference if at most this share of it is left with the unit high."""
 OTHER_SCALES = 2
 """The most calibrators with which full INT8 is built again, if the emulation passes with them."""
 MOST_HIGH = 0.5
 """The share of the units up to which a recipe grows."""
 _NAMED = 3
-_OBEYS = 0.1
-"""A unit that loses less than this share of its loss in the emulation is not run in INT8."""
-_REFUSED = (BUILD_FAILED, INFERENCE_FAILED)
-"""The outcomes of a plan that the engine never runs."""
+_LEAST_OBEYED = 0.1
+"""A unit whose loss on the engine is below this share of its loss in the emulation does not run in INT8."""
+_NEVER_RUNS = (BUILD_FAILED, INFERENCE_FAILED)
+"""The outcomes of a plan that the engine cannot build or run."""
 
 
 Trials = dict[tuple[str, str], Trial]
 
 
 class NoKernels(Exception):
-    """The engine builds some layers in no INT8: the search has to be repeated with them high.
+    """The engine cannot build some layers in INT8: the search has to be repeated with them high.
 
     Attributes:
         reasons: by index of the layer, why it stays high.
@@ -157,13 +156,12 @@ class OnEngines:
         search: the search that found the recipe.
         of_user: the search on the user's network, where the recipe has a changed one; else ``search``.
         proposal: the answer of the emulation.
-        engine: the name of the engine.
-        accuracy: decides instead of the similarity; None where that does.
+        accuracy: the accuracy that decides; None where the similarity does.
         trials: all engines' trials, by the fingerprint of scales (empty without any) and the plan's key.
         experiment: the recipe's network and ranges on the engine.
         user: the user's network on the engine.
-        base: the trial with no layer in INT8; None before it is measured. Likewise ``full``, of full INT8, and
-            ``fp16``, of all in FP16.
+        base, full, fp16: the trials of no layer in INT8, full INT8, and all layers in FP16; None before they are
+            measured.
         kept: the units of the current recipe.
         holding: the units of the last recipe measured to hold or, within a budget, measured; None before.
         kernels: the units that the engine computes otherwise than its file says.
@@ -213,14 +211,14 @@ class OnEngines:
 
     @property
     def built(self) -> int:
-        """The number of engines built, earlier sittings of the run included."""
+        """The number of engines built, those of interrupted runs in the journal included."""
         return sum(trial.builds for trial in self.trials.values())
 
     def decide(self) -> Answer:
         """Builds the engines, and returns the answer that they give.
 
         Raises:
-            NoKernels: the engine builds some layers in no INT8.
+            NoKernels: the engine cannot build some layers in INT8.
             NothingMeasured: the engine does not build the network without INT8.
             TimeUp: the next build would end after the time limit.
         """
@@ -236,7 +234,7 @@ class OnEngines:
             )
         full_plan = self.of_user.plans.full
         self.full = self._built("full INT8", self.user, full_plan)
-        if self.full.outcome in _REFUSED:
+        if self.full.outcome in _NEVER_RUNS:
             raise NoKernels(self._refused(full_plan), self.trials)
         if self._loss_of(self.experiment, self._without_low) > self.budget:
             text = f"{self.engine} misses the threshold without INT8 too, so that no plan can meet it"
@@ -332,7 +330,6 @@ class OnEngines:
         return self.trials[key]
 
     def _begin(self, what: str, *, known: bool) -> None:
-        """Shows the next engine; raises TimeUp if its build would end after the time limit."""
         seconds = [trial.build_seconds + trial.infer_seconds for trial in self.trials.values()]
         if seconds and not known:
             fits(self._progress, seconds[-1])
@@ -374,7 +371,9 @@ class OnEngines:
     # Contradictions
 
     def _explain_pass(self) -> None:
-        """Says which layers the engine does not run in INT8, where only the emulation fails full INT8."""
+        """Adds a line on the layers that the engine does not run in INT8, where the engine passes and the emulation
+        fails.
+        """
         proposal, full, search = self.proposal.of_user, self.full, self.of_user
         assert full is not None
         rule, recipe, layers = proposal.experiment.rule, proposal.recipe, proposal.experiment.network.layers
@@ -389,7 +388,7 @@ class OnEngines:
             alone = space.plan(space.all - {unit})
             self._built("a culprit alone in INT8", self.user, alone)
             (in_emulation,) = search.plans.to_the_end([alone], proposal.experiment.ranges, inputs)
-            if self._loss_of(self.user, alone) < _OBEYS * (in_emulation or 0.0):
+            if self._loss_of(self.user, alone) < _LEAST_OBEYED * (in_emulation or 0.0):
                 disobeying.append(unit)
         names, similarity = self._names(units), rule.similarity(proposal.full)
         figure = "no figure" if similarity is None else rule.text(similarity)
@@ -402,8 +401,8 @@ class OnEngines:
         )
 
     def _passes_with_other_scales(self) -> bool:
-        """Tries full INT8 with other calibrators, where only the engine fails it; takes the scales of the first that
-        passes, and returns true if one does.
+        """Tries full INT8 with other calibrators where only the engine fails it; returns true, and keeps the scales, if
+        one passes.
         """
         plans, proposal = self.search.plans, self.proposal
         in_use = proposal.experiment.ranges
@@ -533,14 +532,14 @@ class OnEngines:
         return math.inf if back is None or back.loss is None else back.loss
 
     def _needed(self) -> list[int]:
-        """Returns the units to put back: without reserve and growth."""
+        """Returns the units to put back: without those kept for a reserve or added by growth."""
         units = [unit for unit in self.kept - self.grown if self._loss_in_emulation(unit) > self.budget]
         return sorted(units, key=lambda unit: (self._loss_in_emulation(unit), unit))
 
     # Refused layers
 
     def _refused(self, full_plan: PrecisionPlan) -> dict[int, str]:
-        """Returns the layers that the engine builds in no INT8, by index, with the reason."""
+        """Returns the layers that the engine cannot build in INT8, by index, with the reason."""
         network, reasons = self.user.network, dict[int, str]()
         low = self.experiment.network.low.title
         reason = f"{self.engine} has no {low} kernel for it"
@@ -548,7 +547,7 @@ class OnEngines:
         while True:
             plan = full_plan.keeping(reasons, high)
             trial = self._built("full INT8 without refused layers", self.user, plan)
-            if trial.outcome not in _REFUSED:
+            if trial.outcome not in _NEVER_RUNS:
                 return reasons
             layers = [k for k in network.movable if k not in reasons]
             named = [k for k in layers if _is_named(network.layers[k].name, trial.message)]
@@ -562,12 +561,12 @@ class OnEngines:
 
     def _builds(self, plan: PrecisionPlan) -> bool:
         trial = self._built("full INT8 without refused layers", self.user, plan)
-        return trial.outcome not in _REFUSED
+        return trial.outcome not in _NEVER_RUNS
 
     def _first_refused(
         self, full_plan: PrecisionPlan, layers: Sequence[int], refused: dict[int, str], high: Precision
     ) -> int:
-        """Returns the first layer with which the layers before it do not build in INT8."""
+        """Returns the first layer whose prefix (it and the layers before it in INT8) does not build."""
         builds, fails = 0, len(layers)
         while fails - builds > 1:
             middle = (builds + fails) // 2

@@ -49,19 +49,19 @@ from trt_bisect.support.machine import cores
 from trt_bisect.support.memory import give_back_memory
 from trt_bisect.support.text import DATA, OUTPUTS, Note, counted, noted
 
-_JOIN = 8
-"""The number of inputs that join the judged ones at a time."""
-_HELD = 2
-"""The tensors that an inference which switches precisions holds for each: itself and its rounded copy."""
+_JOIN_AT_ONCE = 8
+"""The number of inputs added to the judged inputs at a time."""
+_COPIES = 2
+"""The number of copies of a tensor that an inference on the session of all plans holds: itself and the rounded copy."""
 NUDGE, HALF_NUDGE = 2e-5, 2.0**-11
-"""Shares by which all scales move, up and down: one only moves borderline values to another level, the other moves as
-many as another arithmetic in FP16 does, whose results differ by its last bit.
+"""Shares by which all scales are moved, up and down: the first moves only borderline values to another level; the
+second as many as another FP16 arithmetic, whose results differ in the last bit.
 """
 _VARYING = 32
 """The number of inputs over which the search measures the variation of the outputs."""
-_NEAR = 0.5
-"""Inputs with more than this share of the allowed loss are near it: kernels of another optimisation level moved the
-loss of an input by at most 53 %.
+_NEAR_BUDGET = 0.5
+"""An input that loses more than this share of the allowed loss is near it: another optimisation level of the kernels
+moved the loss of an input by at most 53 %.
 """
 
 
@@ -75,12 +75,12 @@ class AnswerPlans:
     Attributes:
         experiment: the experiment of the run; its ranges may be changed.
         costs: the cost of each layer in each higher precision.
-        price_of: the cost of a whole plan, where it is not the sum over its layers.
-        judged: the places of the judged inputs; inputs on which a recipe misses join them.
-        varying: a plan missed by the variation of its outputs alone: the search judges variation too.
-        allowed: the number of single inferences that the search may take on that session.
+        price_of: the function that costs a whole plan, where the cost is not the sum over its layers.
+        judged: the indices of the judged inputs; inputs on which a recipe misses are added.
+        varying: true once a plan has missed by variation alone: the search then judges variation too.
+        allowed: the number of single inferences that the search may take on the session of all plans.
         changes: the changes by which the network differs from the user's, in words.
-        changed: by change, the plans of the network with that change on top, or the reason why there are none: see
+        changed: by change, the plans of the network with that change on top, or why there are none: see
             ``answer.candidates``.
     """
 
@@ -142,8 +142,8 @@ class AnswerPlans:
         return self.experiment.network.full(self.experiment.whole.high)
 
     def give_back(self) -> None:
-        """Frees memory for other engines: the tensors kept for other plans and, if the weights take more than the
-        memory allowed, the session that runs all plans, which has them in two precisions and is made again.
+        """Frees memory for other engines: the tensors kept for other plans and, if the weights exceed the memory
+        allowed, the session of all plans.
         """
         if self._session is None:
             return
@@ -159,7 +159,7 @@ class AnswerPlans:
         give_back_memory()
 
     def each(self, ranges: Ranges) -> EachInput:
-        """Returns the evaluator for some ranges."""
+        """Returns the evaluator that measures each input, for some ranges."""
         digest, rule = ranges.digest(), self.experiment.rule
         if digest not in self._by_ranges:
             more = {"together": self._compared_by_fp32, "pools": self._pools, "ran": self.setup.forecast.ran}
@@ -187,7 +187,7 @@ class AnswerPlans:
         return WholeRunner(self.with_ranges(ranges).builder)
 
     def _noise_at(self, input_index: int, outputs: Outputs) -> Judged:
-        """The figures of outputs for one input, and the ratio of the worst output that counts."""
+        """The figures of outputs for one input, and the noise ratio of the worst output that counts."""
         figures = self._compare_noise.at(input_index, outputs)
         return figures, InputLoss(max(noise_losses(self.experiment, figures), default=0.0))
 
@@ -267,7 +267,7 @@ class AnswerPlans:
 
     def join(self, missed: Iterable[int]) -> bool:
         """Adds the worst inputs on which a recipe misses to the judged ones; returns true if any is new."""
-        new = [input_index for input_index in missed if input_index not in self.judged][:_JOIN]
+        new = [input_index for input_index in missed if input_index not in self.judged][:_JOIN_AT_ONCE]
         self.judged += new
         return bool(new)
 
@@ -309,14 +309,14 @@ class AnswerPlans:
     ) -> tuple[float, dict[int, float]]:
         """Measures a plan with all scales moved by a share; returns the loss, and by input the largest loss.
 
-        By ``NUDGE``, inputs far from the budget keep their loss. After a miss, no more inputs are run, unless
-        ``to_the_end``.
+        With ``NUDGE``, inputs far from the budget may keep their loss without another run. After a miss, no more inputs
+        are run, unless ``to_the_end``.
         """
         rule, losses, together = self.experiment.rule, self.on_all(plan, ranges), 0.0
         # Where a figure can jump, as top-1 does, and in large networks, which add up the noise, all inputs are near.
         jumps = by > NUDGE or rule.metric.of_sums is None or self.each(ranges).pools_differ(plan)
         jumps = jumps or are_many(len(self.experiment.network.movable))
-        near = [index for index in self.inputs.counting if jumps or losses[index] > _NEAR * rule.budget]
+        near = [index for index in self.inputs.counting if jumps or losses[index] > _NEAR_BUDGET * rule.budget]
         near.sort(key=lambda index: -losses[index])
         for factor in (1.0 + by, 1.0 - by) if near else ():
             scales = {tensor: np.float32(scale * factor) for tensor, scale in ranges.scales.items()}
@@ -344,8 +344,8 @@ class AnswerPlans:
             experiment: the experiment with the ranges.
             inputs: by default all inputs given.
             name: the name of the inputs, for the progress bar.
-            kind: the kind under which trials of other engines are kept.
-            build: makes such an engine, for example without unquantized layers in the high precision.
+            kind: distinguishes trials of other engines in the journal.
+            build: makes such another engine, for example with unquantized layers rounding too.
         """
         canonical, inputs = experiment.whole.canonical(plan), self.inputs.given if inputs is None else inputs
         key, store = self._key(kind, canonical, experiment, inputs), self.experiment.store
@@ -360,8 +360,8 @@ class AnswerPlans:
         return trial
 
     def known(self, plan: PrecisionPlan, experiment: Experiment) -> Trial | None:
-        """Returns the known trial of a plan on all inputs: that of its own engine, or one made of its losses on single
-        inputs; None without both.
+        """Returns the known trial of a plan on all inputs: of its own engine, or composed of its losses on single
+        inputs; else None.
         """
         plan, rule, inputs = experiment.whole.canonical(plan), experiment.rule, self.inputs
         key = self._key("whole", plan, experiment, inputs.given)
@@ -458,17 +458,16 @@ class AnswerPlans:
 
     @cached_property
     def _at_once(self) -> int:
-        """The inferences that may run at a time: one, and as many more as fit in half of the memory allowed.
-
-        A pipeline's function need not be safe in threads.
+        """The number of inferences that may run at a time, by half of the memory allowed; one for a pipeline, whose
+        function need not be thread-safe.
         """
         if self.experiment.network.pipeline is not None:
             return 1
-        bytes_each = _HELD * Boundaries(self.experiment.network).most_bytes(self._facts)
+        bytes_each = _COPIES * Boundaries(self.experiment.network).most_bytes(self._facts)
         return max(1, min(cores(), 1 + self._memory // 2 // max(bytes_each, 1)))
 
     def tell(self, plan: PrecisionPlan) -> None:
-        """Shows that a plan is begun."""
+        """Shows in the progress that a plan is begun."""
         high = len(self.experiment.network.quantizable) - len(plan.lowered)
         self.setup.progress.step(f"{counted(high, 'layer')} high")
 
@@ -506,13 +505,13 @@ class AnswerInputs:
 
     @property
     def told(self) -> tuple[int, ...]:
-        """The places of the inputs that a report counts; with a task only those on which FP32 finds something."""
+        """The indices of the inputs that a report counts; with a task only those on which FP32 finds something."""
         return tuple(place for place in self.counting if place not in self.given.empty)
 
 
 @contextmanager
 def answer_inputs(setup: Setup, experiment: Experiment) -> Iterator[AnswerInputs]:
-    """Runs FP32 on all inputs given on which it was not run yet; those of the curve come first.
+    """Runs FP32 on all inputs given, those of the curve first.
 
     Raises:
         BadInput: a sample cannot be used.
@@ -536,7 +535,7 @@ def answer_inputs(setup: Setup, experiment: Experiment) -> Iterator[AnswerInputs
 
 
 def _warnings(setup: Setup, experiment: Experiment, given: GivenInputs) -> tuple[str, ...]:
-    """Returns sentences on inputs for which FP32 itself gives nothing to compare, and says them."""
+    """Reports, and returns, sentences on inputs for which FP32 itself gives nothing to compare."""
     numeric = outputs_to_judge(given.references[0])
     named = {output_of(name) for name in experiment.rule.outputs}
     names = [name for name in numeric if name in named] or numeric
@@ -548,7 +547,7 @@ def _warnings(setup: Setup, experiment: Experiment, given: GivenInputs) -> tuple
 
 
 def _distinct(experiment: Experiment, spill: Spill) -> tuple[list[Feeds], list[tuple[str, str]]]:
-    """The inputs without repetitions; for each the name of its data set, and its own."""
+    """The inputs without repetitions, and for each the names of its data set and of itself."""
     source = experiment.about.source
     places = experiment.about.places or range(len(experiment.feeds))
     feeds = list(experiment.feeds)

@@ -1,4 +1,4 @@
-"""The prices of layers and plans: by multiply-adds, measured or predicted times, or a file of the user's."""
+"""The costs of layers and plans: by multiply-adds, by measured or predicted times, or from a file of the user's."""
 
 from __future__ import annotations
 
@@ -20,15 +20,16 @@ from trt_bisect.report.choices import LEAST_GAIN
 
 _SLOWEST = 3
 """The number of slowest kernels that a report names."""
-_TELLING, _MOSTLY = 0.05, 0.5
-"""The shares of full INT8's time from which changes of type, and the starts of kernels, are a reason."""
+_LEAST_CONVERSIONS, _LEAST_LAUNCHES = 0.05, 0.5
+"""Type conversions, and kernel launches, are named as a reason if they take at least these shares of full INT8's time.
+"""
 
 
 def layer_costs(setup: Setup, options: RunOptions, experiment: Experiment, prices: TimePrices | None = None) -> Costs:
     """Returns the cost of each layer in each higher precision, by ``--cost`` and ``--gpu``.
 
     Args:
-        prices: by predicted time, on a known GPU.
+        prices: the costs by predicted time, on a known GPU.
 
     Raises:
         BadInput: the engine does not time layers, or the file cannot be used.
@@ -56,16 +57,15 @@ def layer_costs(setup: Setup, options: RunOptions, experiment: Experiment, price
 
 
 def _per_sample(network: Network, times: Times) -> Times:
-    """Returns the times of layers in all calls of their networks for a sample."""
     calls = {k: network.calls(network.layers[k].name) for k in times}
     return {k: {kind: calls[k] * time for kind, time in by.items()} for k, by in times.items()}
 
 
 def time_prices(options: RunOptions, experiment: Experiment, user: Experiment | None = None) -> TimePrices | None:
-    """Returns the prices by predicted time; None if no GPU is named or recognised in the machine.
+    """Returns the costs by predicted time; None if no GPU is named or recognised in the machine.
 
     Args:
-        user: has the user's network, if the other is a changed one: its speedup counts.
+        user: the experiment with the user's network, if ``experiment`` has a changed one: its speedup counts.
 
     Raises:
         BadInput: a profile cannot be used.
@@ -91,7 +91,9 @@ def predicted_times(options: RunOptions, experiment: Experiment, recipe: Precisi
 
 
 def foreseen_times(prices: TimePrices | None) -> str:
-    """Returns the predicted times of FP16 and full INT8, and why INT8 is no faster if so; empty without a GPU."""
+    """Returns a sentence with the predicted times of FP16 and full INT8, and the reason if INT8 is no faster; empty
+    without a GPU.
+    """
     if prices is None:
         return ""
     low = prices.network.low
@@ -103,7 +105,7 @@ def foreseen_times(prices: TimePrices | None) -> str:
 
 
 def _no_gain(prices: TimePrices, full: PrecisionPlan) -> str:
-    """Returns a clause that the low precision is no faster, with the largest reasons; empty where it is faster."""
+    """Returns a clause that the low precision is no faster, with the largest reasons; empty if it is faster."""
     low = prices.network.low
     other = instead_of(low.precision)
     floats = prices.in_all(other)
@@ -114,10 +116,10 @@ def _no_gain(prices: TimePrices, full: PrecisionPlan) -> str:
     attention = prices.in_attentions(full) - prices.in_attentions(floats)
     starts, alike = prices.starts(full), prices.no_faster(full, floats)
     reasons = {
-        f"changes of type and layout add {reformats:.3g} ms": (reformats, _TELLING),
-        f"Q/DQ pairs divide attention into kernels, which adds {attention:.3g} ms": (attention, _TELLING),
-        f"starting kernels takes {starts:.3g} ms of it, which a larger batch shares": (starts, _MOSTLY),
-        f"kernels that are no faster in {low.title} take {alike:.3g} ms of it": (alike, _MOSTLY),
+        f"changes of type and layout add {reformats:.3g} ms": (reformats, _LEAST_CONVERSIONS),
+        f"Q/DQ pairs divide attention into kernels, which adds {attention:.3g} ms": (attention, _LEAST_CONVERSIONS),
+        f"starting kernels takes {starts:.3g} ms of it, which a larger batch shares": (starts, _LEAST_LAUNCHES),
+        f"kernels that are no faster in {low.title} take {alike:.3g} ms of it": (alike, _LEAST_LAUNCHES),
     }
     told = [text for text, (ms, share) in reasons.items() if ms > share * fast][:2]
     why = f": {' and '.join(told)}" if told else ""

@@ -45,7 +45,6 @@ class EngineResult:
 
     Attributes:
         proposal: the answer of the emulation.
-        engine: the name of the engine.
         base: the trial with no layer low.
         builds: the number of engines built.
         kernels: the units that the engine computes otherwise than its file says.
@@ -67,26 +66,21 @@ class Answer:
     Attributes:
         recipe: it ``meets`` if its plan holds on all inputs given.
         full: the trial of full INT8 on all inputs, on a whole engine.
-        restored: the trial of the recipe, likewise.
+        restored: the trial of the recipe on all inputs, on a whole engine.
         put_back: by unit of ``recipe.put_back`` that has a loss, the similarity or accuracy with that unit in INT8 as
             well; None if not finite.
         judged: the number of inputs that the search judged on.
-        has_held_out: inputs were held out.
-        held_out: the recipe on held-out inputs. Where an accuracy decides, it is a similarity.
+        held_out: the recipe's similarity on held-out inputs, also where an accuracy decides.
         unquantized: the recipe on all inputs with unquantized layers rounding too; None if that changes nothing.
         half: the largest loss of the recipe on all inputs with scales moved by FP16's rounding; None without a layer in
             16 bits.
         plain: the recipe's file on all inputs in ONNX Runtime with default options; None if it is the same.
-        in_fp16: the recipe with its layers in FP16.
-        in_fp32: the recipe with its layers in FP32, where some are in FP16.
-        around_fp16: the recipe with FP16 in place of FP32 everywhere.
+        in_fp16, in_fp32, around_fp16, expensive, not_done: see ``AnswerFacts``.
         fp16: the trial of the network in FP16 on all inputs; None if FP16 is the low precision or does not run.
-        fp16_held_out: the same on held-out inputs; None unless the recipe misses there.
-        expensive: the layers that make most of the recipe's cost.
-        not_done: what a stopped search left out, a clause each; empty if it came to its end.
+        fp16_held_out: the network in FP16 on held-out inputs; None unless the recipe misses there.
         most: the largest cost allowed; None without a budget.
         by_accuracy: an accuracy decides: losses are parts of FP32's accuracy, and no input is judged by itself.
-        own: the answer on the user's network, where this is that on a changed, cheaper one; else None.
+        own: the answer on the user's network, if this answer is on a changed, cheaper one; else None.
         changes: by tried change, the mean loss with it and those kept before it, see ``answer.candidates``; the first,
             without a name, is the user's network.
         engines: the engines' trials; None where the emulation decides. Then ``tried`` is of the emulation alone, and so
@@ -121,12 +115,12 @@ class Answer:
 
     @property
     def emulated(self) -> Answer:
-        """The answer of the emulation: the proposal where engines decided."""
+        """The answer before engines decided; this answer itself if none did."""
         return self if self.engines is None else self.engines.proposal
 
     @property
     def of_user(self) -> Answer:
-        """The answer on the user's network, which has its culprits and full INT8."""
+        """The answer on the user's network, whose culprits and full INT8 are reported."""
         return self if self.own is None else self.own
 
     @property
@@ -154,7 +148,7 @@ class Answer:
     def members(self) -> tuple[int, ...]:
         """The layers that were measured to break the target when put back, ascending.
 
-        Within a budget other layers stay high too, which make the plan more accurate.
+        Within a budget further layers stay high, which make the plan more accurate.
         """
         recipe, space, budget = self.recipe, self.recipe.space, self.recipe.space.budget
         losses = {unit: back.loss for unit, back in recipe.put_back.items() if unit not in recipe.faster}
@@ -164,10 +158,10 @@ class Answer:
 
     @property
     def untested(self) -> tuple[int, ...]:
-        """The high layers of which no step back was measured that shows that they are needed, ascending.
+        """The high layers that no measurement shows to be needed, ascending.
 
-        Empty unless there are many units, whose steps back are limited, or the search was stopped; and for a recipe
-        that misses.
+        Empty unless there are many units, of which only some are put back, or the search was stopped; empty for a
+        recipe that misses.
         """
         units = self.recipe.kept - self.recipe.put_back.keys()
         return tuple(sorted(self.recipe.space.layers(units))) if self.meets else ()
@@ -234,7 +228,7 @@ def setting_of(experiment: Experiment, options: RunOptions, report: Report) -> S
 
 
 def cost_of(answer: Answer) -> float:
-    """Returns the price of a recipe: by engines' times if INT8 was faster than FP16, else as the search had it."""
+    """Returns the cost of a recipe: by engines' times if INT8 was faster than FP16, else as in the search."""
     times = {plan: timed.median_ms for plan, timed in (latencies_of(answer) or {}).items() if timed is not None}
     if not {"fp16", "int8", "recipe"} <= times.keys() or times["int8"] > (1.0 - LEAST_GAIN) * times["fp16"]:
         return answer.recipe.cost

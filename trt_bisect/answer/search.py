@@ -1,4 +1,4 @@
-"""The beginning of the search of the answer: plans with prices, the units to choose from, and the ranges."""
+"""The beginning of the search of the answer: plans with costs, the units to choose from, and the ranges."""
 
 from __future__ import annotations
 
@@ -27,22 +27,24 @@ from trt_bisect.support.text import duration
 Units = tuple[tuple[int, ...], ...]
 Measure = Callable[[Sequence[PrecisionPlan]], Sequence[Loss]]
 EXPENSIVE_RECIPE = 0.3
-"""For a recipe that costs more, the layers that make most of its price are named."""
+"""The layers that make most of the cost are named for a recipe that costs more than this."""
 PROMISING = (Calibrator("entropy"), Calibrator("mse"), Calibrator("percentile", 99.99))
-"""The calibrators with which a recipe is searched, next to the ranges in use: one of them is usually the cheapest."""
+"""The calibrators with which a recipe is searched besides the ranges in use: one of them usually gives the cheapest
+recipe.
+"""
 CHEAP_RECIPE = 0.15
-"""A recipe that costs no more is not made cheaper by a changed network."""
+"""For a recipe that costs at most this, no changed network is tried."""
 FEW_LAYERS = 4
-"""A recipe of at most this many layers stands, whatever it costs: it names culprits that can be mended at their
-cause.
+"""For a recipe of at most this many layers, no changed network is tried whatever its cost: its culprits can be fixed at
+their cause.
 """
 _MOST_JUDGED = 16
 """The most inputs that a search usually judges on, for the forecast of its time."""
 SAFETY = 0.95
 """The share of the budget that the search aims at, as a margin for the noise of kernels."""
-_IN_USE = 0.2
-"""The share of the loss allowed that full INT8 must leave unused for the ranges in use to come first."""
-_SHORT = 5.0
+_RESERVE_IN_USE = 0.2
+"""The ranges in use come first if full INT8 leaves at least this share of the allowed loss unused with them."""
+_LEAST_FORECAST = 5.0
 """A search of fewer seconds is not forecast."""
 
 
@@ -52,13 +54,9 @@ class CalibratorTried:
 
     Attributes:
         loss: the largest loss of full INT8 on the inputs that were run; None if it cannot be run.
-        inputs: the number of the inputs that were run.
         meets: full INT8 meets the budget on all inputs.
-        cost: the cost of the first recipe found with them, a share of INT8's speedup; None if not searched, or given up
-            as more expensive than another.
+        cost, mean, confirmed: see ``CalibratorRow``.
         kept: the units of that recipe.
-        mean: its mean loss over the judged inputs, which decides between recipes of about the same cost.
-        confirmed: full INT8 passes in all settings, without a doubt, and on held-out inputs too; None if not tested.
     """
 
     ranges: Ranges
@@ -114,7 +112,7 @@ def costs_of(units: Units, costs: Costs, high: Precision) -> tuple[float, ...]:
 def choose_ranges(
     plans: AnswerPlans, space: Space, candidates: Sequence[Ranges], named: bool
 ) -> tuple[Ranges, tuple[CalibratorTried, ...]]:
-    """Returns the ranges that the search begins with, and full INT8's result for each calibrator.
+    """Returns the ranges with which the search begins, and full INT8's result for each calibrator.
 
     Ranges with which full INT8 meets the budget on all inputs come first (see ``_passing``), then those with the
     smallest loss.
@@ -145,7 +143,9 @@ def with_recipe(tried: CalibratorTried, plans: AnswerPlans, space: Space, kept: 
 
 
 def _passing(plans: AnswerPlans, aim: float, tried: Sequence[CalibratorTried]) -> CalibratorTried | None:
-    """Returns the calibrator with which full INT8 passes, preferably in all settings and without a doubt."""
+    """Returns the calibrator with which full INT8 passes, preferably in all settings and without a doubt; None if none
+    does.
+    """
     doubted, meeting = [], _meeting(plans, aim, tried)
     for row in meeting:
         holds, is_doubted = holds_in_all_settings(plans, plans.full, row.ranges)
@@ -156,7 +156,9 @@ def _passing(plans: AnswerPlans, aim: float, tried: Sequence[CalibratorTried]) -
 
 
 def with_confirmed(plans: AnswerPlans, aim: float, tried: Sequence[CalibratorTried]) -> tuple[CalibratorTried, ...]:
-    """Returns calibrators whose full INT8 meets the budget, tested as a verdict would be, until one passes."""
+    """Returns the calibrators; ``confirmed`` is set for the best ones, until full INT8 passes with one as a verdict
+    requires.
+    """
     rows = list(tried)
     for row in _meeting(plans, aim, tried):
         holds, is_doubted = holds_in_all_settings(plans, plans.full, row.ranges)
@@ -178,12 +180,12 @@ def holds_in_all_settings(plans: AnswerPlans, plan: PrecisionPlan, ranges: Range
 def _meeting(plans: AnswerPlans, aim: float, tried: Sequence[CalibratorTried]) -> list[CalibratorTried]:
     """Returns the calibrators with which full INT8 meets the budget on all inputs, the best first.
 
-    The ranges in use come first if full INT8 leaves a reserve with them, then those with the smallest loss. Equal
-    losses, as of figures that jump (top-1), are decided by ``_finer``.
+    The ranges in use come first if full INT8 leaves a reserve with them, then those with the smallest loss. ``_finer``
+    orders equal losses, as of figures that jump (top-1).
     """
     jumps = plans.experiment.rule.metric.of_sums is None
     meeting = sorted((row for row in tried if row.meets), key=_loss)
-    if tried[0].meets and not jumps and _loss(tried[0]) <= aim * (1.0 - _IN_USE):
+    if tried[0].meets and not jumps and _loss(tried[0]) <= aim * (1.0 - _RESERVE_IN_USE):
         meeting.sort(key=lambda row: row is not tried[0])
     if jumps and sum(_loss(row) == _loss(meeting[0]) for row in meeting) > 1:
         meeting.sort(key=lambda row: (_loss(row), *_finer(plans, row.ranges)))
@@ -202,10 +204,12 @@ def _finer(plans: AnswerPlans, ranges: Ranges) -> tuple[float, float]:
 
 
 def _say_how_long(plans: AnswerPlans, space: Space, seconds: float, inferences: int) -> None:
-    """Says the longest time of the search, at the pace of the inferences so far; nothing where it has no bound."""
+    """Reports the longest time of the search, from the seconds per inference so far; nothing if the search has no
+    bound.
+    """
     pace = seconds / max(inferences, 1)
     bound, counting = plans.allowed * pace, len(plans.inputs.counting)
-    if space.has_many or plans.experiment.store.resumed or not _SHORT < bound < inf:
+    if space.has_many or plans.experiment.store.resumed or not _LEAST_FORECAST < bound < inf:
         return
     plans.setup.progress.say(
         f"The search will take up to {duration(bound)}: {len(space.units)} layers, {counting} inputs, "

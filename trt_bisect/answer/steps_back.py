@@ -15,9 +15,9 @@ def with_more_high(
 ) -> Recipe:
     """Keeps more units high until the recipe holds in all settings: the cheapest first, twice as many each time.
 
-    Units whose losses alone are known come first, by loss for their cost; all but one are tried before all. It is for a
-    recipe that misses only in another setting, where the search cannot tell why: a figure that jumps, such as the
-    number of detections, says nothing before it jumps.
+    Units whose losses alone are known come first, by loss per cost; all units but one are tried before all. This is for
+    a recipe that misses only in another setting, on which the search has no figure: the number of detections, for
+    example, jumps without a sign.
 
     Returns:
         The larger recipe; it misses too if a larger one would cost more than ``limit``.

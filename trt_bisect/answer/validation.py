@@ -27,8 +27,9 @@ class Checked:
     """A plan on all inputs.
 
     Attributes:
-        losses: the largest loss by setting, up to the first setting in which it misses; infinite if it cannot be run.
-        missed: the places of inputs on which it misses, the worst first.
+        losses: the largest loss by setting, up to the first setting in which the plan misses; infinite if it cannot be
+            run.
+        missed: the indices of inputs on which the plan misses, the worst first.
     """
 
     losses: Mapping[str, float]
@@ -44,7 +45,7 @@ class Checked:
         return self.worst <= budget
 
     def then(self, setting: str, loss: float, plans: AnswerPlans, by_place: Mapping[int, float]) -> Checked:
-        """Returns the check with one more setting, from its losses on the inputs."""
+        """Returns this check extended by one setting, from the losses there."""
         return Checked({**self.losses, setting: loss}, tuple(plans.exceeding(by_place)))
 
 
@@ -57,9 +58,9 @@ class PutBack:
 
     Attributes:
         loss: the largest loss on the inputs that it was run on; None if that plan cannot be run.
-        setting: the setting in which it was measured: ``NUDGED`` where only moved scales miss.
-        inputs: the number of the inputs that it was run on. With fewer than those that count (a stopped or limited
-            search), it loses at least as much on all. None where an accuracy decides.
+        setting: the setting in which it was measured; ``NUDGED`` if only moved scales miss.
+        inputs: the number of the inputs that it was run on. With fewer than count (in a stopped or limited search), the
+            loss on all inputs is at least as large. None where an accuracy decides.
     """
 
     loss: Loss
@@ -74,13 +75,13 @@ class Recipe:
     Attributes:
         space: the units to choose from, with the budget of the target.
         aim: the loss that the search aimed at.
-        checked: the check; it does not hold before it is made, as for a recipe that costs too much.
+        checked: the check; before it is made, the recipe does not hold, as one that costs too much.
         meets: the search found a set that meets the aim; else ``kept`` is the set with the smallest loss.
         equals: other sets that cost the same, each of which holds too.
         put_back: by unit of ``kept``, the recipe with that unit low as well.
         faster: the units of ``kept`` without which the plan meets the budget too, and costs more.
-        reserve: the share of the loss allowed that it leaves unused on the inputs given; 0 if it may use all.
-        cheapest: the cheapest recipe, where this one costs a little more to be likelier to hold on other inputs.
+        reserve: the share of the allowed loss that the recipe must leave unused on the inputs given.
+        cheapest: the cheapest recipe, if this one costs slightly more so as to hold on other inputs more likely.
     """
 
     space: Space
@@ -97,12 +98,12 @@ class Recipe:
 
     @property
     def plan(self) -> PrecisionPlan:
-        """The plan."""
+        """The plan with these units high."""
         return self.space.plan(self.kept)
 
     @property
     def cost(self) -> float:
-        """The share of the low precision's speedup over FP16 that it gives up."""
+        """The cost: the share of the low precision's speedup over FP16 that the recipe gives up."""
         return self.space.cost(self.kept)
 
     @property
@@ -176,10 +177,14 @@ class Target(Protocol):
     budget: float
 
     def losses(self, plans: Sequence[PrecisionPlan], ranges: Ranges, *, to_the_end: bool = False) -> list[Loss]:
-        """Returns the losses of plans, to choose among them; unless ``to_the_end``, a plan's run ends with a miss."""
+        """Returns the losses of plans, to choose among them; without ``to_the_end``, a plan's inputs after a miss are
+        not run.
+        """
 
     def check(self, experiment: Experiment, plan: PrecisionPlan, *, own_engine: bool = True) -> Checked:
-        """Measures a plan in the form in which it will be used; ``own_engine`` false may leave out its own engine."""
+        """Measures a plan in the form in which it will be used; without ``own_engine``, perhaps not on its own
+        engine.
+        """
 
     def put_back(
         self, plan: PrecisionPlan, experiment: Experiment, setting: str, *, to_the_end: bool = True
@@ -190,7 +195,9 @@ class Target(Protocol):
         """Returns the check of a plan in the settings in which it was measured on all inputs; None without any."""
 
     def worse(self, plan: PrecisionPlan, ranges: Ranges) -> tuple[int, ...]:
-        """Returns the places of inputs not judged on which a plan is worse than on all judged ones, the worst first."""
+        """Returns the indices of unjudged inputs on which a plan loses more than on all judged ones, the worst
+        first.
+        """
 
     def figure(self, plan: PrecisionPlan, loss: Loss, ranges: Ranges, /) -> float | None:
         """Returns the figure of a plan that was measured to have a loss; None if it has none."""

@@ -1,7 +1,7 @@
 """The tensors of a fused engine compared with the emulation of the same precisions: TensorRT 10.8 and later.
 
-By the bindings' documentation, marking unfused tensors leaves the engine as it is, the listener gets the engine
-inspector's names, and the memory is valid during the call only. No real engine was read by this code yet.
+By the bindings' documentation, marking unfused tensors does not change the engine, the listener gets the engine
+inspector's names, and the memory is valid during the call only. This code has not been tried on a real engine yet.
 
 Behind a wrong kernel all tensors differ. So each is also compared with the emulation on the engine's own tensors before
 it.
@@ -37,12 +37,14 @@ from trt_bisect.support.codec import NanForNull, Real
 from trt_bisect.support.table import INDEX, NAME, PERCENT, Column
 
 FIRST_WITH_UNFUSED = (10, 8)
-"""The first version that marks what it does not fuse."""
+"""The first version that can mark unfused tensors."""
 QUANTIZATION, ENGINE, BEFORE = "quantization", "engine", "engine before"
 STORED = " as stored"
-"""Suffix of a tensor read in the engine's format, as TensorRT does not say whether it shows it so."""
-_EXACT, _ROUNDED = 1e-3, 2e-2
-"""The largest distance that the order of sums explains: in FP32, and with roundings to fewer bits."""
+"""The suffix of a tensor read in the engine's format: TensorRT does not say whether it passes tensors linear or as
+stored.
+"""
+_FP32_NOISE, _ROUNDED_NOISE = 1e-3, 2e-2
+"""The largest distance that another order of sums explains: in FP32, and with roundings to fewer bits."""
 _FORMAT = re.compile(
     r"(two|four|sixteen|thirty-two) wide channel|CHW(\d+)|HWC(\d+)|channel major(?:.*channel % (\d+))?", re.IGNORECASE
 )
@@ -129,7 +131,7 @@ class EngineTensor(NanForNull):
         index: the index of the layer that makes it; -1 for an input.
         layer: the layer's name.
         tensor: its name in the network.
-        layers: the layers since the engine's tensors before it, which the engine fused.
+        layers: the fused layers between the engine's tensors before it and this tensor.
         quantization: the distance of the emulation to FP32, on the worst sample.
         engine: the distance of the engine to the emulation.
         own: the distance of the engine to the emulation of ``layers`` on the engine's own tensors.
@@ -158,7 +160,7 @@ def engine_tensors(
     """
     beside, rows = None, dict[str, EngineTensor]()
     exact = all(precision is Precision.FP32 for precision in plan.precisions)
-    bound, run_in = (_EXACT, "fp32") if exact else (_ROUNDED, str(plan.low))
+    bound, run_in = (_FP32_NOISE, "fp32") if exact else (_ROUNDED_NOISE, str(plan.low))
     for position, feeds in enumerate(samples):
         shown = infer(feeds)
         beside = beside or _Beside(writer, plan, shown)
@@ -179,7 +181,7 @@ def _cause(row: EngineTensor, bound: float) -> str:
 
 
 class _Beside:
-    """The emulation of a plan, whole and layer by layer on the engine's tensors, and FP32."""
+    """The emulation of a plan: whole, and layer by layer from the engine's tensors; and FP32."""
 
     def __init__(self, writer: PlanWriter, plan: PrecisionPlan, shown: Outputs) -> None:
         self._network, self._tag, written = writer.network, writer.context.tag, writer.write(plan)
@@ -208,19 +210,21 @@ class _Beside:
         return tensor in self._makers and (values.dtype == np.int8 if in_levels else values.dtype.kind == "f")
 
     def _base_of(self, name: str) -> str:
-        """The tensor of which a tensor of the graph is a rounded or typed copy."""
+        """The network's tensor of which a graph tensor is a rounded or cast copy."""
         originals = {*self._network.producers, *(spec.name for spec in self._network.inputs)}
         while name not in originals and self._tag in name:
             name = name.rpartition(self._tag)[0]
         return name
 
     def rows(self, feeds: Feeds, position: int, shown: Outputs) -> list[EngineTensor]:
-        """Returns the tensors of a sample, linear or as stored: whichever agrees better on the first sample."""
+        """Returns the tensors of a sample. On the first sample it is decided whether a tensor is linear or as
+        stored.
+        """
         (fp32,), (plan,) = self._fp32.run(feeds, position), self._plan.run(feeds, position)
         stored = {name.removesuffix(STORED): values for name, values in shown.items() if name.endswith(STORED)}
         views = shown, {**shown, **stored}
         if self._stored is None:
-            wrong = [sum(row.own > _ROUNDED for row in self._rows(feeds, fp32, plan, view)) for view in views]
+            wrong = [sum(row.own > _ROUNDED_NOISE for row in self._rows(feeds, fp32, plan, view)) for view in views]
             self._stored = wrong[1] < wrong[0]
         return self._rows(feeds, fp32, plan, views[self._stored])
 
@@ -240,7 +244,6 @@ class _Beside:
         return rows
 
     def _layers_before(self, tensor: str) -> tuple[str, ...]:
-        """The layers between a tensor and the engine's tensors before it."""
         waiting, seen, nodes = [tensor], {tensor}, set[str]()
         while waiting:
             node = self._makers[waiting.pop()]
@@ -252,7 +255,6 @@ class _Beside:
 
 
 def _distance(values: np.ndarray, reference: np.ndarray) -> float:
-    """Returns the norm of the difference over the reference's; infinite if only one is finite."""
     finite = np.isfinite(reference)
     if not np.array_equal(finite, np.isfinite(values)):
         return math.inf

@@ -47,10 +47,10 @@ class EngineStatus:
 
     Attributes:
         name: one of ``ENGINES``.
-        version: empty if it does not import.
+        version: empty if its module cannot be imported.
         typings: the choices for ``--typing``, the default first.
-        device: the device that it runs on, if there is one.
-        why_not: the reason why it cannot be used, with a remedy.
+        device: the device that it runs on, if any.
+        why_not: why it cannot be used, with a remedy.
         note: a limit of what is installed, with a remedy.
     """
 
@@ -63,7 +63,7 @@ class EngineStatus:
 
     @property
     def usable(self) -> bool:
-        """True if a run can use it."""
+        """True if a run can use the engine."""
         return not self.why_not
 
     @property
@@ -113,7 +113,7 @@ def engine_status(name: str) -> EngineStatus:
 
 
 def _refused(module: ModuleType, gpu: InstalledGpu) -> list[str]:
-    """Returns why TensorRT-RTX builds for a GPU but does not run on it, such as a data centre's 9.0.
+    """Returns the reason if TensorRT-RTX builds for a GPU but cannot run on it, such as compute capability 9.0.
 
     Source: ``tensorrt_rtx.ComputeCapability``, and 1.7.1 on an H200 (docs/evidence): "Supported compute capabilities:
     8.0 8.6 8.9 12.0 12.1 >12.0".
@@ -156,8 +156,8 @@ def engine_version(engine: str) -> str:
 def choose_typing(engine: str, typing: str = AUTO, version: str | None = None) -> str:
     """Returns ``weak`` or ``strong``: the typing asked for; for ``auto`` strong.
 
-    With strong typing the graph says by Q/DQ pairs what is rounded. TensorRT before 10 takes the same pairs, and
-    chooses the precision of all else among the allowed ones.
+    With strong typing the graph's Q/DQ pairs determine the rounding. TensorRT before 10 takes the same pairs, and
+    chooses the precision of all other layers among those allowed.
 
     Args:
         version: default: that of the engine's module.
@@ -181,8 +181,7 @@ def choose_typing(engine: str, typing: str = AUTO, version: str | None = None) -
 def typing_of(engine: str, typing: str, low: LowPrecision, *, cached: bool = False) -> str:
     """Returns the typing of a job: see ``choose_typing``.
 
-    For ``auto`` it is weak where users' engines are: with a calibration cache before 10.12, which deprecates both, and
-    in FP16 before 10, which has only constraints for it.
+    For ``auto`` it is weak where users' engines are weak: before 10.12 with a calibration cache, and before 10 in FP16.
 
     Raises:
         BadInput: weak typing is asked for with FP8, or the engine does not have the typing.
@@ -260,7 +259,6 @@ def open_builder(
 
 
 def _gpu_of(device: str | None) -> str | None:
-    """Returns a device as ``CUDA_VISIBLE_DEVICES`` names it; raises EngineUnavailable if there is no such GPU."""
     if device is None:
         return None
     gpus, index = visible_gpus(), int(device.partition(":")[2])
@@ -279,7 +277,6 @@ def _pipeline_builder(
     profile_shapes: ProfileShapes,
     process: WorkerProcess | None,
 ) -> PipelineBuilder:
-    """Makes a builder for each network of a pipeline; NVIDIA's share a worker process."""
     from trt_bisect.builder.pipeline import EmulatedPipelineBuilder, PipelineBuilder
 
     process = process or WorkerProcess(None if engine == ONNXRUNTIME else _gpu_of(options.device))

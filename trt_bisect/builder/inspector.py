@@ -1,15 +1,14 @@
-"""The reports of TensorRT's engine inspector: fused layers, the precision that each ran in, kernels and their times.
+"""The reports of TensorRT's engine inspector: fused layers, the precision of each, kernels and their times.
 
 The JSON's format, by NVIDIA's documentation ("Engine Inspector", and "Migrating IEngineInspector Usage from TensorRT
 10.x to 11.x"): ``{"Layers": [{"Name", "LayerType", "Inputs": [{"Name", "Format/Datatype"}], "Outputs", "TacticName",
 "Metadata"}]}``. TensorRT 11 splits ``Format/Datatype`` in two. An engine built without detailed verbosity lists names
 only. With dynamic shapes, formats are reported only through an execution context whose input shapes are set.
 
-A region that TensorRT's compiler made of many layers (Myelin: attention, chains of pointwise layers), or that runs on
-the DLA, is one layer, ``{ForeignNode[first...last]}``. It names neither its layers nor their precision, and may ignore
-the precisions asked for (TensorRT issues 3889 and 4505). TensorRT 10 lists the kernels of such regions instead
-(``__myl_...``), with the ONNX nodes of each in its metadata (issue 4397). TensorRT-RTX logs the same facts while it
-builds, also without a GPU: see ``logged_layers``.
+A region that TensorRT's compiler made of many layers (Myelin), or that runs on the DLA, is one layer,
+``{ForeignNode[first...last]}``, without its layers and their precisions, and may ignore the precisions asked for
+(TensorRT issues 3889 and 4505). TensorRT 10 lists the kernels of such regions instead (``__myl_...``), with the ONNX
+nodes of each in its metadata (issue 4397). TensorRT-RTX logs the same facts while it builds: see ``logged_layers``.
 
 ``trtexec --exportLayerInfo`` writes this JSON, at detailed verbosity with a convolution's filter, stride and groups;
 ``--exportProfile`` the time of each layer by name. Formats say how many channels are stored together: "Thirty-two wide
@@ -55,12 +54,12 @@ _METADATA_BREAKS = re.compile(r"[\x1e\x1f]|(?<=\])(?=\[ONNX Layer: )")
 _REFORMAT = re.compile(r"Reformatting CopyNode for |.* (?:input|output) reformatter \d+$", re.DOTALL)
 _REGION = re.compile(r"\{ForeignNode\[(.*?)\]\}", re.DOTALL)
 _DLA, _MYELIN = "dla", "myelin"
-"""The kinds of layers that are regions, besides names with ``_REGION``."""
+"""The values of ``LayerType`` for regions, in addition to names with ``_REGION``."""
 _PRODUCTS = frozenset({"Conv", "ConvTranspose", "Gemm", "MatMul"})
 """Operators that compute in the precision of their inputs."""
 
 LOGGED = "Layers:"
-"""Begins the verbose message in which TensorRT-RTX lists the layers of a built engine."""
+"""The beginning of the verbose message in which TensorRT-RTX lists the layers of a built engine."""
 
 _LOGGED_LAYER = re.compile(
     r"Name: (?P<Name>.*?), LayerType: (?P<LayerType>.*?), Inputs: \[(?P<Inputs>.*?)\], Constants: .*?"
@@ -85,7 +84,7 @@ class EngineLayer:
         kind: TensorRT's ``LayerType``, if known.
         network_layers: the ONNX nodes, and TensorRT's own layers, that it computes; none for a change of format.
         inputs: the precision of each float or INT8 input of a known format.
-        outputs: likewise.
+        outputs: the precision of each such output.
         tactic: the kernel's name.
     """
 
@@ -98,13 +97,13 @@ class EngineLayer:
 
     @property
     def is_region(self) -> bool:
-        """True for layers compiled as one, whose precisions the inspector does not tell."""
+        """True for a region, whose precisions the inspector does not report."""
         is_copy = _REFORMAT.match(self.name) is not None
         return not is_copy and (self.kind.lower() in (_DLA, _MYELIN) or _REGION.search(self.name) is not None)
 
 
 def engine_layers(text: str) -> tuple[EngineLayer, ...]:
-    """Returns the layers in the inspector's JSON; none of any other text."""
+    """Returns the layers in the inspector's JSON; empty for any other text."""
     try:
         described = json.loads(text, strict=False)
     except ValueError:
@@ -127,7 +126,7 @@ def _engine_layer(layer: Mapping[str, Any] | str) -> EngineLayer:
 
 
 def logged_layers(message: str) -> tuple[EngineLayer, ...]:
-    """Returns the layers in TensorRT-RTX's verbose message about an engine; none of any other text.
+    """Returns the layers in TensorRT-RTX's verbose message about an engine; empty for any other text.
 
     Seen in TensorRT-RTX 1.7 with detailed profiling verbosity: ``Layers:``, then lines like ``Name: n, LayerType: gemm,
     Inputs: [ { Name: x, Dimensions: [1,8], ..., Datatype: Int8, Format: ... }], Constants: [...], Outputs: [...],
@@ -189,7 +188,7 @@ def _parts(name: str) -> Iterator[str]:
 
 
 def precision_of(description: str) -> str | None:
-    """Returns the precision in the description of a tensor's format, if any.
+    """Returns the precision in the description of a tensor's format; None without one.
 
     >>> precision_of("Thirty-two wide channel vectorized row major Int8 format")
     'int8'
@@ -205,8 +204,8 @@ def _format(tensor: Mapping[str, Any]) -> str:
 def ran_in(engine: Sequence[EngineLayer], network: Sequence[Layer]) -> dict[int, str]:
     """Returns by index the precision in which each layer computes, as far as the engine shows it.
 
-    It is the precision of the tensors that the layer reads. It can differ from that of its Q/DQ pairs, which TensorRT
-    may fuse into a float kernel. A layer in a region has ``IN_REGION``, or ``ON_DLA``.
+    This is the precision of the tensors that the layer reads, which can differ from its Q/DQ pairs: TensorRT may fuse
+    these into a float kernel. A layer in a region has ``IN_REGION``, or ``ON_DLA``.
     """
     by_name = {layer.name: layer for layer in network}
     ran: dict[int, str] = {}
@@ -226,9 +225,9 @@ def ran_in(engine: Sequence[EngineLayer], network: Sequence[Layer]) -> dict[int,
 def _shown(part: EngineLayer, inside: Sequence[Layer]) -> Sequence[Layer]:
     """Returns the layers in an engine layer whose precision its inputs show.
 
-    - If it reads INT8 and float tensors, only the first: TensorRT does not say which later layer reads the float
+    - If it reads INT8 and float tensors, only the first layer: TensorRT does not say which later layer reads the float
       tensor.
-    - No product that reads another layer's output in it: attention in one kernel multiplies twice.
+    - No product that reads another layer's output inside it, as in fused attention with two products.
     """
     if "int8" in part.inputs and set(part.inputs) != {"int8"}:
         return inside[:1]
@@ -244,8 +243,8 @@ def _shown(part: EngineLayer, inside: Sequence[Layer]) -> Sequence[Layer]:
 def _in_regions(engine: Sequence[EngineLayer], network: Sequence[Layer]) -> dict[int, str]:
     """Returns the layers that ran in regions, by index.
 
-    A region's metadata, or its name, may list its layers. Else they are its ends, and the layers between them that no
-    other engine layer names; an end that is no layer leaves that side open.
+    A region's metadata or name may list its layers. Otherwise they are the two ends in its name, and the layers between
+    them that no other engine layer names; an end that is no layer leaves that side open.
     """
     indices = {layer.name: layer.index for layer in network}
     named = {indices[name] for part in engine if not part.is_region for name in part.network_layers if name in indices}
@@ -271,9 +270,9 @@ _WIDTHS = {"two": 2, "four": 4, "eight": 8, "sixteen": 16, "thirty-two": 32}
 _WIDE = re.compile(rf"^({'|'.join(_WIDTHS)}) wide", re.IGNORECASE)
 _MULTIPLE = re.compile(r"channel % (\d+) == 0")
 _POOLED = "Conv"
-"""The prefix of a convolution's keys next to a pooling in the same layer."""
+"""The prefix of a convolution's keys if the same layer also has a pooling."""
 _PICTURE = 4
-"""The most channels of a tensor that is moved in scattered pieces where its format changes."""
+"""A tensor of at most this many channels is moved in scattered pieces where its format changes."""
 _DETAILED = "Give the file of trtexec --exportLayerInfo --profilingVerbosity=detailed."
 
 
@@ -287,7 +286,7 @@ class Tensor:
 
     @property
     def size(self) -> int:
-        """Its bytes, padded channels included."""
+        """The bytes, padded channels included."""
         values = math.prod(self.shape)
         if len(self.shape) > 1 and self.shape[1]:
             values = values // self.shape[1] * math.ceil(self.shape[1] / self.width) * self.width
@@ -311,9 +310,9 @@ class EngineKernel:
     """A layer of an engine.
 
     Attributes:
-        kernel: it in the time model.
+        kernel: the layer as a kernel of the time model.
         is_convolution: true also for a fully connected layer run as a convolution.
-        ms: its measured time.
+        ms: the measured time.
     """
 
     kernel: Kernel
@@ -426,7 +425,6 @@ def kernel_of(layer: Mapping[str, Any]) -> Kernel:
 
 
 def _convolution(layer: Mapping[str, Any], read: Tensor, written: Tensor) -> Product:
-    """A pooling in the same layer hides the convolution's own output."""
     prefix = "" if "OutMaps" in layer else _POOLED
     filters, groups = int(layer[f"{prefix}OutMaps"]), int(layer.get(f"{prefix}Groups", 1))
     kernel, batch, channels = layer[f"{prefix}Kernel"], read.shape[0], read.shape[1] // groups
@@ -443,7 +441,7 @@ def _convolution(layer: Mapping[str, Any], read: Tensor, written: Tensor) -> Pro
 
 
 def _matrices(read: Sequence[Tensor], written: Tensor) -> Product | None:
-    """Batches of two activations are groups."""
+    """Returns the matrix product of two activations, its batches as groups; None for another layer."""
     first, out = read[0].shape, written.shape
     if len(first) < 2 or len(out) < 2:
         return None

@@ -1,7 +1,7 @@
 """A builder in a process of its own: a build or an inference that crashes, hangs or exhausts memory costs one trial.
 
-The process is a fresh interpreter: CUDA does not survive a fork, and ``multiprocessing`` would run the user's script
-again. It serves many builds, and is replaced after a failure, since CUDA calls may keep failing.
+The process is a fresh interpreter, since CUDA does not survive a fork and ``multiprocessing`` would run the user's
+script again. It is replaced after a failure, since CUDA calls may keep failing.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ BuiltEngine = tuple[int, tuple[str, ...], Mapping[int, str]]
 
 
 def outcome_of(request: str) -> str:
-    """Returns the outcome of a trial for which a request fails."""
+    """Returns the outcome of the trial whose request failed."""
     return "build failed" if request in ("build", "reference", "call") else "inference failed"
 
 
@@ -72,7 +72,7 @@ def serve(descriptor: int, parent: int, work: object | None = None) -> None:
 
 
 def _end_with(parent: int) -> None:
-    """Makes Linux end this process with its parent: a hanging build would never notice."""
+    """Makes Linux end this process when its parent ends, also during a build."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() != parent:
@@ -160,12 +160,12 @@ class WorkerProcess:
     """The worker process of one or several builders; replaced if it has ended."""
 
     def __init__(self, device: str | None = None) -> None:
-        """Starts nothing; ``device`` is the only GPU that the process sees, as in ``CUDA_VISIBLE_DEVICES``."""
+        """Starts no process yet; ``device`` is the only GPU that it will see, as in ``CUDA_VISIBLE_DEVICES``."""
         self._worker: Worker | None = None
         self._environment = {} if device is None else {"CUDA_VISIBLE_DEVICES": device}
 
     def worker(self) -> Worker:
-        """Returns the running process, started if need be."""
+        """Returns the running process; starts it if necessary."""
         if self._worker is None or not self._worker.alive:
             self._worker = Worker(self._environment)
         return self._worker
@@ -222,7 +222,7 @@ class IsolatedBuilder:
         return self._worker, self._worker.ask((request, self._number, *arguments), self._timeout)
 
     def _restart(self, request: str) -> None:
-        """Starts the engine again; raises TrialFailed if the GPU's memory is exhausted."""
+        """Builds the engine again in a new worker; raises TrialFailed if the GPU's memory is exhausted."""
         try:
             self._start()
         except EngineUnavailable as error:
@@ -280,17 +280,17 @@ class Worker:
     """A process that answers requests. It ends after a failure, when this object is deleted, and with this process.
 
     Attributes:
-        end: ends it at once.
+        end: ends the process at once.
     """
 
     def __init__(
         self, environment: Mapping[str, str] | None = None, module: str = "trt_bisect.builder.isolation"
     ) -> None:
-        """Starts it.
+        """Starts the process.
 
         Args:
-            environment: variables added to its own.
-            module: its function ``serve`` runs.
+            environment: variables added to this process's own.
+            module: the module whose function ``serve`` runs.
         """
         self._printed: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115
         self._connection, theirs = Pipe()
@@ -307,12 +307,12 @@ class Worker:
 
     @property
     def alive(self) -> bool:
-        """True if it can be asked."""
+        """True if the process can answer requests."""
         return self.end.alive and self._process.poll() is None
 
     @property
     def pid(self) -> int:
-        """Its process id."""
+        """The process id."""
         return self._process.pid
 
     def kill(self) -> None:
@@ -359,7 +359,6 @@ class Worker:
             messages.append(answer.text)
 
     def _crash_message(self, request: tuple[Any, ...], messages: list[str]) -> str:
-        """Describes a crash, with the engine's messages and the last lines printed."""
         with suppress(subprocess.TimeoutExpired):
             self._process.wait(_EXIT_SECONDS)
         self._printed.seek(0)

@@ -1,10 +1,10 @@
 """ONNX Runtime: the emulated arithmetic of TensorRT INT8, a session for each plan, or one session for all plans.
 
 **The session of all plans.** A search measures hundreds of plans, and building a session takes longer than running it.
-So one graph has an If at every quantizable layer, with the layer in each precision, and two more inputs: the side that
-each If takes, and the scales of the activations.
+So one graph has an If at every quantizable layer, with the layer in each precision, and two more inputs: the branch
+that each If takes, and the scales of the activations.
 
-Plans of a search differ in few layers. So the graph is cut into pieces, each a session, and the tensors between them
+Plans of a search differ in few layers. So the graph is cut into pieces, each a session, and the tensors between pieces
 are kept by their state: the input, and the precisions and scales of all layers before. A plan starts behind the last
 piece whose state is known.
 
@@ -12,11 +12,9 @@ piece whose state is known.
     plan A   8888---->8888---->ffff---->ffff---->  outputs       - kept
     plan B   (kept)   (kept)   8fff---->ffff---->  outputs       differs from A in piece 2
 
-**Invariants.** The outputs are, bit for bit, those of the plan's own graph with all optimisations of ONNX Runtime off,
-however the network is cut and whatever is kept. (Optimisations fuse operators and add floats in another order; a value
-at the edge between two INT8 levels can then fall to the other side.) A piece never ends where a tensor has two
-versions, rounded and unrounded (``model.pieces``), and kept tensors are never changed. A network that cannot be cut is
-one piece.
+**Invariants.** The outputs are, bit for bit, those of the plan's own graph with all optimisations of ONNX Runtime off.
+No piece ends where a tensor has two versions, rounded and unrounded (``model.pieces``), and kept tensors are never
+changed. A network that cannot be cut is one piece.
 """
 
 from __future__ import annotations
@@ -56,15 +54,16 @@ from trt_bisect.support.machine import processor
 from trt_bisect.support.memory import give_back_memory
 
 _PIECES = 12
-"""The desired number of pieces, each of about ``PIECE_LAYERS`` quantizable layers or more."""
+"""The desired number of pieces; a piece has about ``PIECE_LAYERS`` quantizable layers or more."""
 _LEAST_MACS = 4_000_000
-"""The least mean multiply-adds of a piece: about the time of a session's call."""
+"""The least mean multiply-adds of a piece, which take about as long as a session's call."""
 _State = tuple[int, int, bytes]
-"""An input, the number of a piece, and the precisions and scales of all layers up to its end."""
+"""The key of kept tensors: an input, the number of a piece, and the precisions and scales of all layers up to its end.
+"""
 
 
 class SwitchSession:
-    """Runs any plan whose layers have one of their ``choices``, with any scales of the activations; see above.
+    """Runs any plan whose layers have one of their ``choices``, with any scales of the activations; see the module.
 
     Args:
         choices: see ``choices_of``.
@@ -157,7 +156,7 @@ class _SwitchPiece:
 
 
 class _Kept:
-    """The most recently used tensors behind pieces, at most ``memory`` bytes."""
+    """The most recently used tensors between pieces, at most ``memory`` bytes."""
 
     def __init__(self, memory: int) -> None:
         self._memory = memory
@@ -166,7 +165,7 @@ class _Kept:
         self._lock = Lock()
 
     def latest(self, states: Sequence[_State]) -> tuple[int, Outputs]:
-        """Returns the number of pieces that need not run, and the kept tensors behind them."""
+        """Returns the number of pieces that need not run, and the kept tensors after them."""
         with self._lock:
             for number in range(len(states) - 1, 0, -1):
                 state = states[number - 1]
@@ -181,7 +180,7 @@ class _Kept:
             self._bytes = 0
 
     def keep(self, state: _State, feeds: Feeds, tensors: Outputs) -> None:
-        """Keeps tensors, drops the least recently used, and holds ``feeds``, of which a state has only the ``id``."""
+        """Keeps tensors and drops the least recently used; holds ``feeds``, since a state identifies them by ``id``."""
         size = sum(int(getattr(tensor, "nbytes", 0)) for tensor in tensors.values())
         if size > self._memory:
             return
@@ -204,7 +203,6 @@ def _sessions(
 
 
 def _pieces(writer: PlanWriter, facts: TensorFacts | None) -> list[Piece | None]:
-    """Returns the pieces of a network; None stands for all of it."""
     network = writer.network
     if facts is None or writer.context.followed(network.quantizable):
         return [None]
@@ -283,7 +281,7 @@ class OnnxRuntimeBuilder:
         return OnnxRuntimeEngine(session, self.ran(plan))
 
     def has_plain(self, plan: PrecisionPlan) -> bool:
-        """Returns true if ``plain`` computes as a plan means it: INT8 kernels are exact, and other layers in FP32."""
+        """Returns true if ``plain`` computes a plan as meant: with exact INT8 kernels, and all other layers in FP32."""
         has_kernels = {*plan.precisions} <= {Precision.INT8, Precision.FP32}
         return has_kernels and self.provider == CPU and integer_sums_are_exact()
 
@@ -309,7 +307,7 @@ class OnnxRuntimeBuilder:
         return SwitchSession(self.writer, self.scales, choices, self.provider, threads, facts, memory)
 
     def ran(self, plan: PrecisionPlan) -> dict[int, str]:
-        """Returns by index the precision in which each layer of a plan runs."""
+        """Returns the precision in which each layer of a plan runs, by index."""
         return precisions_in(self.network, plan)
 
     def reference(self) -> OnnxRuntimeEngine:

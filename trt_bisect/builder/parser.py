@@ -1,4 +1,4 @@
-"""TensorRT's own ONNX parser, asked in a worker process whether it takes a network. TensorRT-RTX's needs no GPU."""
+"""TensorRT's own ONNX parser, run on a network in a worker process. TensorRT-RTX's parser needs no GPU."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from trt_bisect.model.file import Written, save_model
 from trt_bisect.support.files import ScratchFolder
 
 PARSERS = (TENSORRT, RTX)
-"""The engines whose parsers are asked: the first that is installed and starts."""
+"""The engines whose parser is used: the first one that is installed and starts."""
 
 
 @dataclass(frozen=True)
@@ -26,8 +26,8 @@ class Refusal:
     """An error of the parser, in its own words.
 
     Attributes:
-        node: the node in the file, if told.
-        operator: its operator, likewise.
+        node: the node in the file; empty if the parser does not name it.
+        operator: the node's operator; empty if the parser does not name it.
     """
 
     node: str
@@ -41,7 +41,7 @@ class ParserAnswer:
 
     Attributes:
         parser: the engine and its version.
-        refusals: its errors; none if it takes the file. It stops at the first node that it cannot import.
+        refusals: its errors, at most up to the first node that it cannot import; none if it accepts the file.
     """
 
     parser: str

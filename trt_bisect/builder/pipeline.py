@@ -1,6 +1,7 @@
-"""Engines of a pipeline: one for each network, which the user's function calls; feeds in, outputs out, as any engine.
+"""The engines of a pipeline: one for each network, called by the user's function; with the interface of a single
+engine.
 
-In the emulation, what a network gives for the same feeds and the same part of a plan is kept: in a search most plans
+In the emulation, a network's outputs for the same feeds and the same part of a plan are kept: in a search most plans
 differ in one network.
 """
 
@@ -112,12 +113,12 @@ class PipelineBuilder:
 
 
 class EmulatedPipelineBuilder(PipelineBuilder):
-    """The same on ONNX Runtime, with a session of all plans."""
+    """The builder on ONNX Runtime, with a session of all plans."""
 
     builders: list[OnnxRuntimeBuilder]  # type: ignore[assignment]
 
     def has_plain(self, plan: PrecisionPlan) -> bool:
-        """Returns true if ``plain`` computes as a plan means it."""
+        """Returns true if ``plain`` computes a plan as meant: see ``OnnxRuntimeBuilder.has_plain``."""
         return self.builders[0].has_plain(plan)
 
     def plain(self, plan: PrecisionPlan) -> PipelineEngine:

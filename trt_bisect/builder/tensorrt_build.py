@@ -1,7 +1,7 @@
-"""Builds a serialized TensorRT engine from an ONNX graph: the common part of both typings and TensorRT-RTX.
+"""Builds a serialized TensorRT engine from an ONNX graph, for both typings and TensorRT-RTX.
 
 Polygraphy's loaders are not used: they choose TensorRT or TensorRT-RTX once for the whole process, by an environment
-variable, and send messages to a global log, where those of one build cannot be told from another's.
+variable, and log the messages of all builds together.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def import_tensorrt(engine: str) -> ModuleType:
 
 
 def is_installed(engine: str) -> bool:
-    """Returns true if there is a module, which may still be broken."""
+    """Returns true if the engine's module is installed; it may still be broken."""
     return any(importlib.util.find_spec(name) is not None for name in _MODULES[engine])
 
 
@@ -75,12 +75,12 @@ class Message:
 
 
 LISTENERS: list[Callable[[Message], None]] = []
-"""Called with every error and warning at once: they survive a crash."""
+"""Functions called at once with every error and warning, so that messages survive a crash."""
 
 
 @functools.cache
 def logger_of(trt: ModuleType) -> Any:
-    """Returns the logger of this process, which prints nothing: TensorRT uses a process's first logger alone.
+    """Returns the logger of this process, which prints nothing; TensorRT uses only the first logger of a process.
 
     It keeps errors and warnings in ``records``, and in ``layers`` the last message that lists an engine's layers.
     """
@@ -104,7 +104,7 @@ def logger_of(trt: ModuleType) -> Any:
 
 
 def drain(logger: Any) -> tuple[Message, ...]:
-    """Removes the messages since the last call from the logger, and returns them, each once."""
+    """Returns the messages logged since the last call, each once, and removes them from the logger."""
     records = tuple(dict.fromkeys(logger.records))
     logger.records.clear()
     return records
@@ -143,7 +143,7 @@ class TensorRT:
 
     @property
     def version(self) -> tuple[int, int]:
-        """Major and minor."""
+        """The major and minor version."""
         return version_of(self.module.__version__)
 
 
@@ -303,17 +303,16 @@ def serialize(rt: TensorRT, definition: Definition, config: Any, options: BuildO
 
 
 def _timing_cache(rt: TensorRT, options: BuildOptions) -> Path | None:
-    """Returns the file of the timing cache; TensorRT-RTX times no tactics."""
     return None if rt.engine == RTX else options.timing_cache
 
 
 def timings_of(path: Path, worker: str) -> Path:
-    """Returns the file of another worker's timing cache; the next build here reads both."""
+    """Returns the file of another worker's timing cache, which the next build here reads as well."""
     return path.with_name(f"{path.stem}-{worker}{path.suffix}")
 
 
 def _load_timing_cache(config: Any, path: Path | None) -> None:
-    """Loads the run's timing cache and those of other workers; a cache of another device is left out."""
+    """Loads the run's timing cache and those of other workers, except caches of another device."""
     if path is None:
         return
     kept = [path, *sorted(path.parent.glob(timings_of(path, "*").name))]

@@ -39,7 +39,7 @@ def import_pycuda() -> Any:
 
 @dataclass(frozen=True)
 class Device:
-    """The module ``pycuda.driver``, and a GPU's retained primary context, which TensorRT uses."""
+    """The module ``pycuda.driver``, and a GPU's primary context, which TensorRT uses."""
 
     cuda: Any
     context: Any
@@ -56,7 +56,7 @@ class Device:
 
 @functools.cache
 def open_device() -> Device:
-    """The first GPU, opened once in a process; a process forked later must not use it.
+    """Returns the first GPU, opened once in a process; a process forked later must not use it.
 
     Raises EngineUnavailable if PyCUDA is not installed, or no GPU answers.
     """
@@ -145,7 +145,7 @@ class _Tensor:
 
 @dataclass(frozen=True)
 class _Loaded:
-    """An engine on the GPU, with all objects that must live as long."""
+    """An engine on the GPU, with all objects that must outlive it."""
 
     device: Device
     runtime: Any
@@ -160,8 +160,7 @@ class TensorRTEngine:
     """An engine; loaded onto the GPU at the first use, and unloaded when the ``with`` block ends.
 
     Attributes:
-        serialized: its bytes.
-        ran: see ``Engine``; without pairs in the graph that of ``computed``.
+        ran: see ``Engine``; without pairs in the graph it is ``computed``.
         computed: by layer index, the precision in which its kernel computes, from the engine inspector; empty until the
             engine is loaded.
         messages: the builder's warnings.
@@ -183,7 +182,7 @@ class TensorRTEngine:
         Args:
             options: those that it was built with.
             rounded: the precision of each layer by index, if the graph settles it.
-            names: by layer of ``network``, the user's name, if others.
+            names: by layer of ``network``, the user's name, if it differs.
             graph: the graph that was built, if ``infer`` gives its debug tensors too.
         """
         self.serialized = serialized
@@ -264,9 +263,7 @@ class TensorRTEngine:
         return tuple(times)
 
     def _bind(self, loaded: _Loaded, feeds: Feeds) -> dict[str, tuple[int, ...]]:
-        """Uploads the inputs, makes room for the outputs, and returns their shapes, except those that depend on the
-        data.
-        """
+        """Uploads the inputs, allocates the outputs, and returns their shapes, except those that depend on the data."""
         context = loaded.context
         for tensor in loaded.tensors:
             if tensor.is_input:
@@ -382,7 +379,7 @@ class TensorRTEngine:
 
 
 def adding_profiler(trt: ModuleType) -> Any:
-    """Makes a profiler that adds up the milliseconds of each engine layer in ``totals``."""
+    """Returns a profiler that adds up the milliseconds of each engine layer in ``totals``."""
 
     class AddingProfiler(trt.IProfiler):  # type: ignore[name-defined,misc]
         def __init__(self) -> None:
@@ -396,9 +393,9 @@ def adding_profiler(trt: ModuleType) -> Any:
 
 
 def output_allocator(trt: ModuleType, buffers: Mapping[str, Buffer]) -> Any:
-    """Makes an allocator that gives outputs the room of their buffers, and keeps their shapes in ``shapes``.
+    """Returns an allocator that gives outputs the memory of their buffers, and keeps their shapes in ``shapes``.
 
-    TensorRT calls the first function before 10, since then the asynchronous one.
+    TensorRT before 10 calls its first function, later versions the asynchronous one.
     """
 
     class BufferAllocator(trt.IOutputAllocator):  # type: ignore[name-defined,misc]
@@ -422,14 +419,14 @@ def output_allocator(trt: ModuleType, buffers: Mapping[str, Buffer]) -> Any:
 _FIRST_STRONG = 10
 """The first major version with strong typing."""
 _FIRST_STRONG_DLA = (11, 4)
-"""The first version whose DLA takes strongly typed networks (JetPack 7.2.2 has 11.4.1). Untested on a board."""
+"""The first version whose DLA takes strongly typed networks (JetPack 7.2.2 has 11.4.1). Not tested on a board."""
 
 
 class TensorRTStrongBuilder:
     """Builds engines from plans in the graph: with Q/DQ pairs and Casts, strongly typed from TensorRT 10 on.
 
-    Before 10 the pairs settle what is rounded to INT8. FP16 is allowed where the plan has any, and TensorRT may then
-    run a layer in FP16 that the plan has in FP32. On an H200, TensorRT 8.6.0 ran all plans of LeNet as asked
+    Before 10 the pairs determine what is rounded to INT8. FP16 is allowed where the plan has any, and TensorRT may then
+    also run layers in FP16 that the plan has in FP32. On an H200, TensorRT 8.6.0 ran all plans of LeNet as asked
     (``docs/evidence``); FP16 next to INT8 is unproven before 10.
     """
 

@@ -1,4 +1,4 @@
-"""TensorRT-RTX alone: the layers of an engine that is never run, and the time at which its kernels are compiled."""
+"""TensorRT-RTX only: the layers of an engine that is never run, and execution contexts with final kernels."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ def layers_of_file(path: Path, shapes: Mapping[str, Sequence[int]]) -> tuple[Eng
 
 
 def eager_context(rt: tensorrt_build.TensorRT, engine: Any) -> Any:
-    """Makes an execution context whose kernels are final from the first inference on; None without memory for it.
+    """Returns an execution context whose kernels are final from the first inference on; None without memory for it.
 
-    By default TensorRT-RTX compiles kernels for dynamic shapes in the background, and runs others meanwhile: two
+    By default TensorRT-RTX compiles kernels for dynamic shapes in the background, and runs other kernels meanwhile: two
     inferences would not be of one engine. ``rt`` keeps the compiled kernels and must outlive every context; ``engine``
     is a ``trt.ICudaEngine``.
     """

@@ -1,8 +1,8 @@
 """Weak typing, TensorRT 8.5 to 10.x: a precision plan as constraints on the layers of a parsed TensorRT network.
 
-**The idea.** A plan speaks of the layers of the ONNX network. TensorRT's parser makes one or more layers of each, some
-with names that only the parser knows. ``walk_steps`` finds for each TensorRT layer the layer that it belongs to, its
-*owner*; ``set_ranges`` gives their tensors dynamic ranges, and ``constraints`` their precisions.
+**The idea.** A plan is about the layers of the ONNX network. TensorRT's parser makes one or more layers of each, some
+with names that only the parser knows. ``walk_steps`` finds for each TensorRT layer the ONNX layer that it belongs to,
+its *owner*; ``set_ranges`` gives the tensors dynamic ranges, and ``constraints`` the layers precisions.
 
     ONNX             TensorRT's layers                        owner by
     fc (Gemm)        fc.weight          CONSTANT              its first reader
@@ -12,27 +12,27 @@ with names that only the parser knows. ``walk_steps`` finds for each TensorRT la
                      fc_1               ELEMENTWISE           its name with a number, or its metadata
     relu (Relu)      relu               ACTIVATION main       its name
 
-Forwards, a layer without a name takes the owner of the last of the layers that make its inputs; backwards, a layer that
-only constants feed takes that of its first reader. Metadata, which 8.5 lacks, counts before the name.
+In a forward pass, a layer without a name takes the owner of the last layer that makes one of its inputs; in a backward
+pass, a layer fed by constants alone takes the owner of its first reader. Metadata, which 8.5 lacks, counts before the
+name.
 
-Unquantized layers may run in INT8 too, if an INT8 layer feeds them and one reads them, both through unquantized layers:
+Unquantized layers may run in INT8 too, if an INT8 layer feeds them and another reads them, both through unquantized
+layers:
 
     conv1 (INT8) --> relu --> maxpool --> conv2 (INT8)       relu and maxpool: fed and read, left free
     conv1 (INT8) --> relu --> softmax --> output             fed, not read: high
     conv3 (high) --> relu --> conv2 (INT8)                   read, not fed: high
 
-**Invariants.** A high layer computes in its high precision and its outputs have it too: a constraint on the layer alone
-would let TensorRT round its output. An INT8 layer is left free unless it is forced. An output of the network is FP32.
-TensorRT computes tensors without a range in floats, so no range is invented: a tensor that the parser made has one only
-if its values are moved, inside a quantizable layer, or constant. The network is ``Network.for_parser``: no node has the
-name of another with a number.
+**Invariants.** A high layer and its outputs have its high precision: with a constraint on the layer alone TensorRT
+could round the output. An INT8 layer is left free unless it is forced. An output of the network is FP32. TensorRT
+computes tensors without a range in floats, so no range is invented: a tensor that the parser made has a range only if
+its values are moved, inside a quantizable layer, or constant. The network is ``Network.for_parser``: no node's name is
+that of another with a number.
 
-**Tried and dropped.** Owners by name alone: the parser of 8.6 gives the product with Gemm's ``alpha`` no name, and it
-would have stayed free in a high layer. The owner of the first input: that product reads a constant first.
+Owners by name alone fail: the parser of 8.6 gives the product with Gemm's ``alpha`` no name. The owner of the first
+input fails too: that product reads a constant first.
 
 On an H200, TensorRT 8.6.0 gave the layers of LeNet the names, ranges and constraints expected (``docs/evidence``).
-Tests check the constraints on objects with the interface of ``INetworkDefinition``: TensorRT does not start without a
-GPU.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ _LEFT_ALONE = frozenset(
     "CONSTANT SHAPE CAST QUANTIZE DEQUANTIZE ASSERTION CONDITION CONDITIONAL_INPUT CONDITIONAL_OUTPUT TRIP_LIMIT "
     "RECURRENCE ITERATOR LOOP_OUTPUT".split()
 )
-"""The types of layers without a precision of their own: they have that of the data that they hold or pass on."""
+"""The types of layers without a precision of their own: they keep that of the data that they hold or pass on."""
 
 _HEAVY = frozenset({"CONVOLUTION", "DECONVOLUTION", "FULLY_CONNECTED", "MATRIX_MULTIPLY"})
 _MOVES = frozenset({"SHUFFLE", "IDENTITY", "SQUEEZE", "UNSQUEEZE", "SLICE", "PADDING"})
@@ -82,14 +82,14 @@ _LAST_MAJOR = 10
 
 @dataclass(frozen=True)
 class WalkStep:
-    """A layer of a TensorRT network.
+    """A layer of a TensorRT network, and the ONNX layer that it belongs to.
 
     Attributes:
         layer: the ``trt.ILayer``.
         owner: the index of the network's layer that it belongs to.
-        named: its name or metadata says so, not its place in the network.
-        main: it has that layer's own name.
-        constant: it is a constant, or reads constants alone.
+        named: true if the owner is known from the name or the metadata, not from the neighbours.
+        main: true if it has the owner's name.
+        constant: true if it is a constant, or reads constants alone.
     """
 
     layer: Any
@@ -105,20 +105,20 @@ class WalkStep:
 
     @property
     def computes(self) -> bool:
-        """True if it does the main work of the network's layer, not that of a bias or the like."""
+        """True if it does the main work of its owner, not that of a bias or the like."""
         return self.main or (self.named and self.kind in _HEAVY)
 
     def read(self) -> Iterator[str]:
-        """Yields the tensors that it reads."""
+        """Yields the names of the tensors that the layer reads."""
         tensors = (self.layer.get_input(i) for i in range(self.layer.num_inputs))
         return (tensor.name for tensor in tensors if tensor is not None)
 
     def made(self) -> Iterator[str]:
-        """Yields the tensors that it makes."""
+        """Yields the names of the tensors that the layer makes."""
         return (self.layer.get_output(i).name for i in range(self.layer.num_outputs))
 
     def outputs(self) -> Iterator[Any]:
-        """Yields the float tensors that it makes, no shape tensors."""
+        """Yields the float tensors that the layer makes, except shape tensors."""
         return filter(is_activation, (self.layer.get_output(i) for i in range(self.layer.num_outputs)))
 
 
@@ -168,8 +168,8 @@ def _step(layer: Any, indices: Mapping[str, int]) -> WalkStep:
 def set_ranges(trt: ModuleType, definition: Any, steps: list[WalkStep], network: Network, scales: Scales) -> None:
     """Sets the dynamic range of float tensors, scale times 127, so that no calibrator is needed.
 
-    Of the parser's own tensors, moved values get the range of the tensor that was moved; values inside a quantizable
-    layer that of its output; constants their largest magnitude. Others get no range.
+    Among the parser's own tensors, moved values get the range of the tensor that was moved, values inside a quantizable
+    layer the range of its output, and constants their largest magnitude. Others get no range.
     """
     ranges: dict[str, float] = {}
 
@@ -199,7 +199,7 @@ def set_ranges(trt: ModuleType, definition: Any, steps: list[WalkStep], network:
 
 
 def scales_set(definition: Any) -> dict[str, np.float32]:
-    """Returns the scales of the tensors with a dynamic range: its upper end divided by 127."""
+    """Returns the scales of the tensors with a dynamic range: the range's upper end divided by 127."""
     inputs = [definition.get_input(i) for i in range(definition.num_inputs)]
     layers = [definition.get_layer(i) for i in range(definition.num_layers)]
     made = [layer.get_output(i) for layer in layers for i in range(layer.num_outputs)]
@@ -229,11 +229,11 @@ def _largest_of_constants(
 
 
 def largest_constant(trt: ModuleType, layer: Any, network: Network) -> float | None:
-    """Returns the largest magnitude in a constant layer's weights, if there are any.
+    """Returns the largest magnitude in a constant layer's weights; None without weights.
 
-    With NumPy 2, the Python modules of TensorRT before 10.16 give an array of stride 0, all values the first (see
-    docs/evidence/README.md). Then the network's constant of that name (or without a number), size and first value is
-    read; without it EngineUnavailable is raised.
+    With NumPy 2, the Python modules of TensorRT before 10.16 return an array of stride 0, so that all values are the
+    first (see docs/evidence/README.md). Then the network's constant of that name (or without a number), size and first
+    value is read; without such a constant EngineUnavailable is raised.
     """
     values = np.asarray(_as(trt.IConstantLayer, layer).weights)
     if any(stride == 0 and size > 1 for stride, size in zip(values.strides, values.shape, strict=True)):
@@ -251,7 +251,7 @@ def largest_constant(trt: ModuleType, layer: Any, network: Network) -> float | N
 
 
 def _as(kind: type, layer: Any) -> Any:
-    """Changes a layer's class in place, as Polygraphy does: TensorRT's Python gives a plain ``ILayer``."""
+    """Changes a layer's class in place, as Polygraphy does: TensorRT's Python returns a plain ``ILayer``."""
     if not isinstance(layer, kind):
         layer.__class__ = kind
     return layer
@@ -262,10 +262,9 @@ class Constraint:
     """The precisions set on a TensorRT layer.
 
     Attributes:
-        layer: its name.
         precision: None leaves the choice to TensorRT.
-        outputs: the type of each output: a precision; None leaves the choice to TensorRT; for a tensor that is no
-            activation, its own TensorRT type, such as ``INT32``.
+        outputs: the type of each output: a precision, or None for TensorRT's choice; for a tensor that is no
+            activation, its TensorRT type, such as ``INT32``.
     """
 
     layer: str
@@ -346,7 +345,7 @@ def _follows(step: WalkStep, network: Network) -> bool:
 
 
 def _beside_int8(steps: list[WalkStep], network: Network, int8: frozenset[int], *, backwards: bool = False) -> set[str]:
-    """Returns the tensors that an INT8 layer makes, or reads, directly or through unquantized layers."""
+    """Returns the tensors that an INT8 layer makes (``backwards``: reads), directly or through unquantized layers."""
     beside: set[str] = set()
     for step in steps[::-1] if backwards else steps:
         inputs, outputs = list(step.read()), [tensor.name for tensor in step.outputs()]
@@ -376,7 +375,7 @@ class WeakPlan:
 
 @runtime_checkable
 class TellsWeakPlan(Protocol):
-    """A builder with weak typing, or one that may build so in another process."""
+    """A builder with weak typing, perhaps in another process."""
 
     def weak_plan(self, plan: PrecisionPlan) -> WeakPlan:
         """Returns the constraints of a plan; raises TrialFailed if the graph cannot be parsed."""
@@ -386,8 +385,8 @@ class TellsWeakPlan(Protocol):
 def weak_plan(builder: Builder, network: Network, plan: PrecisionPlan) -> WeakPlan:
     """Returns the constraints of a plan: the builder's own with weak typing, else those of ONNX nodes.
 
-    The names are those of ``network.for_parser``, the recipe's ``network.onnx``. TensorRT's parser names the main layer
-    of a node after it; layers that it adds (the sum with a Gemm's bias) are left free.
+    The names are those of ``network.for_parser``, the recipe's ``network.onnx``. TensorRT's parser gives the main layer
+    of a node the node's name; layers that it adds (the sum with a Gemm's bias) are left free.
     """
     if builder.typing == "weak" and isinstance(builder, TellsWeakPlan):
         with suppress(TrialFailed):
@@ -399,7 +398,7 @@ def weak_plan(builder: Builder, network: Network, plan: PrecisionPlan) -> WeakPl
 
 
 def _nodes(network: Network) -> Any:
-    """Returns the nodes of a network with the part of ``INetworkDefinition``'s interface that ``constraints`` uses.
+    """Returns a network's nodes with the part of ``INetworkDefinition``'s interface that ``constraints`` uses.
 
     The indices of a TopK are INT32; the parser of TensorRT 10 adds a Cast to ONNX's INT64
     (``DEFINE_BUILTIN_OP_IMPORTER(TopK)`` of onnx/onnx-tensorrt, 8.5 to 10.1).

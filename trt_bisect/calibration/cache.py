@@ -1,4 +1,4 @@
-"""TensorRT's calibration cache: read, written, and fitted to a network whose tensors have other names.
+"""TensorRT's calibration cache: read, written, and matched to a network whose tensors have other names.
 
 The format: a first line ``TRT-<version>-<calibrator>``, then for each tensor ``name: 3c008912``, the big-endian bits of
 the float32 scale (absmax / 127). Other writers have ``0x`` before the digits, or little-endian bits. ONNX Runtime's
@@ -7,24 +7,23 @@ of TensorRT's sampleINT8 and users of ``IInt8Calibrator``, e.g. NVIDIA's ``polyg
 ``NV_TENSORRT_VERSION`` in NvInferRuntimeBase.h: 8.6.1 is 8601, 10.3.0 is 100300. TensorRT skips a cache of another
 version and calibrates; without data it then fails ("bound to nullptr", NVIDIA/Deep-Learning-Accelerator-SW issue 26).
 
-A cache names the tensors that TensorRT's parser knew at calibration. Today's network may be another export, or
-simplified. Tensors get their scales in this order:
+A cache has the tensor names of TensorRT's parser at calibration. Tensors of another export, or of a simplified network,
+get their scales in this order:
 
     name    the same name
     alike   the only name that is the same without case and punctuation
-    folded  the entry of a BatchNormalization that the layer, which kept its name, has taken in
+    folded  the entry of a BatchNormalization that was folded into the layer, which kept its name
     moved   the scale of a tensor with the same values: before or after a Reshape, a Transpose, an Identity and so on;
             TensorRT itself gives a MaxPool's output the scale of its input
-    values  of several entries that may be the tensor's, the only one near the scale that a calibrator finds on inputs
+    values  of several possible entries, the only one near the scale that a calibrator finds on inputs
     order   both files list tensors in execution order: between two tensors with a scale, operators and values leave one
-            way to give the entries to the tensors. Only where entries found by name are in that order.
+            assignment of entries to tensors. Only where entries found by name are in that order.
 
-The same name is not always the same tensor. onnxsim folds layers into the convolution before, which keeps its name: its
-entry is of the values before them. Entries of no tensor, directly after the convolution's, show this. A tensor with
-several possible scales has none. Names that are numbers begin anew with each export: they count only if the cache has
-exactly the entries that the network needs, or also has them where the network lacks tensors, or values on inputs agree.
-Where entries are missing, order does not count. An entry that is there twice with different scales, or whose scale was
-cut short, belongs to no tensor. Layers that round a tensor without a scale stay in floats.
+The same name is not always the same tensor (docs/commands/migrate.md): entries of no tensor, directly after a
+convolution's, show that it has absorbed layers. A tensor with several possible scales has none. Numeric names count
+only if the cache has exactly the entries that the network needs, or also has them where the network lacks tensors, or
+values on inputs agree. Where entries are missing, order does not count. An entry with two different scales, or whose
+scale was cut short, belongs to no tensor.
 """
 
 from __future__ import annotations
@@ -55,7 +54,7 @@ class TensorRTVersion:
 
     Attributes:
         number: major, minor and patch; zeros for any TensorRT-RTX.
-        why: shown to the user.
+        why: the reason for this version, shown to the user.
     """
 
     number: tuple[int, int, int]
@@ -64,22 +63,24 @@ class TensorRTVersion:
 
     @property
     def weak(self) -> bool:
-        """True if it has weak typing: TensorRT up to 10."""
+        """True if the version has weak typing: TensorRT up to 10."""
         return not self.rtx and self.number < (11, 0, 0)
 
     @property
     def strong(self) -> bool:
-        """True if it has strong typing: TensorRT from 10 on, and TensorRT-RTX."""
+        """True if the version has strong typing: TensorRT from 10 on, and TensorRT-RTX."""
         return self.rtx or self.number >= (10, 0, 0)
 
     @property
     def title(self) -> str:
-        """Its name for people: ``TensorRT 10.3.0``."""
+        """The name for people: ``TensorRT 10.3.0``."""
         return str(self).replace("rtx", "TensorRT-RTX") if self.rtx else f"TensorRT {self}"
 
     @property
     def header(self) -> str:
-        """The first line of a cache for this version; without weak typing, of the default's caches."""
+        """The first line of a cache for this version; for a version without weak typing, that of
+        ``DEFAULT_VERSION``.
+        """
         if not self.weak:
             return DEFAULT_HEADER
         major, minor, patch = self.number
@@ -92,12 +93,12 @@ class TensorRTVersion:
 
 
 DEFAULT_VERSION = TensorRTVersion((10, 3, 0), "the default, as no TensorRT with calibration caches is in use here")
-"""JetPack 6.2's, for a calibration cache alone."""
+"""The version for which a calibration cache alone is written: JetPack 6.2's."""
 
 NEWEST_VERSION = TensorRTVersion((11, 4, 0), "the newest, as no TensorRT is in use here")
-"""The version that a recipe is for if no TensorRT is in use."""
+"""The version for which a recipe is written if no TensorRT is in use."""
 DLA_VERSION = TensorRTVersion((11, 4, 1), "the DLA of the AGX Orin")
-"""The same for the DLA, whose network is strongly typed."""
+"""The version for which a recipe for the DLA is written, whose network is strongly typed."""
 
 DEFAULT_HEADER = DEFAULT_VERSION.header
 _VERSION = re.compile(r"(\d{1,2})\.(\d{1,2})(?:\.(\d{1,2}))?(?:\.\w+)*")
@@ -107,12 +108,14 @@ _KNOWN = range(5, 12)
 _HEADER = re.compile(r"TRT-\w+-\w+")
 _BITS = re.compile(r"(?:0x)?([0-9a-fA-F]{1,8})")
 _MAGNITUDE = re.compile(r"(\S.*) ([-+]?(?:\d+\.?\d*(?:[eE][-+]?\d+)?|inf|nan))")
-_ORDINARY = (1e-9, 1e6)
-"""The range of calibrators' scales, besides 0; a fifth of all bit patterns, read in the wrong order, fall into it."""
+_USUAL_SCALES = (1e-9, 1e6)
+"""The usual range of calibrators' scales, besides 0; a fifth of all bit patterns, read in the wrong byte order, lie in
+it.
+"""
 _DIGITS = 8
-"""The hex digits of a float32."""
-_FEWEST = 3
-"""The fewest scales that tell the order of bits."""
+"""The number of hex digits of a float32."""
+_FEWEST_SCALES = 3
+"""The fewest scales from which the byte order is recognised."""
 
 
 @dataclass(frozen=True)
@@ -120,10 +123,10 @@ class CalibrationCache:
     """The content of a calibration cache.
 
     Attributes:
-        header: the first line, such as ``TRT-8600-EntropyCalibration2``; for ONNX Runtime's, words.
+        header: the first line, such as ``TRT-8600-EntropyCalibration2``; for ONNX Runtime's cache, a description.
         scales: in the order of the file.
-        little_endian: the bits are in the order that TensorRT does not write.
-        doubtful: by entry, the reason why its scale cannot be used.
+        little_endian: the bits are little-endian, unlike TensorRT's.
+        doubtful: by entry, why its scale cannot be used.
     """
 
     header: str
@@ -146,7 +149,7 @@ def parse_version(text: str) -> TensorRTVersion:
 
 
 def version_of_engine(text: str, *, rtx: bool = False) -> TensorRTVersion | None:
-    """Parses the version that TensorRT or TensorRT-RTX reports, such as ``10.3.0.26``; None if it is none."""
+    """Parses the version that TensorRT or TensorRT-RTX reports, such as ``10.3.0.26``; None for another text."""
     version = _VERSION.match(text)
     if not version:
         return None
@@ -165,7 +168,7 @@ def is_cache_path(source: object) -> bool:
 
 
 def parse_cache(text: str, source: str) -> CalibrationCache:
-    """Parses the text of a cache; raises BadInput if it, or one of its lines, is none."""
+    """Parses the text of a cache; raises BadInput if the text or a line of it has another format."""
     lines = text.splitlines()
     magnitudes = [_MAGNITUDE.fullmatch(line.strip()) for line in lines if line.strip()]
     if magnitudes and all(magnitudes):
@@ -192,7 +195,7 @@ def parse_cache(text: str, source: str) -> CalibrationCache:
         raise BadInput(f"The calibration cache '{source}' holds no tensor.", "Write the cache again.")
     all_bytes = b"".join(bytes.fromhex(digits.zfill(_DIGITS)) for digits in bits)
     big, little = np.frombuffer(all_bytes, ">f4"), np.frombuffer(all_bytes, "<f4")
-    reverse = len(set(names)) >= _FEWEST and bool(_ordinary(little).mean() > 0.9 and _ordinary(big).mean() < 0.5)
+    reverse = len(set(names)) >= _FEWEST_SCALES and bool(_ordinary(little).mean() > 0.9 and _ordinary(big).mean() < 0.5)
     scales = (little if reverse else big).astype(np.float32)
     # A writer may leave zeros away at the front, as in '0'. A scale that was cut at its end is none of a calibrator's.
     short = {
@@ -205,7 +208,7 @@ def parse_cache(text: str, source: str) -> CalibrationCache:
 
 
 def _with_other_scales(entries: Sequence[tuple[str, np.float32]]) -> dict[str, str]:
-    """Returns the entries that are there more than once with different scales, with this reason."""
+    """Returns the entries with two or more different scales, with this reason."""
     all_bits: dict[str, set[bytes]] = {}
     for name, scale in entries:
         all_bits.setdefault(name, set()).add(scale.tobytes())
@@ -213,12 +216,12 @@ def _with_other_scales(entries: Sequence[tuple[str, np.float32]]) -> dict[str, s
 
 
 def _ordinary(scales: np.ndarray) -> np.ndarray:
-    least, most = _ORDINARY
+    least, most = _USUAL_SCALES
     return np.asarray((scales == 0) | ((scales >= least) & (scales <= most)))
 
 
 def open_cache(path: Path) -> CalibrationCache:
-    """Reads a calibration cache; raises BadInput if it cannot be read, or is none."""
+    """Reads a calibration cache; raises BadInput if it cannot be read, or is no cache."""
     try:
         text = path.read_bytes().decode("utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -240,7 +243,9 @@ def read_cache(path: Path, tensors: tuple[str, ...]) -> Ranges:
 def refuse_of_another_network(
     path: Path, cache: CalibrationCache, scales: Mapping[str, np.float32], tensors: tuple[str, ...]
 ) -> None:
-    """Raises BadInput if a cache lacks more than half of the tensors that a network rounds; ``scales`` are found."""
+    """Raises BadInput if a cache lacks more than half of the tensors that a network rounds; ``scales`` are those
+    found.
+    """
     missing = [name for name in tensors if name not in scales and name not in cache.doubtful]
     if 2 * len(missing) > len(tensors):
         first = next(iter(cache.scales))
@@ -263,7 +268,7 @@ _KEEPS_VALUES = frozenset(
     ("Identity", "Dropout", "Cast", "Reshape", "Flatten", "Squeeze", "Unsqueeze", "Transpose", "MaxPool", "Expand")
 )
 OF_THE_PARSER = re.compile(r"\(Unnamed Layer\*|ONNXTRT_|.*_output$")
-"""The names of TensorRT's own tensors, among them those of constants."""
+"""The names of tensors that TensorRT's parser made, such as those of constants."""
 _WORDS = {
     "Conv": "conv|conv_?transpose",
     "Product": "gemm|mat_?mul|linear|dense",
@@ -281,27 +286,29 @@ _WORDS = {
     "Add": "add|plus|sub",
     "Mul": "mul|div",
 }
-"""By family of operators, the words in the names of tensors."""
+"""By family of operators, the words that occur in the names of their tensors."""
 _KIND = re.compile("|".join(f"(?<![a-z])(?P<{kind}>{words})(?![a-z])" for kind, words in _WORDS.items()))
 _EXPORTED = re.compile(r"(?:.*/)?([A-Z][A-Za-z]+)(?:_\d+)?_output_\d+")
-"""PyTorch's names of tensors, which tell the operator."""
+"""The pattern of PyTorch's tensor names, which contain the operator."""
 _BATCH_NORM = "BatchNormalization"
 _TAKEN_IN = frozenset((_BATCH_NORM, "Add", "Mul", ""))
-"""The kinds that a convolution or a product can absorb; empty is unknown."""
+"""The kinds of operators that a convolution or a product can absorb; empty is unknown."""
 SEVERAL = "the cache is of the network before a change, or of another one, and several entries may be of it"
 MISSING = "the cache lacks entries, and order may give it that of another tensor"
 """The reasons why a tensor's entry is not sure."""
-_CLOSE = float(np.log(1.5))
-"""The logarithm of a ratio of scales within which wrong tensors rarely fall."""
-_FAR = float(np.log(16.0))
-"""The logarithm of a ratio of scales that no two calibrators and no choice of inputs explain."""
-_ENOUGH = 8
-"""The fewest tensors found by name that show how near the cache is to a calibrator."""
+_CLOSE_SCALES = float(np.log(1.5))
+"""The logarithm of a ratio of scales; the scales of wrong tensors rarely differ by less."""
+_FAR_SCALES = float(np.log(16.0))
+"""The logarithm of a ratio of scales; scales that differ by more are not of the same tensor, whatever calibrator and
+inputs.
+"""
+_ENOUGH_FOUND = 8
+"""The fewest tensors found by name from which the cache's nearness to a calibrator is known."""
 
 
 @dataclass(frozen=True)
 class TensorScale:
-    """The scale of an activation, and where it comes from.
+    """The scale of an activation, and how it was found.
 
     Attributes:
         entry: the name in the cache.
@@ -346,13 +353,13 @@ def scales_for(
 
 
 class _Matching:
-    """Finds the entries of tensors: those of the same name, then those that order or values leave."""
+    """Finds the entries of tensors: first by name, then by order or values."""
 
     def __init__(self, network: Network, cache: CalibrationCache, measured: Sequence[Mapping[str, np.float32]]) -> None:
         self._network, self._cache, self._measured = network, cache, measured
         self._tensors = list(network.activations)
         named = match_names(self._tensors, [name for name in cache.scales if not name.startswith("(Unnamed Layer*")])
-        if _renumbered(set(self._tensors), cache.scales) and _Values(cache, measured, named).limit > _CLOSE:
+        if _renumbered(set(self._tensors), cache.scales) and _Values(cache, measured, named).limit > _CLOSE_SCALES:
             named = {tensor: entry for tensor, entry in named.items() if not tensor.isdecimal()}
         self._named, self._taken = named, set(named.values())
         self._entries = [name for name in cache.scales if name in self._taken or not OF_THE_PARSER.match(name)]
@@ -368,7 +375,7 @@ class _Matching:
         self._values = _Values(cache, measured, self._sure)
 
     def pass_over(self) -> None:
-        """Decides on the tensors found by name that have absorbed others, then on those between found ones."""
+        """Decides on the tensors found by name that have absorbed others, then on those between found tensors."""
         for tensor, several in self._may_be.items():
             self._choose(tensor, several, (BY_NAME, BY_VALUES))
         for tensor, several in self._norms.items():
@@ -424,7 +431,7 @@ class _Matching:
         self._unsure[tensor] = why
 
     def result(self) -> CacheScales:
-        """Returns the result without doubtful entries, which had their place in the order."""
+        """Returns the result; doubtful entries, which kept their place in the order, are left out."""
         scales, doubtful = self._cache.scales, self._cache.doubtful
         _spread(self._network, self._chosen)
         for tensor, (entry, _) in list(self._chosen.items()):
@@ -433,7 +440,7 @@ class _Matching:
         ways = [(name, *self._chosen[name]) for name in self._tensors if name in self._chosen]
         found = tuple(TensorScale(name, entry, way, float(scales[entry])) for name, entry, way in ways)
         unsure = {tensor: why for tensor, why in self._unsure.items() if tensor not in self._chosen}
-        far = tuple(name for name, entry, _ in ways if self._values.off(name, scales[entry]) > _FAR)
+        far = tuple(name for name, entry, _ in ways if self._values.off(name, scales[entry]) > _FAR_SCALES)
         return CacheScales(found, unsure, far)
 
 
@@ -464,9 +471,10 @@ def _spread(network: Network, entries: dict[str, tuple[str, str]]) -> None:
 
 
 def _anchors(tensors: Sequence[str], entries: Sequence[str], named: Mapping[str, str]) -> list[tuple[int, int]]:
-    """Returns the places of tensors and entries of the same name, from before the first to after the last.
+    """Returns the indices of tensors and entries of the same name, with one pair before the first and one after the
+    last.
 
-    The few out of order are left out. Empty if these are many, or names tell nothing.
+    A few that are out of order are left out. Empty if there are many, or if names tell nothing.
     """
     positions = {entry: k for k, entry in enumerate(entries)}
     at = [(k, positions[named[tensor]]) for k, tensor in enumerate(tensors) if tensor in named]
@@ -484,9 +492,9 @@ def _anchors(tensors: Sequence[str], entries: Sequence[str], named: Mapping[str,
 
 
 def _renumbered(tensors: set[str], entries: Iterable[str]) -> bool:
-    """True if names that are numbers may be of other tensors, from an export that counted otherwise.
+    """True if numeric names may belong to other tensors, from an export with other numbers.
 
-    A simplified network lacks the numbers of removed tensors, few of them the last, and has no new ones.
+    A simplified network lacks the numbers of removed tensors, few of them among the last, and has no new ones.
     """
     gone = [entry not in tensors for entry in entries if entry.isdecimal()]
     last = max((k for k, is_gone in enumerate(gone) if not is_gone), default=0)
@@ -495,7 +503,9 @@ def _renumbered(tensors: set[str], entries: Iterable[str]) -> bool:
 
 
 def _taken_in(network: Network, entries: Sequence[str], named: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
-    """Returns the tensors of layers with weights that may have absorbed the layers of the next entries, with these."""
+    """Returns the tensors of layers with weights that may have absorbed the layers of the next entries, with these
+    entries.
+    """
     taken, positions = set(named.values()), {entry: k for k, entry in enumerate(entries)}
     may_be, others = {}, 0
     for layer in reversed(network.layers):
@@ -514,7 +524,7 @@ def _taken_in(network: Network, entries: Sequence[str], named: Mapping[str, str]
 
 
 def _doubted(network: Network, entries: Sequence[str], named: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
-    """Returns the tensors of layers with weights, with their possible entries, for a cache without order."""
+    """Returns the tensors of layers with weights, each with its possible entries, for a cache without order."""
     taken = set(named.values())
     norms = [entry for entry in entries if entry not in taken and _kind(entry) == _BATCH_NORM]
     made = [layer.outputs[0] for layer in network.layers if layer.has_weight] if norms else []
@@ -523,7 +533,7 @@ def _doubted(network: Network, entries: Sequence[str], named: Mapping[str, str])
 
 # PyTorch's onnx::Conv_7 tells the reader.
 def _kind(name: str) -> str:
-    """Returns the family of operators that a name's last such word tells, if any."""
+    """Returns the family of operators that the last known word of a name belongs to; empty if none."""
     if name.startswith("onnx::"):
         return ""
     exported = _EXPORTED.fullmatch(name)
@@ -540,7 +550,7 @@ def _in_words(name: str) -> str:
 
 
 class _Values:
-    """The nearness of the cache's scales to those that a calibrator finds on inputs."""
+    """The distances of the cache's scales from those that a calibrator finds on inputs."""
 
     def __init__(
         self,
@@ -549,7 +559,7 @@ class _Values:
         sure: Mapping[str, str],
         guessed: Mapping[str, str] = {},
     ) -> None:
-        """Takes the calibrator that agrees best on tensors with an entry; none if these are too few."""
+        """Takes the calibrator that agrees best on tensors with an entry; no calibrator if these are too few."""
         self._scales = cache.scales
         self._measured: Mapping[str, np.float32] = {}
         self._centre, self.limit = 0.0, np.inf
@@ -557,7 +567,7 @@ class _Values:
         for scales in measured:
             all_logs = [_log(cache.scales[entry], scales.get(tensor)) for tensor, entry in known.items()]
             logs = [log for log in all_logs if np.isfinite(log)]
-            if len(logs) >= _ENOUGH:
+            if len(logs) >= _ENOUGH_FOUND:
                 centre = float(np.median(logs))
                 share, factor = (0.75, 2.5) if guessed else (0.95, 1.5)
                 limit = factor * float(np.quantile(np.abs(np.array(logs) - centre), share)) + 0.02
@@ -565,32 +575,32 @@ class _Values:
                     self._measured, self._centre, self.limit = scales, centre, limit
 
     def near(self, tensor: str, entries: Sequence[str]) -> tuple[str, ...]:
-        """Returns the entries that may be the tensor's: none if none is near, all if nothing was measured."""
+        """Returns the entries that may belong to a tensor: empty if none is near; all if nothing was measured."""
         if tensor not in self._measured:
             return tuple(entries)
         off = {entry: self.off(tensor, self._scales[entry]) for entry in entries}
-        is_one = any(log <= min(self.limit, _CLOSE) for log in off.values())
+        is_one = any(log <= min(self.limit, _CLOSE_SCALES) for log in off.values())
         return tuple(entry for entry, log in off.items() if is_one and log <= 2 * self.limit)
 
     def only_one(self, tensor: str, entries: Sequence[str]) -> str | None:
-        """Returns the first entry of the only scale that is near the tensor's."""
+        """Returns the first entry of the only scale that is near the tensor's; None if there are several or none."""
         near = self.near(tensor, entries) if tensor in self._measured else ()
         return near[0] if len({self._scales[entry].tobytes() for entry in near}) == 1 else None
 
     def off(self, tensor: str, scale: np.float32) -> float:
-        """Returns the logarithm of how far a scale is off; 0 if nothing tells."""
+        """Returns the logarithm of a scale's distance from the measured one; 0 if nothing was measured."""
         return abs(_log(scale, self._measured[tensor]) - self._centre) if tensor in self._measured else 0.0
 
 
 def _log(scale: np.float32, reference: np.float32 | None) -> float:
-    """Returns the logarithm of a ratio of scales; NaN if it has none."""
+    """Returns the logarithm of a ratio of scales; NaN if there is none."""
     return float(np.log(scale / reference)) if reference and scale > 0 and np.isfinite(scale) else np.nan
 
 
 class _InOrder(NamedTuple):
     """The tensors that have the same entry in every longest assignment that keeps both orders.
 
-    ``complete``: these are all tensors, moved values excepted.
+    ``complete``: they are all tensors, except those with moved values.
     """
 
     pairs: Mapping[str, tuple[str, ...]]
@@ -598,7 +608,7 @@ class _InOrder(NamedTuple):
 
 
 def _in_order(network: Network, tensors: Sequence[str], entries: Sequence[str]) -> _InOrder:
-    """Returns the tensors and entries that order gives to each other, of one kind of operator.
+    """Returns the tensors and entries, of one kind of operator, that order assigns to each other.
 
     Empty if a tenth of the shorter list finds no partner.
     """
@@ -628,7 +638,9 @@ def _in_order(network: Network, tensors: Sequence[str], entries: Sequence[str]) 
 
 
 def _fits(network: Network, tensor: str, entries: Sequence[str], position: int) -> bool:
-    """True if an entry's name tells no other operator than the tensor's maker, or than layers absorbed by it."""
+    """True unless an entry's name is of another operator than the tensor's maker, and than the layers absorbed by
+    it.
+    """
     layer, kind = network.producers.get(tensor), _kind(entries[position])
     if layer is None:
         return not kind

@@ -1,4 +1,6 @@
-"""Ranges from data, by one or several calibrators; from a cache, given ranges, or the network's own Q/DQ pairs."""
+"""Ranges from data by one or several calibrators, from a cache, from given ranges, or from the network's own Q/DQ
+pairs.
+"""
 
 from __future__ import annotations
 
@@ -24,13 +26,13 @@ from trt_bisect.support.machine import MEMORY
 from trt_bisect.support.progress import Progress
 
 _MOVING = ("Reshape", "Transpose", "Flatten", "Squeeze", "Unsqueeze", "Identity")
-"""Operators whose output holds the values of their input, each as often."""
+"""Operators whose output holds each value of their input equally often."""
 _BOUNDING = ("Relu", "Clip")
-"""Operators that TensorRT fuses with the layer before, and that commute with rounding to the same scale."""
-_LEAST = np.finfo(np.float32).tiny
+"""Operators that TensorRT fuses with the layer before them, and that commute with rounding to the same scale."""
+_LEAST_SCALE = np.finfo(np.float32).tiny
 _PERCENTILES = tuple(Calibrator("percentile", percentile) for percentile in (99.9, 99.99, 99.999))
 CANDIDATES = (Calibrator("entropy"), Calibrator("minmax"), *_PERCENTILES, Calibrator("mse"))
-"""TensorRT's default first."""
+"""The calibrators that are tried, TensorRT's default first."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +40,7 @@ class Magnitudes:
     """The magnitudes of a network's activations over a data set.
 
     Attributes:
-        histograms: of tensors with values.
+        histograms: by tensor that has values.
         earlier: by counted tensor the range (see ``_range``) before the last quarter of the samples; empty if their
             number was not known.
     """
@@ -48,7 +50,7 @@ class Magnitudes:
     _known: dict[Calibrator, dict[str, float]] = field(default_factory=dict, compare=False, repr=False)
 
     def growth(self) -> dict[str, float]:
-        """Returns by tensor what the last quarter of the samples added to its range, as a share of it."""
+        """Returns by tensor the share by which the last quarter of the samples enlarged its range."""
         now = {name: _range(self.histograms[name]) for name in self.earlier if name in self.histograms}
         return {name: value / self.earlier[name] - 1.0 for name, value in now.items() if self.earlier[name] > 0.0}
 
@@ -68,7 +70,7 @@ class Magnitudes:
         why = "it held NaN or infinite values during calibration"
         usable = ranges_from_scales(largest, str(calibrator), dict.fromkeys(nonfinite, why))
         thresholds = self.thresholds(calibrator)
-        scales = {name: max(_scale(thresholds[name]), _LEAST) for name in usable.scales}
+        scales = {name: max(_scale(thresholds[name]), _LEAST_SCALE) for name in usable.scales}
         return replace(usable, scales=scales, calibrator=calibrator)
 
 
@@ -101,7 +103,7 @@ def magnitudes(
             for ``minmax``. A tensor that only a Relu or a Clip with counted output reads has that output's magnitudes:
             the two stay fused.
         on_sample: called with the number of samples done.
-        total: the number of samples, if known.
+        total: the number of samples; None if unknown.
 
     Raises:
         BadInput: there are no samples, or the network refuses one.
@@ -135,7 +137,7 @@ def magnitudes(
 
 
 def _origins(network: Network, counted: Collection[str] | None) -> dict[str, str]:
-    """Returns by activation the one whose magnitudes it has, itself or another."""
+    """Returns by activation the activation whose magnitudes it has: itself, or another."""
     origins = {name: name for name in network.activations}
     graph = network.skeleton.graph
     for node in graph.node:

@@ -19,12 +19,12 @@ LEVELS = 128
 ENOUGH_VALUES = 4 * BINS
 """The fewest values for the entropy search."""
 THRESHOLDS = 3
-"""The version of the rules for thresholds; ranges of others in run folders are computed anew."""
+"""Increase it when the rules for thresholds change: kept ranges of other versions are computed anew."""
 _PART = 1 << 16
-"""The values that are counted at a time."""
+"""The number of values that are counted at a time."""
 _TABLES = 4
-"""Neighbouring values are counted in tables of their own: in one table, equal values, such as a Relu's zeros, wait for
-one another.
+"""Neighbouring values are counted in this many tables: in a single table, equal values, such as a Relu's zeros, wait
+for one another.
 """
 _WIDEST = BINS // LEVELS
 """The most bins that are merged to a level."""
@@ -42,9 +42,7 @@ class AbsHistogram:
 
     Attributes:
         absmax: the largest finite |x|.
-        width: that of a bin.
         nonfinite: the number of NaN and infinite values, counted nowhere else.
-        values: the number of finite values.
         counts: int64; None before the first value other than 0.
     """
 
@@ -94,8 +92,8 @@ class AbsHistogram:
 
 
 _ROOMS = local()
-"""By float type, arrays of ``_PART`` values for each thread: of this type, int32, and int64. New memory would take
-longer than counting, and two quick conversions are faster than one from floats to int64.
+"""By float type, work arrays of ``_PART`` values for each thread: of this type, int32, and int64. Allocating them would
+take longer than counting, and two quick conversions are faster than one from floats to int64.
 """
 
 
@@ -103,8 +101,8 @@ def _places(values: np.ndarray, factor: float, *, signed: bool) -> np.ndarray:
     """Returns t * (BINS + 1) + floor(|x| * factor) of finite values, int64, where t, their table, is 0 to ``_TABLES -
     1``.
 
-    Values on the upper edge of the last bin have the place ``BINS``. The thread's next call overwrites the array.
-    ``values`` is flat, of at most ``_PART`` values; ``factor`` is the bins to a unit.
+    Values on the upper edge of the last bin have the index ``BINS``. The thread's next call overwrites the array.
+    ``values`` is flat, of at most ``_PART`` values; ``factor`` is the number of bins per unit.
     """
     dtype = np.result_type(values.dtype, np.float32).str
     if dtype not in _ROOMS.__dict__:
@@ -150,9 +148,10 @@ def entropy_threshold(histogram: AbsHistogram) -> float:
     KL(P, Q). Source: S. Migacz, "8-bit Inference with TensorRT", GTC 2017, slides 38-39; bin 0 gets the count of bin 1,
     as in TensorRT, since exact zeros do not inform about the range.
 
-    An i counts only if the first 127 levels hold at least as many values as lie outside: Q is divided by its own sum,
-    so KL is close to 0, however much is clipped, if the last level holds nearly all that is left, as in a mask or an
-    image of few grey levels. With fewer than ``ENOUGH_VALUES`` values it is the largest magnitude.
+    An i counts only if the first 127 levels hold at least as many values as lie outside. Otherwise the last level can
+    hold nearly all that is left, as in a mask or an image of few grey levels: KL is then close to 0 however much is
+    clipped, since Q is divided by its own sum. With fewer than ``ENOUGH_VALUES`` values the threshold is the largest
+    magnitude.
     """
     counts = histogram.used().astype(np.float64)
     if counts.size <= LEVELS or histogram.values < ENOUGH_VALUES:
@@ -193,7 +192,7 @@ def _level_terms(running: np.ndarray, occupied: np.ndarray) -> np.ndarray:
 
 @cache
 def _places_of_levels() -> np.ndarray:
-    """Returns for 128 to 2048 bins the places of the first 127 levels in ``_level_terms``."""
+    """Returns for 128 to 2048 bins the indices of the first 127 levels in ``_level_terms``."""
     bounds = np.arange(LEVELS, BINS + 1)[:, np.newaxis] * np.arange(LEVELS) // LEVELS
     return np.asarray(np.diff(bounds, axis=1) * (BINS + 1) + bounds[:, :-1])
 

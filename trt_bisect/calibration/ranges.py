@@ -1,4 +1,4 @@
-"""The INT8 scales of activations, the reasons why some cannot be used, and the layers that therefore stay high."""
+"""The INT8 scales of activations, why some cannot be used, and the layers that therefore stay high."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from trt_bisect.model.quantizer import FLOAT_TYPES, INT8_MAX, SMALLEST_SCALE
 from trt_bisect.support.text import counted, listed
 
 MASK_ABSMAX = 1e9
-"""A tensor that reaches more holds the constant of a mask (-3e38, -1e9)."""
+"""A tensor whose largest magnitude exceeds this holds the constant of a mask (-3e38, -1e9)."""
 _CONTROL_FLOW = ("If", "Loop", "Scan", "SequenceMap")
 
 
@@ -30,7 +30,7 @@ class Ranges:
         scales: float32, finite, positive and normal: the calibrator's threshold / 127.
         unusable: by tensor without a usable scale, the reason.
         origin: ``entropy``, ``percentile 99.99``, ``cache FILE`` or ``the network's own Q/DQ``.
-        calibrator: that of all tensors, or all but a few; None without calibration data.
+        calibrator: the calibrator of all tensors, or all but a few; None without calibration data.
     """
 
     scales: Mapping[str, np.float32]
@@ -51,12 +51,12 @@ class Ranges:
 
 
 def no_ranges(title: str) -> Ranges:
-    """Returns the ranges of a low precision that needs none."""
+    """Returns the ranges for a low precision that needs none, such as FP16; ``title`` is its name."""
     return Ranges({}, {}, f"none: {title} needs no ranges")
 
 
 def with_scales_of(ranges: Ranges, others: Mapping[str, Ranges]) -> Ranges:
-    """Returns ranges in which some tensors have the scales of others."""
+    """Returns the ranges with the scales of ``others`` for some tensors."""
     scales = {tensor: source.scales[tensor] for tensor, source in others.items()}
     counts = Counter(source.origin for source in others.values())
     changes = ", ".join(f"{counted(count, 'tensor')} by {how}" for how, count in counts.items())
@@ -65,7 +65,7 @@ def with_scales_of(ranges: Ranges, others: Mapping[str, Ranges]) -> Ranges:
 
 
 def with_scales_given(ranges: Ranges, user_scales: Mapping[str, np.float32]) -> Ranges:
-    """Returns ranges in which some tensors have the user's scales."""
+    """Returns the ranges with the user's scales for some tensors."""
     if not user_scales:
         return ranges
     unusable = {tensor: why for tensor, why in ranges.unusable.items() if tensor not in user_scales}
@@ -75,9 +75,9 @@ def with_scales_given(ranges: Ranges, user_scales: Mapping[str, np.float32]) -> 
 def ranges_from_scales(
     scales: Mapping[str, np.float32], origin: str, nonfinite: Mapping[str, str] | None = None
 ) -> Ranges:
-    """Separates usable scales from others: zero, negative, denormal, not finite, or those of masks.
+    """Separates usable scales from unusable ones: zero, negative, denormal, not finite, or those of masks.
 
-    ``nonfinite`` has by tensor that held NaN or infinite values the reason.
+    ``nonfinite`` has the reason by tensor that held NaN or infinite values.
     """
     unusable = dict(nonfinite or {})
     finite = {name: np.float32(scale) for name, scale in scales.items() if name not in unusable}
@@ -176,7 +176,7 @@ def non_finite_weight(network: Network) -> str:
 
 
 SCALE_INFINITE, SCALE_NOT_POSITIVE = "scale infinite", "scale not positive"
-"""Scales of a file that no engine can round with."""
+"""The kinds of scales in a file that no engine can round with."""
 
 
 def unusable_scales(network: Network) -> dict[str, list[str]]:
@@ -195,7 +195,6 @@ def unusable_scales(network: Network) -> dict[str, list[str]]:
 
 
 def _why_unusable(layer: Layer, network: Network, ranges: Ranges) -> tuple[str, str, str] | None:
-    """The first tensor of ``layer`` without a usable range: ``input`` or ``weight``, its name, and the reason."""
     for rounding in layer.roundings:
         if rounding.fixed or layer.why_not:
             continue

@@ -1,18 +1,18 @@
-"""Weights rounded for their effect on a layer's outputs, on TensorRT's grid: up or down, not each to the nearest.
+"""Weights rounded for their effect on a layer's outputs, on TensorRT's grid: up or down, not always to the nearest.
 
 Source: Frantar, Ashkboos, Hoefler, Alistarh, "GPTQ", ICLR 2023. A layer with weights W [outputs, inputs], with a step
 for each output, reads vectors x. Rounded weights V change its outputs by (W - V) x; the mean of the squares is the
 trace of (W - V) H (W - V)', with H = E[x x']. Rounding to the nearest treats H as diagonal. But inputs, above all
 neighbours in a picture, vary together, so the errors of two weights can cancel. GPTQ rounds the inputs one after
-another, by decreasing E[x^2], and moves the weights that are still free so that the error so far becomes smallest: by
-the inverse of H restricted to them, whose rows one Cholesky factor has. H gets a hundredth of its mean diagonal added,
-as rarely used inputs would else take any weight.
+another, by decreasing E[x^2], and after each moves the free weights so that the error is smallest, by the inverse of H
+restricted to them, from one Cholesky factor. A hundredth of H's mean diagonal is added to H, since the weights of
+rarely used inputs would otherwise be arbitrary.
 
-A convolution reads one vector at each place of its output; some places of each sample suffice. In a depthwise
+A convolution reads one vector at each position of its output; some positions of each sample suffice. In a depthwise
 convolution each channel has its own H, of the size of its kernel.
 
 Only layers in INT8 have the new weights. The steps are those of the old weights, and the largest weight of an output
-keeps the last level, so that steps taken from the new weights are the same.
+keeps the last level, so that steps computed from the new weights are the same.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ from trt_bisect.model.observe import observe
 from trt_bisect.model.quantizer import INT8_MAX, RoundedWeights, weight_quantizer
 
 SAMPLES = 32
-"""The samples from which H is taken."""
+"""The number of samples from which H is computed."""
 _PLACES = 2048
-"""The most vectors that are read, of all samples together."""
+"""The most vectors that are read from all samples together."""
 _MOST_INPUTS = 2048
-"""A layer with more inputs is left: the time grows with the third power of their number."""
+"""A layer with more inputs is left unchanged: the time grows with the third power of their number."""
 _DAMPING = 0.01
 _BLOCK = 64
 
@@ -96,7 +96,7 @@ def with_weights_on_grid(network: Network, lowered: Collection[int]) -> Network:
 
 
 def _roundable(network: Network) -> Iterator[tuple[onnx.NodeProto, int]]:
-    """Yields the layers whose one weight can be seen as rows of few inputs, with the axis of its steps."""
+    """Yields the nodes whose only weight can be seen as rows of few inputs, with the channel axis of its steps."""
     graph = network.skeleton.graph
     for k in network.movable:
         layer, node = network.layers[k], graph.node[k]

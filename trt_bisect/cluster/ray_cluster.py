@@ -3,8 +3,8 @@
 Ray is used by a process of its own, ``RayProcess``, because Ray ends its process when the cluster's head has been gone
 for a minute, takes over the signals, and writes to stderr.
 
-The tasks are no calls of actors (``ray.util.ActorPool``): an actor keeps its place on a node, and a plan that waits for
-a lost one would not go to a free node. Ray begins a plan again whose worker or node was lost.
+The tasks are not calls of actors (``ray.util.ActorPool``): an actor stays on its node, and a plan that waits for a lost
+actor would not go to a free node. Ray restarts a plan whose worker or node was lost.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ from trt_bisect.support.files import ScratchFolder
 from trt_bisect.support.text import counted
 
 TRIES = 3
-"""The most times that a task is begun after its worker or node was lost."""
+"""The most times that a task is started again after its worker or node was lost."""
 _REACH_SECONDS = 5.0
 _JOIN_SECONDS = 60.0
 _ANSWER_SECONDS = 90.0
-"""Longer than Ray waits for a head that does not answer."""
+"""Seconds to wait for an answer; Ray itself gives up on a silent head sooner."""
 _WAIT_SECONDS = 1.0
 _FULL_SECONDS = 60.0
-"""The time after which a cluster without room for a task is given up."""
+"""Seconds after which a cluster without a free place for a task is given up."""
 
 
 def open_cluster(address: str, say: Callable[[str], None]) -> Cluster:
@@ -65,7 +65,7 @@ class RayCluster(AbstractContextManager["RayCluster"]):
     """A Ray cluster that was joined.
 
     Attributes:
-        size: the number of tasks that the living nodes can run at the same time, without nodes that were refused.
+        size: the number of tasks that the living nodes can run at a time, without nodes that were refused.
         holder: the object whose content was sent last.
     """
 
@@ -100,7 +100,7 @@ class RayCluster(AbstractContextManager["RayCluster"]):
         return RayWorkerPool(self, replace(spec, facts={**versions(), **spec.facts}))
 
     def employ(self, engine: str) -> None:
-        """Gives each task from now on a GPU, or, where the engine is ONNX Runtime, a processor."""
+        """Gives each task from now on a GPU or, for ONNX Runtime, a processor core."""
         self.size = self._ask("employ", engine != ONNXRUNTIME)
 
     def begin(self, key: str, content: bytes) -> None:
@@ -159,7 +159,9 @@ class RayCluster(AbstractContextManager["RayCluster"]):
 
 
 def _reach(address: str) -> None:
-    """Raises OSError if nothing listens there: Ray itself would try for a minute or more, and say little."""
+    """Raises OSError if nothing listens at the address; Ray itself would retry for over a minute, with little
+    explanation.
+    """
     if address != AUTO:
         host, _, port = address.removeprefix("ray://").rpartition(":")
         socket.create_connection((host.strip("[]"), int(port)), _REACH_SECONDS).close()
@@ -176,7 +178,7 @@ class RayWorkerPool:
 
     @property
     def size(self) -> int:
-        """The number of plans that can be tried at the same time now."""
+        """The number of plans that can be tried at a time now."""
         return self._cluster.size
 
     def begin(self, plan: PrecisionPlan) -> None:
@@ -246,7 +248,7 @@ class RayProcess:
         self._said: list[str] = []
 
     def employ(self, gpu: bool) -> int:
-        """Gives each task from now on a GPU, or else a processor; returns the number of places."""
+        """Gives each task from now on a GPU, or else a processor core; returns the number of places."""
         needs = {"num_cpus": 0, "num_gpus": 1} if gpu else {"num_cpus": 1}
         if self._needs != needs:
             self._needs, self._nodes = needs, {}
@@ -301,7 +303,7 @@ class RayProcess:
         return _Event(key, result, notes, places, refused)
 
     def _result(self, reference: Any, task: _Task) -> Any:
-        """Returns what a task returned or raised; None if it is begun again, as its node is not used."""
+        """Returns the task's result or error; None if Ray starts the task again because its node is not used."""
         try:
             node, refusal, result = self._ray.get(reference)
         except self._ray.exceptions.RayTaskError as error:

@@ -41,7 +41,7 @@ _Result = TypeVar("_Result")
 def _keywords_of(
     function: Job[Any, _Keywords, _Result],
 ) -> Callable[[Callable[..., Any]], Callable[Concatenate[Analysis, _Keywords], _Result]]:
-    """Makes a method with the keywords and the result of a function, for type checkers and editors."""
+    """Gives a method the keywords and the result of a function, for type checkers and editors."""
 
     def method(given: Callable[..., Any]) -> Callable[Concatenate[Analysis, _Keywords], _Result]:
         _model, *keywords = inspect.signature(function).parameters.values()
@@ -61,9 +61,9 @@ class Analysis:
     >>> qa.compare()  # on the worst inputs  # doctest: +SKIP
     >>> qa.run(high=qa.top(3))  # doctest: +SKIP
 
-    A method's keywords override those of the object. With ``reference``, every method that compares does so with that
-    network. With ``other``, ``worst`` and ``compare`` compare the two networks, each as its file says and without
-    calibration; the other methods diagnose the second one, judged by the first.
+    A method's keywords override those of the object. With ``reference``, every method that compares uses that network
+    as the reference. With ``other``, ``worst`` and ``compare`` compare the two networks, each as its file says and
+    without calibration; the other methods diagnose the second one, judged by the first.
 
     Args:
         network: as ``run`` takes it, so that it may be a ``torch.nn.Module``; so is ``calibration``.
@@ -71,9 +71,6 @@ class Analysis:
         dataset: the data that ``worst`` and ``run`` search; the calibration data by default, else the inputs.
         other: a second network, such as a quantized export of the first.
         options: keywords of the methods, such as ``metric``; each method takes those that it has.
-
-    Attributes:
-        network: as it was read.
 
     Raises:
         TypeError: no method has such a keyword.
@@ -115,7 +112,6 @@ class Analysis:
         )
 
     def _given(self, keyword: str) -> Any:
-        """The option under any of its names."""
         keys = by_key(declared(CompareOptions))[keyword].keys
         return next((self._options[key] for key in keys if self._options.get(key) is not None), None)
 
@@ -125,7 +121,7 @@ class Analysis:
 
     @cached_property
     def ranges(self) -> Ranges | None:
-        """The ranges of the activations; None where the network needs none. ``run`` makes its own."""
+        """The ranges of the activations; None if the network needs none. ``run`` makes its own ranges."""
         network = self._diagnosed
         if not network.low.needs_ranges or network.has_pairs:
             return None
@@ -157,12 +153,12 @@ class Analysis:
 
     @property
     def bad_case(self) -> tuple[Feeds, ...]:
-        """The worst inputs of the last ``worst``, worst first; calls it if need be."""
+        """The worst inputs of the last ``worst``, worst first; calls it if necessary."""
         worst_report: WorstReport = self._results["worst"] if "worst" in self._results else self.worst()
         return worst_report.inputs
 
     def top(self, count: int) -> tuple[str, ...]:
-        """Returns the layers that lose most alone by the last ``sensitivity``; calls it if need be."""
+        """Returns the layers that lose most alone by the last ``sensitivity``; calls it if necessary."""
         measured: Sensitivity = self._results["sensitivity"] if "sensitivity" in self._results else self.sensitivity()
         return tuple(op.op_name for op in measured.sorted_by("loss", way="both")[:count])
 

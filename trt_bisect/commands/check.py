@@ -52,9 +52,9 @@ def check(
 ) -> CheckReport:
     """Looks at an ONNX file as it is, before anything is measured.
 
-    The findings: weights and layers with several consumers, patterns whose fusion the graph prevents, Q/DQ pairs where
-    TensorRT does not want them, odd scales, layers that are never quantized, and opsets, operators and types that
-    TensorRT refuses; with an engine, also what became of the pairs.
+    The findings: weights and layers with several consumers, patterns whose fusion the graph prevents, misplaced Q/DQ
+    pairs, unusual scales, layers that are never quantized, and opsets, operators and types that TensorRT refuses; with
+    an engine, also how its kernels treat the pairs.
 
     Args:
         model: an ONNX file, with or without Q/DQ pairs, or an ``onnx.ModelProto``; of a loaded network, its file.

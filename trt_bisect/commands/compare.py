@@ -87,10 +87,11 @@ def compare(
     model: GivenModel | Any | None = None,
     options: CompareOptions = CompareOptions(),  # noqa: B008
 ) -> Comparison:
-    """Compares every tensor and weight of a network in FP32 and in low precision over all samples; names odd layers.
+    """Compares every tensor and weight of a network in FP32 and in low precision over all samples, and names suspicious
+    layers.
 
-    ONNX Runtime emulates the network with all layers low. A tensor is compared before its own rounding, whose effect is
-    reported apart.
+    ONNX Runtime emulates the network with all layers low. A tensor is compared before its own rounding; the effect of
+    that is reported separately.
 
     With ``reference``, the columns ``fp32`` are of that network, which runs as its file says, or of saved outputs. With
     ``other``, the columns ``fp32`` are of the first network and ``int8`` of the other, each as its file says. Integer
@@ -121,7 +122,9 @@ def compare(
 
 @dataclass(frozen=True)
 class _Low(Planned):
-    """A network in low precision; ``data`` is None if the ranges were given, ``observer`` the origin of the ranges."""
+    """A network in low precision; ``data`` is None if the ranges were given, ``observer`` is the origin of the
+    ranges.
+    """
 
     data: Dataset | None
     notes: tuple[str, ...]
@@ -158,7 +161,7 @@ def _data(
 
 @dataclass
 class _Comparing:
-    """A comparison."""
+    """The work of ``compare``."""
 
     options: CompareOptions
     progress: Progress
@@ -190,7 +193,7 @@ class _Comparing:
     def _tensors(
         self, runs: _Runs, origins: Mapping[str, Origin], network: Network | None, length: int | None, parts: int = 1
     ) -> tuple[tuple[Compared, ...], int]:
-        """Compares the tensors of two runs, each sample in ``parts`` parts; returns the number of samples too."""
+        """Compares the tensors of two runs, each sample in ``parts`` parts; also returns the number of samples."""
         self.progress.stage("Comparing", length)
         seen = 0
 

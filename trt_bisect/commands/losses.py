@@ -126,11 +126,10 @@ def with_most_sensitive(model: GivenModel, options: _Given) -> _Given:
 
 
 class _AnythingGoes(Judgement):
-    """A judgement with a stand-in threshold for metrics without one; nothing is judged by it."""
+    """A judgement with a placeholder threshold, for metrics without a default; the threshold decides nothing."""
 
     @property
     def threshold(self) -> float | None:
-        """The threshold."""
         metric = self.options.metric
         if metric in DEFAULT_THRESHOLDS:
             return None
@@ -194,8 +193,8 @@ def _alone(experiment: Experiment, chosen: Collection[int]) -> dict[tuple[int, s
 
 
 def _unquantized(experiment: Experiment, progress: Progress) -> Iterator[tuple[int, Trial, Trial]]:
-    """Yields each unquantized layer whose outputs have a scale: its index, the trial with these outputs alone rounded,
-    and that of full INT8 without this rounding.
+    """Yields for each unquantized layer whose outputs have a scale: its index, the trial with these outputs alone
+    rounded, and the trial of full INT8 without this rounding.
     """
     network, scales = experiment.network, experiment.ranges.scales
     high = experiment.whole.high
@@ -211,7 +210,7 @@ def _unquantized(experiment: Experiment, progress: Progress) -> Iterator[tuple[i
 
 
 def _holding(experiment: Experiment, plan: PrecisionPlan, tensors: frozenset[str]) -> Trial:
-    """Returns the trial of a plan with these tensors rounded where they are made."""
+    """Returns the trial of a plan that also rounds these tensors where they are made."""
     rounded = hashlib.sha256("\n".join(sorted(tensors)).encode()).hexdigest()[:16]
     key = TrialKey(plan.key(), f"unquantized {rounded}").text
     stored = experiment.store.find(key)
@@ -230,7 +229,7 @@ def _holding(experiment: Experiment, plan: PrecisionPlan, tensors: frozenset[str
 
 
 def _difference(full: float | None, without: float | None) -> float | None:
-    """The gain: infinite if only ``full`` is, None if both are."""
+    """The loss won back: infinite if only ``full`` is infinite, None if both are."""
     return None if full is None or without is None or math.isinf(without) else full - without
 
 
@@ -249,12 +248,13 @@ _BEHIND: dict[bool, Callable[[float, float], float]] = {
     True: lambda value, perfect: perfect - value,
     False: lambda value, perfect: value - perfect,
 }
-"""By ``Metric.higher`` how far a value is behind that of equal outputs."""
+"""By ``Metric.higher``, the difference of a value from that of equal outputs."""
 
 
 @takes(WorstOptions)
 def worst(model: GivenModel, options: WorstOptions) -> WorstReport:
-    """Finds the inputs on which low precision and FP32 differ most, and how the difference is spread over the data.
+    """Finds the inputs on which low precision and FP32 differ most, and the distribution of the difference over the
+    data.
 
     With ``other``, the inputs on which two networks differ most, each as its file says, on ONNX Runtime without
     calibration.
@@ -359,7 +359,7 @@ def _reported(
 
 
 def _on_broken(setup: Setup, network: Network, result: WorstInputs) -> str:
-    """Returns a sentence on samples for which FP32 itself gives nothing to compare."""
+    """Returns a sentence on the samples for which FP32 itself gives nothing to compare."""
     if result.first_broken is None:
         return ""
     counting = set(range(len(result.losses))) - set(result.broken)
@@ -391,7 +391,7 @@ class _WorstJudgement(Judgement):
     """A judgement whose threshold is NaN where neither the user nor the metric has one."""
 
     def rule(self, outputs: tuple[str, ...], reference: Sequence[Outputs]) -> Rule:
-        """The rule. A user's function ranks values as they are, even those better than of equal outputs."""
+        """The rule. Values of a user's function are ranked as they are, even those better than for equal outputs."""
         metric = self.metric(outputs, reference)
         if metric.code:
             metric = replace(metric, loss_of=_BEHIND[metric.higher])

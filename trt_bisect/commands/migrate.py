@@ -1,7 +1,7 @@
-"""An engine with weak typing, as one strongly typed network for TensorRT 11.
+"""An engine with weak typing, rewritten as one strongly typed network for TensorRT 11.
 
-TensorRT 11 has no calibration caches, INT8 flag and layer precisions: its graph says everything. Decisions that weak
-typing took by itself are in no file: each assumption is listed.
+TensorRT 11 has no calibration caches, INT8 flag and layer precisions: the graph determines everything. Decisions that
+TensorRT took by itself under weak typing are in no file: each assumption is listed.
 
 Sources of the forms of trtexec's command line, which users keep in full, in part or as a table: ``sampleOptions.cpp``
 and ``sampleEngines.cpp`` of NVIDIA/TensorRT, release/8.5 to release/10.13. A list is split at every comma, an entry at
@@ -61,7 +61,7 @@ _WORDS = {**_PRECISIONS, "float": Precision.FP32, "float32": Precision.FP32, "ha
 _WORDS |= {"float16": Precision.FP16, "bfloat16": Precision.BF16}
 _NOT_FLOATS = frozenset(("int32", "int64", "bool", "uint8"))
 _LAYERS = ("layerPrecisions", "layer_precisions", "layers", "precisions")
-"""The keys of a table of layers in a file."""
+"""The keys under which a file may have its table of layers."""
 _CONSTRAINED = ("obey", "prefer")
 _SUFFIXES = (".json", ".toml", ".sh", ".txt")
 _GONE = {
@@ -74,21 +74,20 @@ _GONE = {
     "layerOutputTypes": "the graph says it",
     "precisionConstraints": "the graph says it",
 }
-"""trtexec's options of weak typing, which TensorRT 11 does not have, and their replacements."""
+"""trtexec's options of weak typing that TensorRT 11 does not have, each with its replacement."""
 
 
 @dataclass(frozen=True)
 class Deployment:
-    """The facts on how an engine was built.
+    """The settings with which an engine was built.
 
     Attributes:
-        source: the origin of the facts, for messages; empty if nothing is known.
+        source: the origin of the settings, for messages; empty if nothing is known.
         layers: precisions by layer or pattern.
         outputs: the layers whose output types were set too.
         base: the precision of layers that are not in INT8.
         shapes: the usual shapes of dynamic inputs.
         obeyed: False where ``layers`` were named and TensorRT was not told to obey them.
-        dla: the DLA core.
         gone: the options that TensorRT 11 does not have, each with its replacement.
     """
 
@@ -103,14 +102,14 @@ class Deployment:
 
 
 def read_deployment(source: str | Path | Mapping[str, Any]) -> Deployment:
-    """Returns how an engine was built.
+    """Returns the settings with which an engine was built.
 
     Args:
         source: a trtexec command line or a file with one; a list as ``--layerPrecisions`` takes it; a JSON or TOML
             file, or a mapping, with a table of layers and precisions; empty if nothing is known.
 
     Raises:
-        BadInput: it is none of these, or the engine was not in INT8.
+        BadInput: ``source`` has another form, or the engine was not in INT8.
     """
     if isinstance(source, Mapping):
         return Deployment("the layer precisions", _table(source, "the layer precisions"))
@@ -199,7 +198,7 @@ def _precision(word: Any, name: str, source: str) -> Precision:
 
 
 def _table(record: Any, source: str) -> dict[str, Precision]:
-    """Returns the precisions in a table by layer, in a list of layers, or in either under a key."""
+    """Returns the precisions by layer: from a table by layer, a list of layers, or either under one of ``_LAYERS``."""
     if isinstance(record, Mapping):
         inner = next((record[key] for key in _LAYERS if isinstance(record.get(key), (Mapping, list, str))), None)
         if inner is not None:
@@ -211,14 +210,14 @@ def _table(record: Any, source: str) -> dict[str, Precision]:
 
 
 RUN = "run"
-"""The folder of the measurement."""
+"""The subfolder with the comparison of the migrated network with FP32."""
 _MEASURED = 4
-"""The inputs on which values are compared with the scales of the cache."""
+"""The number of inputs on which values are compared with the scales of the cache."""
 
 
 class _Choices(list[Choice]):
     def add(self, kind: str, about: str, choice: str, names: Sequence[str] | None = None) -> None:
-        """Adds a choice; left out if there are names, but none in them."""
+        """Adds an assumption; nothing if ``names`` is given and empty."""
         if names is None or names:
             self.append(Choice(kind, about, choice, tuple(names or ())))
 
@@ -305,7 +304,6 @@ def _migrated(model: GivenModel, options: MigrateOptions, folder: Path, progress
 def _scales(
     network: Network, cache: caches.CalibrationCache, feeds: Sequence[Feeds], notes: _Choices
 ) -> caches.CacheScales:
-    """Values on the inputs decide where names leave doubts."""
     scales = caches.scales_for(network, cache)
     doubts = bool(scales.unsure) or any(scale.way in (caches.FOLDED, caches.BY_ORDER) for scale in scales.found)
     if feeds:
@@ -339,7 +337,7 @@ def _ranges(
 
 
 def _precisions(network: Network, deployment: Deployment, notes: _Choices) -> dict[int, Precision]:
-    """An exact name wins over a pattern, then the last entry."""
+    """The most specific entry counts: an exact name before a pattern, then the last entry."""
     unknown, unable, precisions = [], [], dict[int, Precision]()
     exact = {layer.name: layer.index for layer in (*network.for_parser.layers, *network.layers)}
     for name, kind in sorted(deployment.layers.items(), key=lambda entry: entry[0] in exact):
@@ -367,7 +365,7 @@ def _precisions(network: Network, deployment: Deployment, notes: _Choices) -> di
 
 
 def _with_scales(network: Network, ranges: Ranges, notes: _Choices) -> tuple[Network, dict[int, str]]:
-    """Returns the network with the layers high that lack a scale, and the reason for each."""
+    """Returns the network with layers without a scale kept high, and the reason for each by index."""
     usable, _ = keeping_unusable_high(network, ranges)
     without = {
         layer.index: "the cache has no scale"
@@ -395,7 +393,7 @@ def _tell_what_weak_typing_decides(
 
 
 def _build(network: Network, deployment: Deployment, feeds: list[Feeds], notes: _Choices) -> Build:
-    """Dynamic inputs have the data's shapes, else the old ones."""
+    """Dynamic inputs have the shapes of the data, else those of the old engine."""
     dynamic = tuple(spec.name for spec in network.inputs if None in spec.shape)
     if feeds:
         return Build(caches.NEWEST_VERSION, shapes=profile_of(feeds).shapes, dynamic=dynamic)
@@ -422,7 +420,9 @@ def _proof(
     folder: Path,
     progress: Progress,
 ) -> Proof:
-    """Compares the written file with the plan, and judges it against FP32 as ``run`` does, without a search."""
+    """Compares the written file with the emulated plan, and judges it against FP32 as ``run`` does, without a
+    search.
+    """
     path = folder / QDQ_NETWORK
     progress.stage("Comparing with the plan of the cache", len(feeds))
     difference = _difference(network, ranges, plan, path, feeds, progress)
@@ -458,11 +458,10 @@ def _proof(
 def _difference(
     network: Network, ranges: Ranges, plan: PrecisionPlan, path: Path, feeds: Sequence[Feeds], progress: Progress
 ) -> float:
-    """Returns the largest difference of the written network's outputs from the emulated plan's, as a share of that
+    """Returns the largest difference of the written network's outputs from the emulated plan's, as a share of the
     output's largest magnitude.
 
-    FP32 stands for FP16 in both: FP16 of two engines differs in its last bit, which a value between two INT8 levels
-    amplifies.
+    Both run with FP32 in place of FP16: the FP16 of two engines differs in the last bit, which INT8 rounding amplifies.
     """
     floats = {kind for kind in plan.precisions if kind is not Precision.INT8}
     written = Written(*read_model(path))

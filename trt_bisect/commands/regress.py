@@ -45,12 +45,12 @@ _OPTION = "'output' in the suite"
 _RESUME_WITHIN = timedelta(hours=20)
 """The age up to which an interrupted nightly run is resumed."""
 _NAMED = 3
-"""The most nightly runs that a description names."""
+"""The most nightly runs named in a description."""
 
 
 @dataclass(frozen=True)
 class NightlyRun:
-    """One nightly run; the file does not name its folder.
+    """One nightly run, as in ``night.json``.
 
     Attributes:
         number: from 1, in the order of the nightly runs.
@@ -71,12 +71,12 @@ class NightlyRun:
 
     @property
     def title(self) -> str:
-        """Its number and start."""
+        """The number and the start."""
         return f"nightly run {self.number} ({self.began})"
 
     @property
     def baseline(self) -> Path:
-        """The folder of its baseline."""
+        """The folder of this night's baseline."""
         return self.folder / BASELINE
 
     def finish(self, status: str, is_baseline: bool, passed: tuple[str, ...] = ()) -> NightlyRun:
@@ -90,7 +90,7 @@ class NightlyRun:
         return self
 
     def is_resumable(self, suite: str, now: datetime) -> bool:
-        """Returns true if it was interrupted, not long ago, and its suite has this digest."""
+        """Returns true if this nightly run was interrupted recently, and its suite has this digest."""
         try:
             age = now - datetime.fromisoformat(self.began)
         except (TypeError, ValueError):
@@ -201,7 +201,7 @@ def find_reference(baseline: str | Path, nights: NightlyRuns, suite: Suite, *, u
 
 
 def _described(nights: Sequence[NightlyRun], latest: NightlyRun, names: Sequence[str]) -> str:
-    """Returns in words the nights in which a baseline's networks passed last, and the later nights passed over."""
+    """Returns a description of the nights in which a baseline's networks passed last, and of the later nights."""
     earlier = [night for night in reversed(nights) if night.is_baseline and night.number <= latest.number]
     passed = {name: next((night for night in earlier if name in night.passed), latest) for name in names}
     last = sorted({night.number: night.title for night in passed.values()}.items())
@@ -214,7 +214,9 @@ def _described(nights: Sequence[NightlyRun], latest: NightlyRun, names: Sequence
 
 
 def _of_run(path: Path, suite: Suite) -> dict[str, nightly.Baseline]:
-    """Returns the baseline of one run, for the network of the suite with the name of its model file or run folder."""
+    """Returns the baseline of a run, for the network of the suite whose name is that of its model file or run
+    folder.
+    """
     report = Report.load(path)
     model, tasks = Path(report.model).name, suite.networks
     if len(tasks) > 1:
@@ -366,7 +368,7 @@ class _Night:
         )
 
     def _confirmed(self, baseline: nightly.Baseline, runs: _NetworkRuns) -> tuple[tuple[Change, ...], list[Change]]:
-        """Returns the changes that a run in a fresh folder shows too, and the others, which are noise."""
+        """Returns the changes that a run in a fresh folder confirms, and the others, which are noise."""
         seen = runs.changes(1, baseline)
         if not seen:
             return (), []
@@ -414,8 +416,8 @@ class _Night:
 
 @dataclass
 class _NetworkRuns:
-    """The runs of one network in a nightly run, each measured when first needed, or read from its folder if it was
-    finished before an interruption; the first one is judged.
+    """The runs of one network in a nightly run: each is measured when first needed, or read if an interruption left it
+    finished. The first run is judged.
     """
 
     task: NetworkTask

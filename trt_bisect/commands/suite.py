@@ -28,7 +28,7 @@ REPEATS = 3
 
 
 def _name(value: Any, flag: str) -> Any:
-    """Returns a text on one line, without the control characters that a terminal obeys."""
+    """Returns a value as text on one line, without control characters; ``flag`` names it in errors."""
     if not TEXT.read(value, flag).isprintable():
         raise BadInput(f"{flag} cannot be {shown(value)}.", "Write a name that can be printed.")
     return value
@@ -42,7 +42,7 @@ NIGHT_KINDS = {
     "latency_tolerance": number(above=0, most=1, share=True),
     "repeats": whole(least=1, most=100),
 }
-"""Keys of a network that are not ``trt_bisect.run``'s, apart from the name."""
+"""Keys of a network besides ``name`` that are not options of ``trt_bisect.run``."""
 _TARGETS = {INT8: "target", RECIPE: "target_recipe"}
 _SET_ELSEWHERE = {"save_tensors", "history", *(option.keyword for option in declare.declared(OutputOptions))}
 """Options of a run that the suite or the command sets itself."""
@@ -78,7 +78,7 @@ class NetworkTask:
 
     @property
     def direction(self) -> str:
-        """The better values of the user's own metric: ``higher`` or ``lower``."""
+        """The direction of the user's own metric: ``higher`` or ``lower`` values are better."""
         return "higher" if find_metric(self.keywords.get("metric", "cosine")).higher else "lower"
 
 
@@ -91,7 +91,7 @@ class Suite:
     networks: tuple[NetworkTask, ...]
 
     def digest(self) -> str:
-        """SHA-256 over the questions, the sizes and times of their files, and the versions."""
+        """SHA-256 over the questions, the versions, and the sizes and times of the files."""
         networks = [
             [n.name, dict(n.keywords), dict(n.targets), vars(n.tolerances), n.repeats, _states(n.keywords)]
             for n in self.networks
@@ -100,7 +100,7 @@ class Suite:
 
 
 def suite_output(path: str | Path) -> Path:
-    """Returns the folder of the nightly runs that a suite names, before anything else in it is read.
+    """Returns the output folder that a suite names, without reading the rest of the suite.
 
     Raises BadInput if the file cannot be read, or the folder's name cannot be used.
     """
@@ -178,6 +178,6 @@ def _check_figures(where: str, keywords: Mapping[str, Any], targets: Mapping[str
 
 
 def stem_of(name: str) -> str:
-    """Returns a name for files: ``name`` itself if it is one, else a similar one with a digest."""
+    """Returns a file name for ``name``: ``name`` itself if possible, else a similar one with a digest."""
     safe = re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip(".-")[:_LONGEST]
     return safe if safe == name else f"{safe or 'network'}-{hashlib.sha256(os.fsencode(name)).hexdigest()[:8]}"

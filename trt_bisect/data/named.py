@@ -186,7 +186,7 @@ def kind_of(path: Path) -> str:
 
 
 def similar_file(path: Path) -> str:
-    """Returns a question after a file with a similar name, if there is one."""
+    """Returns a question after a file with a similar name, if any."""
     with suppress(OSError):
         near = get_close_matches(path.name, [file.name for file in path.parent.iterdir()], 1, _SIMILAR)
         if near:

@@ -329,7 +329,7 @@ def _missing_axis(shape: tuple[int, ...], target: tuple[int | None, ...]) -> int
 
 
 def _transpose(shape: tuple[int, ...], target: tuple[int | None, ...]) -> tuple[int, ...] | None:
-    """The order of axes that makes a shape fit, if there is one, or one usual for pictures."""
+    """The order of axes that makes a shape fit, if any, or one usual for pictures."""
     fitting = [order for order in permutations(range(len(shape))) if shape_fits([shape[k] for k in order], target)]
     for usual, channel in (((0, 3, 1, 2), 3), ((0, 2, 3, 1), 1)):
         if usual in fitting and shape[channel] in _CHANNELS_OF_PICTURES:

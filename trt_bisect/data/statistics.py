@@ -176,7 +176,6 @@ class Sketch:
         return replace(data, samples=samples)
 
     def _with(self, sample: Mapping[str, np.ndarray], position: int, stride: int) -> int:
-        """Adds a sample; returns the stride from then on."""
         for name, tensor in sample.items():
             array = np.asarray(tensor)
             if array.dtype.kind != "f" or not array.size:

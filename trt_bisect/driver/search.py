@@ -20,7 +20,6 @@ class Question:
     """A network as a driver sees it, and the losses that are tolerated.
 
     Attributes:
-        layers: the number of layers.
         quantizable: the indices of those that can be low and that the user did not fix, ascending.
         budget: the largest loss that is good.
         step: the smallest rise of the loss that makes a layer a suspect.

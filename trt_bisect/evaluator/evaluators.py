@@ -25,7 +25,7 @@ Compare = Callable[[Sequence[Outputs]], Mapping[str, OutputFigures]]
 
 
 class RebuildEvaluator:
-    """Builds an engine for each plan and runs the inputs through it; no plan is tried twice."""
+    """Builds an engine for each plan and runs the inputs on it; no plan is measured twice."""
 
     def __init__(
         self,
@@ -52,7 +52,7 @@ class RebuildEvaluator:
         self.high = high
         self._pool = pool
         self._canonical: dict[PrecisionPlan, PrecisionPlan] = {}
-        """By plan the canonical one, which takes large networks a millisecond."""
+        """The canonical plan by plan: computing it takes a millisecond for large networks."""
         self._known: deque[tuple[PrecisionPlan, Trial]] = deque()
 
     @property
@@ -131,10 +131,10 @@ class RebuildEvaluator:
 
 
 class EngineEvaluator(RebuildEvaluator):
-    """Asks all questions of a plan's engine while it is open: builds are slow, and it is not kept.
+    """Measures all figures of a plan while its engine is open, since builds are slow and engines are not kept.
 
-    It runs all inputs, held-out ones included, and is timed. Its outputs are judged by FP32's, and by those of the same
-    plan in the emulation (``Trial.apart``).
+    The engine runs all inputs, held-out ones included, and is timed. Its outputs are compared with FP32's, and with
+    those of the same plan in the emulation (``Trial.apart``).
 
     Attributes:
         further: called with each plan and its open engine.
@@ -187,7 +187,7 @@ class EngineEvaluator(RebuildEvaluator):
         return self.store if plan.lowered else self._unscaled
 
     def held_out(self, plan: PrecisionPlan) -> Trial | None:
-        """Returns a plan's trial on the held-out inputs, if there are any."""
+        """Returns a plan's trial on the held-out inputs, if any."""
         return self.store_of(plan).find(self._held_out_key(self.canonical(plan)))
 
     def _held_out_key(self, plan: PrecisionPlan) -> str:
@@ -210,9 +210,9 @@ class EngineJudge:
     """Judges the outputs of an engine.
 
     Attributes:
-        given: compares those for the inputs given with FP32's.
-        held_out: likewise for held-out inputs.
-        apart: returns the loss against the emulation's outputs of the same plan.
+        given: compares the outputs for the inputs given with FP32's.
+        held_out: compares the outputs for held-out inputs with FP32's.
+        apart: returns the loss of the outputs against the emulation's of the same plan.
     """
 
     given: Compare
@@ -221,9 +221,9 @@ class EngineJudge:
 
 
 class SwitchEvaluator:
-    """Measures plans on the session that switches precisions, which keeps earlier plans' tensors.
+    """Measures plans on the session of all plans, which keeps the tensors of earlier plans.
 
-    Plans that the session does not run are measured on whole engines.
+    Plans that the session cannot run are measured on whole engines.
 
     Attributes:
         whole: measures on whole engines, with the same store.
@@ -268,7 +268,7 @@ class SwitchEvaluator:
         give_back_memory()
 
     def _opened(self, plan: PrecisionPlan) -> AllPlans:
-        """Returns the session, made anew for the first plan with half layers in INT8."""
+        """Returns the session, which is made again for the first plan in which one side of a layer alone is rounded."""
         halves = (Precision.INT8_WEIGHT, Precision.INT8_ACTIVATION)
         more = () if set(halves).isdisjoint(plan.precisions) else halves
         if self._session is None or (more and not self._session.runs(plan)):

@@ -24,7 +24,7 @@ from trt_bisect.support.machine import InThisThread, ThreadsIfLong
 
 Infer = Callable[[Feeds], Outputs]
 SHARE_KEPT = 4
-"""Tensors between pieces may take a quarter of the memory."""
+"""The share of the memory that tensors between pieces may take."""
 
 
 class Runner(Protocol):
@@ -63,12 +63,12 @@ class WholeRunner:
 
 
 class SwitchRunner:
-    """Runs plans on a session that switches precisions, with some scales.
+    """Runs plans on the session of all plans, with some scales.
 
     Args:
         session: shared by the runners of all scales.
-        builder: makes the builder with these scales, for plans that the session does not run.
-        at_once: the inferences at a time.
+        builder: makes the builder with these scales, for plans that the session cannot run.
+        at_once: the number of inferences at a time.
     """
 
     def __init__(self, session: AllPlans, scales: Scales, builder: Callable[[], Builder], at_once: int) -> None:
@@ -96,7 +96,7 @@ class SwitchRunner:
 
 
 def switch_session(builder: Builder, facts: TensorFacts, memory: int) -> AllPlans | None:
-    """Returns the session that runs any plan, a thread for each inference, if the engine has one.
+    """Returns the session of all plans, with a thread for each inference; None if the engine has none.
 
     It keeps at most ``memory`` bytes of tensors.
     """
@@ -114,7 +114,7 @@ class InputLoss(NamedTuple):
     Attributes:
         share: the loss; with a task, the share of the things compared on which the plan differs from FP32.
         items: the number of things compared; 1 without a task.
-        pooled: by output and kind, what is judged over all inputs together; see ``OutputFigures.pooled``.
+        pooled: by output and kind, the figures that are judged over all inputs together; see ``OutputFigures.pooled``.
     """
 
     share: float
@@ -130,17 +130,7 @@ JudgeAt = Callable[[int, Outputs], Judged]
 
 @dataclass
 class Measuring:
-    """A plan that is being measured; the first inference opens its engine.
-
-    Attributes:
-        left: the inputs to run it on, in order.
-        losses: on the inputs so far.
-        stored: losses in the journal, taken instead of an inference.
-        outputs: the figures for the input with the largest loss.
-        failure: why it cannot be run.
-        inferences: the inputs that it was run on here.
-        results: of begun inferences, for the first inputs left.
-    """
+    """The figures of the outputs for an input, and their loss."""
 
     plan: PrecisionPlan
     left: list[int]
@@ -156,22 +146,22 @@ class Measuring:
 
     @property
     def done(self) -> bool:
-        """True if nothing is running or left."""
+        """True if no inference is running or left."""
         return not self.left and not self.results
 
     @property
     def waiting(self) -> list[Future[Outputs | TrialFailed]]:
-        """The results that are not there yet."""
+        """The results that are not ready."""
         return [result for result in self.results.values() if not result.done()]
 
     @property
     def following(self) -> list[int]:
-        """The inputs that were not begun."""
+        """The inputs whose inference was not begun."""
         return self.left[len(self.results) :]
 
     @property
     def first(self) -> Outputs | TrialFailed | None:
-        """The result for the first input left, if it is there."""
+        """The result for the first input left; None if it is not ready."""
         result = self.results.get(self.left[0]) if self.left else None
         return result.result() if result is not None and result.done() else None
 
@@ -188,14 +178,14 @@ class Measuring:
             return failure
 
     def let_go(self) -> None:
-        """Forgets unneeded results, and closes the engine if nothing is running or left."""
+        """Drops unneeded results, and closes the engine if no inference is running or left."""
         if not self.left:
             self.results = {index: result for index, result in self.results.items() if not result.done()}
         if self.done:
             self._engine.close()
 
     def close(self) -> None:
-        """Waits for what is running, and closes the engine."""
+        """Waits for running inferences, and closes the engine."""
         wait(self.waiting)
         self._engine.close()
 

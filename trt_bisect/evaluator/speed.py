@@ -19,8 +19,8 @@ Latencies = Mapping[str, Latency | None]
 def layer_times(timed: Latency, network: Network) -> dict[int, float]:
     """Returns the milliseconds of each quantizable layer.
 
-    Those in one engine layer share its time equally; other layers in it have none. A change of format counts for no
-    layer.
+    Quantizable layers in one engine layer share its time equally; other layers in it have none. A change of format
+    counts for no layer.
     """
     index = {network.layers[k].name: k for k in network.quantizable}
     times = dict.fromkeys(network.quantizable, 0.0)

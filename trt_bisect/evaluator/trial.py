@@ -1,4 +1,4 @@
-"""A trial: the outcome of a plan, as facts for a journal; and its key."""
+"""A trial: the outcome of a plan, in a form for the journal; and its key."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ TIMED_OUT = "timed out"
 NOT_FINITE = "not finite"
 LOST = "lost"
 PASSING = (TIMED_OUT, LOST, OUT_OF_MEMORY)
-"""Outcomes that may not be the plan's fault: the next run tries it again."""
+"""Outcomes that may not be caused by the plan: the next run measures it again."""
 WHOLE, SWITCH = "", "switch"
-"""See ``TrialKey``."""
+"""The engines of a trial; see ``TrialKey``."""
 AS_ASKED = "as asked"
 """Stands for the precisions that the plan asks for."""
 
@@ -61,12 +61,12 @@ class TrialKey:
 
     @property
     def has_plan(self) -> bool:
-        """True unless the trial is of an accuracy in FP32."""
+        """True unless the trial is the accuracy of FP32."""
         return "*" in self.plan
 
 
 def shortened(ran: Mapping[int, str], plan: str) -> Any:
-    """Returns the precisions as JSON: ``AS_ASKED``, or pairs of a precision, None if unknown, and a run length.
+    """Returns the precisions in JSON types: ``AS_ASKED``, or pairs of a precision (None if unknown) and a run length.
 
     >>> shortened({0: "int8", 1: "int8", 3: "fp32"}, "8*4")
     [['int8', 2], [None, 1], ['fp32', 1]]
@@ -94,7 +94,7 @@ def restored(short: Any, plan: str) -> dict[int, str]:
 
 
 def _asked(plan: str) -> dict[int, str]:
-    """Returns by layer index the precisions of a trial's plan, if its key has one."""
+    """Returns the precisions that a trial's plan asks for, by layer index; empty if the key has no plan."""
     try:
         precisions = PrecisionPlan.from_key(TrialKey.from_text(plan).plan).precisions
     except (KeyError, ValueError):
@@ -113,12 +113,12 @@ class OutputFigures:
         inputs: for several inputs, each metric's value on each: NaN without a value, None if the input does not count
             because FP32's output is almost zero.
         reach: the largest magnitude over all inputs, as a share of FP32's.
-        clipped: of FP32's large values (half of its largest or more), the share beyond the output's largest magnitude
-            where the output is at it.
+        clipped: the share of FP32's large values (at least half of its largest) that exceed the output's largest
+            magnitude where the output has reached it.
         vanished: the classes that FP32 is sure of in some rows and the output predicts in none of these.
-        pooled: by kind, over all inputs together, the elements or rows that differ, and all; see ``analyzer.integers``,
-            ``analyzer.rows`` and ``analyzer.variation``.
-        columns: axis and place of columns that no longer depend on the input.
+        pooled: by kind, over all inputs together, the number of elements or rows that differ, and the number of all;
+            see ``analyzer.integers``, ``analyzer.rows`` and ``analyzer.variation``.
+        columns: axis and index of columns that no longer depend on the input.
     """
 
     values: Mapping[str, float]
@@ -137,8 +137,8 @@ class Trial:
     """A plan tried.
 
     Attributes:
-        plan: its ``TrialKey``, as text.
-        outcome: one of the words above.
+        plan: the ``TrialKey`` as text.
+        outcome: one of the outcomes in ``trial.py``.
         outputs: the figures of each final output.
         ran: by layer index, the precision to which its inputs were rounded; see ``Engine.ran``.
         message: the error, or the builder's warnings.
@@ -146,8 +146,8 @@ class Trial:
         infer_seconds: the time of the inferences.
         inferences: the number of inferences.
         builds: the number of engines built.
-        losses: for a plan run on one input after another, the loss on each so far, by its place.
-        items: likewise the number of things compared, for a task.
+        losses: for a plan run on one input after another, the losses so far, by the index of the input.
+        items: likewise the number of things compared by a task.
         pooled: likewise ``OutputFigures.pooled`` by output and kind, where something differs.
         latency: the time of an inference on the engine.
         apart: the largest loss of the engine's outputs against the emulation's of the same plan; infinite if they
@@ -197,7 +197,7 @@ class Trial:
 
 @dataclass(frozen=True)
 class Attempt:
-    """A plan that was tried.
+    """A plan that was tried: its trial, and the outputs.
 
     Attributes:
         trial: without figures, under the key of a whole engine.
@@ -237,4 +237,4 @@ class TrialStore:
 
 
 UNTRIED = Trial("", "not tried", builds=0)
-"""Stands for a trial that was not tried."""
+"""A trial in place of a plan that was not measured."""

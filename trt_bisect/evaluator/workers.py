@@ -1,4 +1,6 @@
-"""A plan is tried on a builder, here or by workers: processes of this machine, on each GPU or as many as asked for."""
+"""Measures a plan on a builder, in this process or by workers: processes on this machine, one for each GPU or as
+many as asked for.
+"""
 
 from __future__ import annotations
 
@@ -26,10 +28,10 @@ Result = TypeVar("Result")
 
 
 def tried(key: str, build: Callable[[], Engine], use: Callable[[Engine], Result]) -> tuple[Trial, Result | None]:
-    """Builds an engine and uses it; a failure is a trial, and is not raised.
+    """Builds an engine and uses it; a failure becomes the trial's outcome.
 
     Returns:
-        The trial under ``key``, without figures, and what ``use`` returned, if it did.
+        The trial under ``key``, without figures, and the result of ``use``; None after a failure.
     """
     began = built = perf_counter()
     try:
@@ -54,7 +56,7 @@ def attempt(
     keep: Callable[[Outputs], Outputs] = lambda outputs: outputs,
     further: Callable[[PrecisionPlan, Engine], None] = lambda _plan, _engine: None,
 ) -> Attempt:
-    """Builds the engine of a plan and runs the inputs through it; a failure is returned.
+    """Builds the engine of a plan and runs the inputs on it; a failure becomes the trial's outcome.
 
     Args:
         timed: measure the latency of the first input too.
@@ -76,13 +78,12 @@ def attempt(
 
 @dataclass(frozen=True)
 class TrialSpec:
-    """The facts that the plans of a pool share; a worker is sent it once.
+    """The facts shared by all plans of a pool; they are sent to each worker once.
 
     Attributes:
         engine: one of ``builder.engines.ENGINES``.
         facts: versions and device of the builder of the reference; a worker with others is not used.
         make: makes a builder with options; pickled, with the network and the scales.
-        options: of that builder.
         inputs: judged together.
         timed: measure the latency of each engine.
     """
@@ -102,7 +103,7 @@ class TrialSpec:
 
 
 def refuse_others(facts: Mapping[str, str], own: Mapping[str, str]) -> None:
-    """Raises EngineUnavailable if a worker's versions and device, ``own``, are not those of ``facts``."""
+    """Raises EngineUnavailable if a worker's versions and device, ``own``, differ from ``facts``."""
     differing = [f"{name} {own.get(name)} instead of {fact}" for name, fact in facts.items() if own.get(name) != fact]
     if differing:
         raise EngineUnavailable(", ".join(differing))

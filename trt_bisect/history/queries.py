@@ -42,7 +42,7 @@ _DTYPES: Mapping[type[kinds.Type], str] = {
 """The pandas types of columns; others are objects."""
 _NO_COLUMNS = ("layers",)
 _BY_PLAN, _PLANS = ("latency",), ("fp32", "fp16", "int8", "recipe")
-"""Fields that are a mapping by the name of a plan, and these names."""
+"""The fields that are a mapping by plan, and the names of the plans."""
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,9 @@ class HistoryEntry:
         return f"{report.engine} {report.typing}" if report.engine == "tensorrt" else report.engine
 
     def continues(self, before: HistoryEntry) -> bool:
-        """Returns true if the entry replaces another one: of the same run, or unfinished with the same question."""
+        """Returns true if this entry replaces ``before``: it is of the same run, or ``before`` is unfinished and has
+        the same question.
+        """
         question = ("fingerprint", "metric", "threshold", "share", "strategy")
         is_same = all(getattr(self.report, name) == getattr(before.report, name) for name in question)
         return is_same and (before.started == self.started or not before.is_finished)

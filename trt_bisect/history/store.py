@@ -197,10 +197,10 @@ def _writing(path: Path) -> Iterator[FileIO]:
 
 
 def _folded(lines: Iterable[HistoryEntry]) -> list[HistoryEntry]:
-    """Returns the entries that reports recorded one after the other make.
+    """Returns the entries that result from the recorded reports, in their order.
 
-    A report replaces the one of its run that it continues, and its folder and label (if any) become those of all
-    entries of its run. A report that measured nothing stands until another report of its folder comes.
+    A report replaces the report of its run that it continues, and its folder and label (if any) become those of all
+    entries of its run. A report without measurements stays until another report of its folder comes.
     """
     entries: dict[int, HistoryEntry] = {}
     of_run: dict[str, list[int]] = {}
@@ -271,7 +271,7 @@ def entries_in(folder: Path) -> list[HistoryEntry]:
 
 
 def _reports_in(folder: Path) -> Iterator[HistoryEntry]:
-    """Yields the report, and that of a later run which is not finished."""
+    """Yields the report in a folder, and that of a later unfinished run."""
     report, so_far = read_report(folder / REPORT), read_report(folder / SO_FAR)
     if report is not None:
         yield _entry(folder, report)
@@ -300,10 +300,10 @@ def _run_of(folder: Path) -> tuple[str, dict[str, Mapping[str, Any]]]:
 
 
 def history_of(where: Path, *, recording: bool = False) -> History:
-    """Returns the history of a file, of its folder, or of a run folder next to it.
+    """Returns the history in a file, in its folder, or next to a run folder.
 
-    A folder without one stands for that in the folder directly below it, such as a suite's ``nightly``, else for the
-    run folders below; when ``recording``, for a new file in it.
+    For a folder without a history it is that of a folder directly below, such as a suite's ``nightly``, else one made
+    of the run folders below; when ``recording``, a new file in the folder.
 
     Raises BadInput if there are several files.
     """

@@ -1,14 +1,14 @@
-"""The cost of layers and plans: in multiply-adds, in measured times, or as a price in predicted time.
+"""The cost of layers and plans: in multiply-adds, in measured times, or in predicted times.
 
-A price is the share of INT8's speedup over FP16 that a plan gives up (see ``instead_of``): full INT8 costs 0, an FP16
-engine 1. A layer's price is that of the plan in which it alone is high, with its reformats. A plan's price is that of
-its own engine: neighbours share reformats, so a plan can cost less than the sum of its layers. Above ``MOST_LAYERS``
-layers, a layer costs the extra time of its kernel, and a plan the sum.
+In predicted times a plan's cost is the share of INT8's speedup over FP16 that it gives up (see ``instead_of``): full
+INT8 costs 0, an FP16 engine 1. A layer's cost is that of the plan in which it alone is high, with its reformats. A
+plan's cost is that of its own engine: neighbours share reformats, so it can be below the sum of its layers. Above
+``MOST_LAYERS`` layers, a layer costs the extra time of its kernel, and a plan the sum.
 
 **A profile** of an engine of the network corrects the model: a kernel's predicted time is multiplied by the ratio of
-measured to predicted time of the engine's kernels with the same layers; in another precision than the engine's by the
-root of this ratio, because half of an error belongs to the layer's shape, half to the kernel. Reformats have the ratio
-of the engine's reformats, layers that the engine does not name that of the whole engine.
+measured to predicted time of the engine's kernels with the same layers; in another precision by the root of this ratio,
+because half of an error belongs to the layer's shape, half to the kernel. Reformats have the ratio of the engine's
+reformats, layers that the engine does not name that of the whole engine.
 
 # The kernels
 
@@ -16,10 +16,9 @@ of the engine's reformats, layers that the engine does not name that of the whol
 checked against engines that TensorRT-RTX builds, tests/model/test_plan_kernels.py):
 
 - A convolution or matrix product with a weight, and the elementwise layers after it (bias, BatchNormalization,
-  activation, SiLU), if no other layer reads the values between, and none spreads the result over a larger tensor.
+  activation, SiLU), if no other layer reads the values between, and none broadcasts the result to a larger tensor.
 - A layer after a product that the plan keeps in FP32, in a network of FP16 or BF16, begins a kernel of its own.
-- The sum of a residual block, with the branch that has no Q/DQ pair. Of two branches from convolutions it is the later
-  one.
+- The sum of a residual block, with the branch that has no Q/DQ pair; of two branches from convolutions, the later one.
 - Elementwise layers that follow each other, also before a softmax or a normalization.
 - An INT8 convolution of a picture with the MaxPool after it.
 - Attention in FP16 or BF16: product of two activations, scale and mask, softmax, second product. With FP32 or a pair
@@ -28,11 +27,11 @@ checked against engines that TensorRT-RTX builds, tests/model/test_plan_kernels.
   Transpose) are kernels of their own that only move bytes. An unknown operator is a region: its bytes are counted, and
   the range of the prediction widens.
 
-**Tensors between kernels.** A reader wants INT8 where the plan rounds the tensor at it, else the precision in which it
+**Tensors between kernels.** A reader wants INT8 if the plan rounds the tensor for it, else the precision in which it
 computes. INT8 kernels and generated kernels (pointwise, softmax, normalization) write INT8 or floats. A float
 convolution, a pooling and the network's inputs give their own precision only. Hence:
 
-- If all readers want INT8 and the kernel can write it, the pair is absorbed: no kernel.
+- If all readers want INT8 and the kernel can write it, the pair costs no kernel.
 - Otherwise the tensor is stored in floats, and one *reformat* makes each other precision that a reader wants.
 - Layers that only move values (MaxPool, Resize, Transpose, Slice) stay in INT8 between such kernels and readers.
 - An INT8 convolution stores floats 32 channels wide, a float convolution reads 8 (FP16) or 4 (FP32): one more reformat.
@@ -61,8 +60,8 @@ Times = Mapping[int, Mapping[Precision, float]]
 Costs = Mapping[int, Mapping[Precision, float]]
 """By layer index and high precision, the share of the low precision's speedup that is lost."""
 UNITS = {Precision.INT8: 1.0, Precision.FP8: 1.0, Precision.FP16: 2.0, Precision.BF16: 2.0, Precision.FP32: 4.0}
-"""The time of a multiply-add in units of an INT8 one. Source: dense tensor cores in the NVIDIA A100 datasheet (156, 312
-and 624 tera operations in TF32, FP16 and INT8); FP8 as INT8 in the H100 datasheet.
+"""The time of a multiply-add relative to INT8. Source: dense tensor cores in the NVIDIA A100 datasheet (156, 312 and
+624 tera operations in TF32, FP16 and INT8); FP8 as INT8 in the H100 datasheet.
 """
 _HIGHER = (Precision.FP16, Precision.BF16, Precision.FP32)
 NEARLY_FREE = 1e-6
@@ -90,14 +89,15 @@ def times_by_macs(network: Network, facts: TensorFacts) -> Times:
 
 
 def instead_of(low: Precision) -> Precision:
-    """Returns the precision that users would ship instead: FP32 instead of FP16 and BF16, FP16 instead of others."""
+    """Returns the precision that would be used instead of a low one: FP32 for FP16 and BF16, FP16 for others."""
     return Precision.FP32 if low in FLOAT_TYPES else Precision.FP16
 
 
 def shares(times: Times, low: Precision = Precision.INT8) -> dict[int, dict[Precision, float]]:
-    """Returns the lost share of the low precision's speedup over ``instead_of(low)``, by layer and higher precision.
+    """Returns the share of the low precision's speedup over ``instead_of(low)`` that each layer gives up in each higher
+    precision.
 
-    A layer that is no faster in ``low`` loses ``NEARLY_FREE``.
+    A layer that is no faster in ``low`` has ``NEARLY_FREE``.
     """
     other = instead_of(low)
     gain = sum(max(by[other] - by[low], 0.0) for by in times.values()) or 1.0
@@ -156,21 +156,21 @@ _STREAMS = frozenset(
     "CumSum LpNormalization Trilu".split()
 )
 _WIDTHS = {Precision.INT8: 32, Precision.FP8: 16, Precision.FP16: 8, Precision.BF16: 8, Precision.FP32: 4}
-"""The channels that tensor cores' formats store together."""
+"""The number of channels that tensor cores' formats store together."""
 _CARRIES = frozenset("Transpose Resize Upsample Slice Split DepthToSpace SpaceToDepth Pad Tile Expand MaxPool".split())
-"""The operators that write INT8 where they read INT8: a pair can be moved across them."""
+"""Operators that write INT8 if they read INT8, so that a pair can be moved across them."""
 _FEW = 4
-"""The most channels of a tensor that is not padded, such as a picture."""
+"""A tensor of at most this many channels, such as a picture, is not padded."""
 
 
 @dataclass(frozen=True)
 class Group:
-    """Layers that are one kernel.
+    """Layers that become one kernel.
 
     Attributes:
         layers: their indices, in order.
         head: the index of the product among them.
-        kind: of the kernel, if no precision changes it.
+        kind: the kind of the kernel, if no precision changes it.
         reads: the tensors from outside, in order.
         writes: the tensors that other kernels read.
     """
@@ -183,7 +183,7 @@ class Group:
 
 
 class EngineModel:
-    """A network and the kernels that plans make of it."""
+    """A network's fused layers, and the kernels of a plan's engine."""
 
     def __init__(self, network: Network, facts: TensorFacts) -> None:
         self.network, self.facts = network, facts
@@ -267,7 +267,7 @@ class EngineModel:
         return self._outputs.isdisjoint(maker.outputs) and all(k in members for k in readers)
 
     def group_of(self, members: tuple[int, ...]) -> Group:
-        """Layers as one kernel."""
+        """The group of some layers."""
         layers = [self.network.layers[k] for k in members]
         made = {name for layer in layers for name in layer.outputs}
         reads = dict.fromkeys(name for layer in layers for name in layer.inputs if name not in made)
@@ -304,7 +304,7 @@ class EngineModel:
         return values * BYTES[precision]
 
     def product(self, k: int | None, precision: Precision) -> Product | None:
-        """The product of a layer; None if it has none, or its shapes are not known."""
+        """The matrix product of a layer; None if it has none, or its shapes are unknown."""
         if k is None or self._nodes[k].op_type not in PRODUCTS:
             return None
         node, shapes = self._nodes[k], self.facts.shapes
@@ -330,13 +330,13 @@ class EngineModel:
 
 
 _Made = tuple[tuple[Kernel, ...], tuple[tuple[str, Precision], ...], bool]
-"""A group in a plan: its kernel and reformats; the tensors that it reads, each with the wanted precision; true for a
-float product.
+"""A group in a plan: its kernel and reformats; the tensors that it reads, each with the precision wanted; and true
+for a float product.
 """
 
 
 class _Planned:
-    """The kernels of one plan. The model caches each case: plans of a search differ little."""
+    """The kernels of one plan. The model caches them by group: plans of a search differ little."""
 
     def __init__(self, model: EngineModel, plan: PrecisionPlan) -> None:
         self._model, self._plan = model, plan
@@ -344,9 +344,9 @@ class _Planned:
         self._widest = BYTES[model.network.base or Precision.FP32]
         self._wanted: defaultdict[str, set[Precision]] = defaultdict(set)
         self._by_floats = set[str]()
-        """The tensors that a product in floats reads."""
+        """The tensors that a float product reads."""
         self._carried: dict[Group, Precision] = {}
-        """The groups that carry INT8 from a maker to readers that want it."""
+        """The groups that pass on INT8 from their makers to readers that want it."""
         self._pools: dict[str, tuple[Group, list[Kernel]]] = {}
         """By tensor, the MaxPool that reads it, and its kernels."""
         for spec in model.network.outputs:
@@ -415,7 +415,9 @@ class _Planned:
         return [self._kernel(group, pool, {name: self._stored(pool, name) for name in pool.writes}), *after]
 
     def _parts(self, group: Group) -> list[Group]:
-        """A group, or two kernels where a layer after the product is kept in a wider type than the network's floats."""
+        """Returns the group, or two groups if a layer after the product stays in a wider type than the network's
+        floats.
+        """
         if group.head is None or len(group.layers) == 1 or self._widest == BYTES[Precision.FP32]:
             return [group]
         wide = [k for k in group.layers if k != group.head and BYTES[self._float(k)] > self._widest]
@@ -431,7 +433,7 @@ class _Planned:
         return self._plan.precisions[k] in (Precision.INT8, Precision.FP8) and self._layers[k].quantizable
 
     def _float(self, k: int) -> Precision:
-        """The precision of a layer's floats: its own, or the base's where the layer is quantized."""
+        """The float precision of a layer: its own, or the base's if the layer is quantized."""
         precision = self._plan.precisions[k]
         return (self._model.network.base or Precision.FP32) if precision.needs_scale else precision
 
@@ -499,9 +501,11 @@ class _Planned:
 
 
 MOST_LAYERS = 1000
-"""Plans of more layers have no price of their own: it takes some 4 ms at this size, and a search asks for thousands."""
+"""Plans of networks with more layers cost the sum of their layers: a cost of its own takes some 4 ms at this size,
+and a search needs thousands.
+"""
 NO_GAIN = 0.05
-"""The least gain, as a share of the low precision's time, by which prices are divided."""
+"""The least speedup, as a share of the low precision's time, by which costs are divided."""
 
 
 @dataclass(frozen=True)
@@ -518,12 +522,12 @@ class TimedKernel:
 
 
 class TimePrices:
-    """The prices of plans of a network on a GPU.
+    """The costs of a network's plans on a GPU, by predicted time.
 
     Args:
         gpu: the GPU; TF32 is off.
         profile: the kernels of a measured engine of the network, and the seconds of each.
-        user: the prices of the user's network if this is a changed one: its speedup counts.
+        user: the costs on the user's network, if this is a changed one: its speedup counts.
     """
 
     def __init__(
@@ -582,16 +586,16 @@ class TimePrices:
         return max((self.seconds(plan) - other.seconds(other.full)) / self._user._gain, 0.0)
 
     def price(self, plan: PrecisionPlan) -> float:
-        """The share of the speedup that a plan gives up; 0 for one that is predicted to be as fast as full INT8."""
+        """The share of the speedup that a plan gives up; 0 for a plan predicted to be as fast as full INT8."""
         return self._over(plan, self._user)
 
     @property
     def prices_plans(self) -> bool:
-        """True if the price of a plan is that of its own engine, not the sum of its layers'."""
+        """True if the cost of a plan is that of its own engine, not the sum of its layers'."""
         return len(self.network.layers) <= MOST_LAYERS
 
     def layers(self, precisions: Iterable[Precision]) -> dict[int, dict[Precision, float]]:
-        """The price of each quantizable layer in each of some higher precisions."""
+        """The cost of each quantizable layer in each of some higher precisions."""
         higher = [precision for precision in precisions if precision is not self.network.low.precision]
         if self.prices_plans:
             return {
@@ -623,7 +627,7 @@ class TimePrices:
         return tuple(sorted(timed, key=lambda kernel: -kernel.ms)[:count])
 
     def starts(self, plan: PrecisionPlan) -> float:
-        """The milliseconds that the starts of a plan's kernels take."""
+        """The milliseconds that launching a plan's kernels takes."""
         return math.fsum(1e3 * start_of(kernel, self.gpu) for kernel in self.engine.kernels(plan))
 
     def in_attentions(self, plan: PrecisionPlan) -> float:
@@ -633,7 +637,7 @@ class TimePrices:
         return 1e3 * math.fsum(map(self._seconds_of, kernels))
 
     def no_faster(self, plan: PrecisionPlan, than: PrecisionPlan) -> float:
-        """The milliseconds of a plan's kernels, starts aside, that are no faster than the same layers in ``than``."""
+        """The milliseconds of a plan's kernels, launches aside, that are no faster than the same layers in ``than``."""
         before = {kernel.layers: self._seconds_of(kernel) for kernel in self.engine.kernels(than) if kernel.layers}
         taken = 0.0
         for kernel in self.engine.kernels(plan):

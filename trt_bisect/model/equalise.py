@@ -1,4 +1,5 @@
-"""Cross-layer equalisation: factors moved between two layers, so that the channels between them are alike.
+"""Cross-layer equalisation: factors are moved between two layers, so that the channels between them have similar
+ranges.
 
 Source: Nagel, van Baalen, Blankevoort, Welling, "Data-Free Quantization Through Weight Equalization and Bias
 Correction", ICCV 2019, section 4.1: output channel i is divided by s_i = sqrt(r1_i r2_i) / r2_i and the next layer's
@@ -64,9 +65,9 @@ _DEAD = 1e-6
 """The factor of a channel is 1 if its weights are below this share of the layer's largest."""
 _SWEEPS = 100
 _SETTLED = 1e-4
-"""The iteration ends when all factors of a sweep are this near to 1."""
+"""The iteration ends when all factors of a sweep are as close to 1 as this."""
 _WORTH = 1e-3
-"""A pair is left as it is if all its factors are this near to 1."""
+"""A pair of layers is left unchanged if all its factors are as close to 1 as this."""
 
 
 def equalise(network: Network) -> tuple[Network, dict[tuple[str, str], np.ndarray]]:
@@ -99,7 +100,7 @@ _Pair = tuple[int, int]
 
 
 def _settle(pairs: Mapping[_Pair, int], magnitudes: Mapping[int, np.ndarray]) -> dict[_Pair, np.ndarray]:
-    """The factors of all pairs, given with the number of channels between them; ``magnitudes`` are changed."""
+    """The factors of all pairs, which are given with the number of channels between them; changes ``magnitudes``."""
     factors = {pair: np.ones(channels) for pair, channels in pairs.items()}
     for _ in range(_SWEEPS):
         moved = 0.0

@@ -1,11 +1,9 @@
-"""Networks that are quantized, or in FP16 or BF16, in their file: pairs and types are removed, and noted by layer.
+"""Networks that are quantized, or in FP16 or BF16, in their file: pairs and types are removed, and recorded by layer.
 
-With all layers low, a plan writes the file's network again.
-
-ONNX Runtime's quantizer removes a Relu or Clip before an asymmetric pair whose range begins at zero
-(``QDQRemovableActivation`` in ``onnxruntime.quantization``). Without the pair, or with a symmetric one, the network
-needs the activation again. It is restored if the graph proves that it existed. A range that begins at zero is no proof:
-GELU and SiLU reach only -0.17 and -0.28, which a coarse scale rounds to zero. The proof has three parts:
+With all layers low, a plan writes the file's network again. An activation that ONNX Runtime's quantizer replaced by a
+pair (``QDQRemovableActivation`` in ``onnxruntime.quantization``) is restored if the graph proves that it existed; a
+range that begins at zero is no proof, since a coarse scale rounds the negative values of GELU and SiLU to zero. The
+proof:
 
 1. The pair has one scale, and its zero point is the lowest level.
 2. Its values come from a layer whose results have no lower bound (a convolution, a matrix product, a normalization),
@@ -13,7 +11,7 @@ GELU and SiLU reach only -0.17 and -0.28, which a coarse scale rounds to zero. T
 3. The tensor is not named after its producer (``/conv1/Conv_output_0`` after ``/conv1/Conv``): the quantizer gives the
    output of the removed activation, name included, to the layer before it.
 
-Values that are positive by themselves pass the proof too. Data tell: a pair that saturates nothing at zero replaced no
+Values that are always positive pass the proof too. Then data decide: a pair that saturates nothing at zero replaced no
 activation (``RestoredActivation.is_seen``).
 """
 
@@ -43,17 +41,16 @@ _OTHER_LEVELS = {
     if name != "FLOAT8E4M3FN"
     and name.startswith(("FLOAT8", "FLOAT6", "FLOAT4", "INT16", "UINT16", "INT4", "UINT4", "INT2", "UINT2"))
 }
-"""The names of integers of other than 8 and 32 bits and of small floats, by their number in ONNX."""
+"""The names of integer types of other than 8 and 32 bits, and of small floats, by their number in ONNX."""
 
 
 @dataclass(frozen=True)
 class RestoredActivation:
-    """An activation that a pair replaced, as far as the graph tells.
+    """An activation that a pair replaced, according to the graph.
 
     Attributes:
-        layer: the name of the Clip that stands for it.
+        layer: the name of the Clip inserted for it.
         tensor: the tensor that the Clip reads.
-        scale: that of the pair.
     """
 
     layer: str
@@ -72,7 +69,7 @@ class RestoredActivation:
 
 @dataclass
 class ExistingPairs:
-    """The quantizers of removed pairs, each chain in the order in which it is applied.
+    """The quantizers of removed pairs, each chain in the order that it is applied.
 
     Attributes:
         inputs: by node name and input slot.
@@ -138,7 +135,7 @@ _Chain = tuple[gs.Tensor, tuple[Quantizer, ...]]
 
 
 def _chain_before(dequantize: gs.Node, taken: set[str], made: dict[tuple[object, ...], gs.Constant]) -> _Chain | None:
-    """The pairs that end with ``dequantize``; None if they cannot be removed.
+    """The chain of pairs that ends with ``dequantize``; None if they cannot be removed.
 
     ``made`` caches float constants, by the stored tensor's name and its quantizer.
     """
@@ -289,7 +286,7 @@ _NO_RELU_BEHIND = frozenset(
     "Relu Clip Sigmoid HardSigmoid Softmax Softplus Abs Exp Sqrt Erf Tanh LeakyRelu PRelu Elu Celu Selu Gelu Mish "
     "Swish HardSwish DequantizeLinear".split()
 )
-"""Operators whose results are never negative or that are activations: no other activation follows them."""
+"""Operators that are activations, or whose results are never negative: no other activation follows them."""
 _ALL_PASS = ("Add", "Concat", "Sum")
 _FIRST_PASSES = frozenset(
     "Sub MaxPool AveragePool GlobalAveragePool GlobalMaxPool ReduceMean ReduceMax Reshape Flatten Transpose Squeeze "
@@ -322,7 +319,9 @@ def _with_absorbed_activation(
 
 
 def _origins(tensor: gs.Tensor) -> set[str]:
-    """The operators that make the values of a tensor, before others that only move, pool, scale or add them."""
+    """The operators that make the values of a tensor, looking through others that only move, pool, scale or add
+    them.
+    """
     origins, seen, waiting = set[str](), set[int](), [tensor]
     while waiting:
         current = waiting.pop()
@@ -377,10 +376,10 @@ _FLOAT32 = np.dtype(np.float32)
 
 
 def take_out_types(graph: gs.Graph, low: LowPrecision, source: str) -> frozenset[str] | None:
-    """Makes the FP16 or BF16 tensors of a graph float32, in place, and removes the Casts between.
+    """Makes the FP16 or BF16 tensors of a graph float32, in place, and removes the Casts between these types.
 
-    A Cast to the type and back, with nothing between, is a rounding of the network's own and stays. FP16 inputs and
-    outputs of the network keep their type; BF16 ones become float32, as ONNX Runtime's Python has no BF16 arrays.
+    A Cast to the type and directly back is a rounding of the network's own and stays. FP16 inputs and outputs of the
+    network keep their type; BF16 ones become float32, as ONNX Runtime's Python has no BF16 arrays.
 
     Returns:
         The names of the nodes that have the type in the file; None if there are none.
@@ -432,7 +431,7 @@ def has_type(graph: gs.Graph, kind: FloatType) -> bool:
 
 
 def _own_roundings(graph: gs.Graph, kind: FloatType) -> set[int]:
-    """The ids of the Casts of roundings that are the network's own."""
+    """The ids of the Casts that are roundings of the network's own."""
     cast_ids: set[int] = set()
     for node in graph.nodes:
         out = node.outputs[0]
@@ -446,7 +445,7 @@ def _own_roundings(graph: gs.Graph, kind: FloatType) -> set[int]:
 
 
 def _keep_interface(graph: gs.Graph, kind: FloatType) -> None:
-    """Adds Casts after inputs of the network that have the type, and before such outputs."""
+    """Adds Casts after the network's inputs of the type, and before such outputs."""
     taken = tensor_names(graph)
     for value in [value for value in graph.inputs if value.dtype == kind.dtype]:
         inside = gs.Variable(unused_name(f"{value.name}_float32", taken), _FLOAT32, value.shape)
@@ -483,7 +482,7 @@ def _remove_cast(graph: gs.Graph, node: gs.Node, kind: FloatType) -> None:
 
 
 def _give_name(graph: gs.Graph, node: gs.Node) -> None:
-    """Lets the layer before a Cast to float32 make the network output that the Cast makes."""
+    """Makes the layer before a Cast to float32 the maker of the network output that the Cast makes."""
     read, out = node.inputs[0], node.outputs[0]
     if node.attrs["to"] != TensorProto.FLOAT:
         return

@@ -226,7 +226,7 @@ _DETACHABLE |= {TensorProto.UINT8, TensorProto.INT32, TensorProto.INT64, TensorP
 
 Weights = dict[str, np.ndarray]
 ONNX_TYPES = (str, Path, onnx.ModelProto)
-"""The forms of a network that Python takes, besides one that is read already."""
+"""The types of a network that Python functions accept, besides a loaded one."""
 _saved: dict[str, Path] = {}
 
 

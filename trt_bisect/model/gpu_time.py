@@ -1,7 +1,7 @@
 """The time of a kernel on a GPU, predicted without a GPU: the peaks of data sheets, and a few constants.
 
 **The model.** The kernels of an engine run one after another. A kernel takes a launch, a number of cycles, and the root
-of the sum of squares of the times of its arithmetic and its bytes: they overlap, but not quite.
+of the sum of squares of the times of its arithmetic and its bytes, which overlap, but not fully.
 
 **Bytes** are those of the tensors as stored, channels padded to the width of the format (24 to 32 in INT8). A kernel
 that moves b bytes reads a share 1 - b / size from the second-level cache, at ``_FLOW`` a cycle and SM; the rest from
@@ -16,7 +16,7 @@ filters the columns, filter size x channels the depth.
   many kernels, the model the best tile.
 - *Depth.* A tensor core takes 32 bytes of channels at a time: 32 in INT8, 16 in FP16, 8 in FP32 (TF32).
 - *Images.* With four channels or fewer, tensor cores reach a share ``image`` of their peak. FP32 kernels, and INT8
-  kernels that read a format four channels wide, use a share ``scalar`` of the CUDA cores' peak there (INT8 four times
+  kernels that read a format four channels wide, reach a share ``scalar`` of the CUDA cores' peak there (INT8 four times
   as much, DP4A).
 
 INT8 reaches a share ``integer`` of its peak, as its results are scaled and rounded again, and on some GPUs less
@@ -24,8 +24,8 @@ INT8 reaches a share ``integer`` of its peak, as its results are scaled and roun
 128 FP32 multiply-adds, so it runs at 1/4 of the CUDA cores' rate in FP32, 1/2 in FP16 and all of it in INT8, times
 ``scalar``.
 
-**The rest** only moves bytes. A change of format of a picture (four channels or fewer) reaches a share ``narrow`` of
-``memory``: its accesses are scattered.
+**Other kernels** only move bytes. A change of format of a picture (four channels or fewer) reaches a share ``narrow``
+of ``memory``: its accesses are scattered.
 
 The fit of the constants (``FIT``), the errors, and what is not modelled: docs/concepts/time.md.
 """
@@ -43,7 +43,7 @@ from trt_bisect.errors import BadInput
 from trt_bisect.precision import Precision
 
 BYTES = {Precision.INT8: 1, Precision.FP8: 1, Precision.FP16: 2, Precision.BF16: 2, Precision.FP32: 4}
-"""The bytes of a value."""
+"""The bytes of a value in each precision."""
 
 _TILES = ((256, 128), (128, 256), (128, 128), (256, 64), (128, 64), (64, 128), (64, 64), (128, 32), (64, 32))
 _STEP = 32
@@ -100,7 +100,9 @@ _GA102, _ADA = "NVIDIA Ampere GA102 GPU Architecture whitepaper", "NVIDIA Ada GP
 _TURING, _BLACKWELL = "NVIDIA Turing GPU Architecture whitepaper", "NVIDIA RTX Blackwell GPU Architecture whitepaper"
 _IN_FP16 = "FP16 with sums in FP16, as the kernels of the published FP16 engine have them"
 _ON_BLACKWELL = 0.4
-"""Chosen by the published pairs on a DGX Spark and a Thor in ``benchmarks/timed.csv`` that are ``tuned``."""
+"""The constants of Blackwell GPUs, chosen by the published pairs on a DGX Spark and a Thor that are ``tuned`` in
+``benchmarks/timed.csv``.
+"""
 _ORIN = "NVIDIA Jetson Orin technical brief and module data sheets"
 GPUS = {
     gpu.name: gpu
@@ -307,7 +309,7 @@ def seconds(kernel: Kernel, gpu: Gpu, fit: Fit = FIT) -> float:
 
 
 def start_of(kernel: Kernel, gpu: Gpu, fit: Fit = FIT) -> float:
-    """Returns the seconds that a kernel takes to start."""
+    """Returns the seconds that launching a kernel takes."""
     if kernel.kind is Kind.NOTHING:
         return 0.0
     return 1e-6 * fit.launch * GPUS["A100"].clock / gpu.clock

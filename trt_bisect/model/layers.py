@@ -138,22 +138,22 @@ CARRIES = frozenset(
     "Identity Dropout DepthToSpace SpaceToDepth Pad MaxPool GlobalMaxPool ReduceMax ReduceMin Relu Max Min Abs Neg "
     "Where ReverseSequence Compress CenterCropPad Trilu TopK ScatterElements ScatterND Hardmax Sign".split()
 )
-"""The operators that round nothing of their own: their outputs are values that they read, or exact in every type."""
+"""Operators that round nothing of their own: their outputs are values that they read, or exact in every type."""
 
 
 @dataclass(frozen=True)
 class TypedSlots:
-    """The inputs and outputs of a node, by position, that get another type together."""
+    """The inputs and outputs of a node, by position, that change their type together."""
 
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
 
 
 def typed_slots(node: onnx.NodeProto, floats: Collection[str], kind: FloatType) -> TypedSlots | None:
-    """Returns the slots of a node that can have a type; None if it has bodies or a float32 output that must stay.
+    """Returns the slots of a node that can have a type; None if it has bodies, or a float32 output whose type is fixed.
 
-    Inputs and outputs can have the type together if their type variable allows it in the operator's schema. The newest
-    schema counts: TensorRT takes bfloat16 for operators of any opset, ONNX for Conv and others from opset 22 on.
+    Inputs and outputs can have the type together if their type variable allows it in the operator's newest schema:
+    TensorRT takes bfloat16 for operators of any opset, ONNX for Conv and others from opset 22 on.
     """
     schema = _newest_schema(node.op_type) if not node.domain else None
     if schema is None or any(True for attribute in node.attribute for _ in subgraphs_of_attribute(attribute)):
@@ -169,9 +169,9 @@ def typed_slots(node: onnx.NodeProto, floats: Collection[str], kind: FloatType) 
 
 
 def carries(node: onnx.NodeProto, slots: TypedSlots, exact: Callable[[str], bool]) -> bool:
-    """Returns true if a node rounds nothing where its inputs have a type already.
+    """Returns true if a node rounds nothing once its inputs have a type.
 
-    ``exact``: the input is no constant, or the type holds its values.
+    ``exact``: true for an input that is no constant, or whose values the type holds.
     """
     return node.op_type in CARRIES and all(exact(node.input[slot]) for slot in slots.inputs)
 
@@ -256,7 +256,7 @@ class Layer:
 
     @property
     def follows(self) -> bool:
-        """True if the layer is not quantizable and may have the precision of its neighbours."""
+        """True if the layer is not quantizable and may run in the precision of its neighbours."""
         return not self.quantizable and self.fixed is None
 
     @property
@@ -275,7 +275,7 @@ class Layer:
         return any(rounding.is_weight for rounding in self.roundings)
 
     def kept_high(self, why: str) -> Layer:
-        """Returns this layer as not quantizable, nor fixed low; an earlier reason stays."""
+        """Returns this layer as not quantizable, and not fixed low; an earlier reason stays."""
         fixed = None if self.fixed is not None and self.fixed.needs_scale else self.fixed
         return replace(self, why_not=self.why_not or why, fixed=fixed)
 

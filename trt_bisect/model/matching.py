@@ -1,4 +1,6 @@
-"""The layers that two networks have in common: a float network and its quantized export, or exports of two days."""
+"""The layers that two networks have in common: a float network and its quantized export, or two exports of one
+network.
+"""
 
 from __future__ import annotations
 
@@ -65,7 +67,7 @@ def match_layers(first: Network, second: Network) -> Matching:
 
     Partners have the same operator, and weights and outputs of the same shapes. Layers of the same name are matched
     first, then layers whose output has the same name, without case and punctuation. The rest is aligned in execution
-    order by ``difflib``; a pair whose inputs come from layers that are matched otherwise is no pair. Outputs are
+    order by ``difflib``; two layers whose inputs come from layers with other partners are not matched. Outputs are
     matched by name, else in order. Raises BadInput if the inputs cannot be matched.
     """
     kinds = {**_kinds(first), **_kinds(second)}
@@ -162,8 +164,8 @@ class _Pairing:
         return id(layer) in self._taken
 
     def agrees(self, layer: Layer, partner: Layer, *, supported: bool) -> bool:
-        """False if each layer reads a matched tensor that the other does not, or if a ``supported`` pair shares
-        none.
+        """False if each layer reads a matched tensor that the other does not, or if a ``supported`` pair shares no
+        matched tensor.
         """
         here = [name for name in layer.inputs if name in self.tensors]
         there = [name for name in partner.inputs if name in self._back]
@@ -183,7 +185,9 @@ class _Pairing:
             self.tensors[name], self._back[partner] = partner, name
 
     def follow_readers(self, shapes: Mapping[str, object]) -> None:
-        """Matches tensors of equal shapes that matched layers read at the same place, if at most one has a partner."""
+        """Matches tensors of equal shapes that matched layers read at the same position, if at most one of them has a
+        partner.
+        """
         read = {
             pair
             for match in self.matches

@@ -28,7 +28,7 @@ _Value = TypeVar("_Value")
 
 @dataclass(frozen=True)
 class Part:
-    """A network of a merged one, with the names of its own file.
+    """A network inside a merged one, with the names of its own file.
 
     Attributes:
         layers: by layer the index in the merged network.
@@ -39,17 +39,17 @@ class Part:
     layers: tuple[int, ...]
 
     def of(self, values: Mapping[str, _Value]) -> dict[str, _Value]:
-        """Returns the values of this network, by the names of its own file."""
+        """Returns the values that belong to this network, by the names of its own file."""
         prefix = prefix_of(self.name)
         return {name.removeprefix(prefix): value for name, value in values.items() if name.startswith(prefix)}
 
     def plan(self, plan: PrecisionPlan) -> PrecisionPlan:
-        """Returns its part of a plan of the merged network."""
+        """Returns this network's part of a plan of the merged network."""
         return PrecisionPlan(tuple(plan.precisions[k] for k in self.layers), plan.low)
 
 
 def prefix_of(name: str) -> str:
-    """Returns the beginning of a network's names in the merged network."""
+    """Returns the prefix of a network's names in the merged network."""
     return f"{name}/"
 
 
@@ -110,7 +110,7 @@ def merged(pipeline: Pipeline) -> Network:
 
 
 def split(network: Network) -> tuple[Part, ...]:
-    """Returns the networks of a merged one, with its changes, precisions and scales; none of another network."""
+    """Returns the networks of a merged network, with its changes, precisions and scales; none of another network."""
     if network.pipeline is None:
         return ()
     is_changed = network.skeleton is not network.pipeline.skeleton

@@ -20,10 +20,10 @@ _TEXT = re.compile(r"'([^']*)'")
 _FRAME = re.compile(r'File "([^"\n]+)", line (\d+)')
 _FRAME_IN_TORCHSCRIPT = re.compile(r"^([^\n(]+)\((\d+)\): ", re.MULTILINE)
 _NOT_OWN = re.compile(r"[/\\](site|dist)-packages[/\\]torch[/\\]|^<")
-"""PyTorch itself, and code that it generates."""
+"""PyTorch's own files, and the names of code that it generates."""
 _LONGEST = 300
 _AGAIN = re.compile(r"_\d+$")
-"""The end of a module's scope at its second and later calls in TorchScript."""
+"""The suffix of a module's scope at its second and later calls in TorchScript."""
 _BESIDE = ("Constant", "QuantizeLinear", "DequantizeLinear")
 """Operators that belong to no module."""
 WEIGHTED = frozenset({"Conv", "ConvTranspose", "Gemm", "MatMul"})
@@ -173,7 +173,7 @@ def _from_metadata(metadata: dict[str, str]) -> Place:
 
 
 def _from_torchscript(node: onnx.NodeProto, modules: Collection[str]) -> Place:
-    """Returns the place by a node's name and ``doc_string``; ``modules`` are those known to have parameters."""
+    """Returns the place from a node's name and ``doc_string``; ``modules`` are those known to have parameters."""
     *scopes, operator = node.name.split("/")
     is_path = scopes[:1] == [""] and operator.startswith(node.op_type)
     scopes = scopes[1:] if is_path else []

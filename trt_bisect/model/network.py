@@ -78,7 +78,6 @@ class Pipeline:
         networks: as read, by name, in the order of the merged graph.
         run: runs the function on a sample, given as feeds of the merged network, with an engine for each network.
             Returns its outputs, and the reason if there are none.
-        digest: that of the function.
         calls: by name, the mean number of calls a sample in FP32.
         skeleton: the merged graph as read.
     """
@@ -248,12 +247,12 @@ class Network:
 
     @cached_property
     def types(self) -> TensorTypes:
-        """The dtypes and shapes of the tensors, as far as known."""
+        """The dtypes and shapes of the tensors, if known."""
         return TensorTypes.of(self.skeleton.graph)
 
     @cached_property
     def activations(self) -> tuple[str, ...]:
-        """The float32 tensors that are not constants, inputs first, in the order of computation."""
+        """The float32 tensors that are not constants, inputs first, in execution order."""
         made = [spec.name for spec in self.inputs if spec.dtype == np.float32]
         rounded = set(self.rounded_activations)
         for layer in self.layers:
@@ -369,7 +368,7 @@ class Network:
 
     @property
     def stand_in(self) -> float | None:
-        """The scale that all of the file's pairs on activations share; None if two differ.
+        """The one scale of all the file's pairs on activations; None if two differ.
 
         ModelOpt's autotune writes such files: it searches the places of pairs, and leaves the scales to calibration.
         """
@@ -535,7 +534,7 @@ def _in_program(layers: tuple[Layer, ...], places: dict[str, Place]) -> tuple[La
 
 
 def _others_in_fp32(layers: Iterable[Layer], in_base: Collection[str]) -> tuple[Layer, ...]:
-    """Returns layers of a file with pairs; those neither in eight bits nor in the base stay in FP32."""
+    """Returns the layers of a file with pairs; those neither in eight bits nor in the base are fixed in FP32."""
     return tuple(
         replace(layer, fixed=Precision.FP32)
         if layer.follows and layer.dtype == np.float32 and layer.name not in in_base and layer.op_type != "Cast"
@@ -621,7 +620,7 @@ def spec_of(value: onnx.ValueInfoProto) -> TensorSpec:
 
 
 def followed_tensors(network: Network, int8: Collection[int]) -> frozenset[str]:
-    """Returns the tensors that may be in INT8 beyond those that the layers ``int8`` (indices) round; see
+    """Returns the tensors that may be in INT8 in addition to those that the layers ``int8`` (indices) round; see
     ``model.layers``.
     """
     chosen = {k for k in int8 if network.layers[k].quantizable}

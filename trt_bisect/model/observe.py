@@ -27,19 +27,19 @@ from trt_bisect.support.text import shape_text
 
 _Item = TypeVar("_Item")
 SHARE_OF_GROUP = 4
-"""A group's tensors may take a quarter of the memory; later segments read the rest."""
+"""The share of the memory that a group's tensors may take; later segments need the rest."""
 _NO_TENSORS = ("Sequence", "Optional", "ZipMap", "DictVectorizer", "CastMap", "StringSplit")
-"""Parts of names of operators whose outputs may be no tensors: a session cannot take these as inputs."""
+"""Parts of names of operators whose outputs may not be tensors: a session cannot take these as inputs."""
 
 
 @dataclass(frozen=True)
 class _Cut:
-    """A segment.
+    """A segment of the graph.
 
     Attributes:
         nodes: their indices in the graph, ascending.
-        reads: the tensors from outside that it reads; no constants.
-        gives: its tensors that are of a group or read later.
+        reads: the tensors from outside that it reads, except constants.
+        gives: its tensors that belong to a group or are read later.
         group: the tensors of its group; an earlier segment may have made them.
         let_go: the tensors that nothing needs after it.
     """
@@ -110,7 +110,7 @@ def observe(network: Network, names: Sequence[str], samples: Iterable[Feeds]) ->
 def observe_in_parts(
     network: Network, groups: Sequence[Sequence[str]], samples: Iterable[Feeds]
 ) -> Iterator[Iterator[dict[str, np.ndarray]]]:
-    """Does the same as ``observe``, group by group: only one group, and what later groups need, is held.
+    """Like ``observe``, group by group: only one group, and what later groups need, is held.
 
     Raises BadInput for a refused sample while its groups are iterated.
     """
@@ -261,7 +261,7 @@ def facts_for(network: Network, feeds: Feeds) -> TensorFacts:
 
 
 def facts_of_shapes(network: Network, shapes: Mapping[str, Sequence[int]]) -> TensorFacts:
-    """Returns the same for inputs of these shapes; elsewhere a dynamic axis is 1."""
+    """Like ``facts_for``, for inputs of these shapes; any other dynamic axis is 1."""
     feeds = {}
     for spec in network.inputs:
         shape = shapes.get(spec.name, [size or 1 for size in spec.shape])
@@ -301,7 +301,6 @@ def _observed(
 
 
 def _without_shapes(network: Network) -> onnx.ModelProto:
-    """Returns the skeleton without the shapes of inner tensors and outputs."""
     model = deepcopy(network.skeleton)
     types = {value.name: value.type.tensor_type.elem_type for value in model.graph.value_info}
     infos = [helper.make_tensor_value_info(name, dtype, None) for name, dtype in types.items() if dtype]

@@ -1,4 +1,4 @@
-"""Operators that ONNX Runtime cannot run, such as TensorRT's plugins: networks are cut before them. And invalid
+"""Operators that ONNX Runtime cannot run, such as TensorRT's plugins: a network is cut before them. And invalid
 files.
 """
 
@@ -27,13 +27,13 @@ Operator = tuple[str, str]
 
 
 Cut = tuple[str, str]
-"""A cut network, as texts: the part that is judged; and what is not judged: operators, tensors at the cut, remedy."""
+"""A cut network, as texts: the part that is judged; and the operators and tensors that are not, with a remedy."""
 
 
 def cut_around(
     model: onnx.ModelProto, weights: Mapping[str, np.ndarray], source: str
 ) -> tuple[onnx.ModelProto, Cut | None]:
-    """Returns the part of a network before all nodes that ONNX Runtime cannot run, and the cut, if there is any.
+    """Returns the part of a network before all nodes that ONNX Runtime cannot run, and the cut, if any.
 
     Raises BadInput if nothing is left.
 
@@ -60,7 +60,7 @@ def cut_around(
 
 
 def operator_of(node: onnx.NodeProto) -> Operator:
-    """Returns the operator of a node, or that of an unknown node in its bodies."""
+    """Returns the operator of a node; for a node with bodies, that of an unknown node inside, if any."""
     bodies = (body for attribute in node.attribute for body in subgraphs_of_attribute(attribute))
     inside = (inner for body in bodies for inner in body.node)
     return next((operator_of(inner) for inner in inside if _not_of_onnx(inner)), (node.domain, node.op_type))
@@ -80,7 +80,6 @@ def _is_named(kind: Operator, refusal: str) -> bool:
 def _opened(
     model: onnx.ModelProto, weights: Mapping[str, np.ndarray], more: Iterable[str] = ()
 ) -> ort.InferenceSession:
-    """Opens a session without optimisations; ``more`` names further outputs."""
     used = {tensor.name: weights[tensor.name] for tensor in model.graph.initializer if tensor.name in weights}
     return make_session(Written(with_outputs(model, more), used), level=UNOPTIMISED)
 
@@ -150,10 +149,7 @@ def _named(nodes: Sequence[onnx.NodeProto]) -> str:
 
 
 def add_types(model: onnx.ModelProto, weights: Mapping[str, np.ndarray]) -> None:
-    """Adds the types of the outputs of libraries' operators to a model that ONNX Runtime opens, in place.
-
-    ONNX cannot infer them.
-    """
+    """Adds the types of the outputs of libraries' operators, which ONNX cannot infer, to a model in place."""
     typed = {value.name for value in (*model.graph.value_info, *model.graph.output) if value.type.tensor_type.elem_type}
     made = [name for node in model.graph.node if _not_of_onnx(node) for name in node.output if name not in typed]
     if not made:

@@ -12,7 +12,9 @@ from trt_bisect.model.layers import TensorFacts
 from trt_bisect.model.network import Network
 
 PIECE_LAYERS = 4
-"""The desired number of quantizable layers in a piece: fewer need more sessions, more are run twice more often."""
+"""The desired number of quantizable layers in a piece: smaller pieces need more sessions, larger ones are run again
+more often.
+"""
 
 
 @dataclass(frozen=True)

@@ -148,7 +148,7 @@ _COMPUTED_UNTIL_BYTES = 1 << 30
 _ONLY_ERRORS = 3
 
 NAME_IN_FILE = "trt-bisect, name in the network's file: "
-"""Begins the ``doc_string`` of a node that ``Network.for_parser`` renamed; its old name follows."""
+"""The prefix of the ``doc_string`` of a node that ``Network.for_parser`` renamed; the old name follows."""
 
 Shapes = Mapping[str, tuple[int, ...]]
 
@@ -171,7 +171,7 @@ def prepare(
         fuse_norms: see ``fuse_normalizations``.
 
     Returns:
-        The graph; where it was cut, if it was; and what PyTorch's exporter says of the nodes.
+        The graph; the cut, None without one; and the nodes' places in the PyTorch program.
 
     Raises:
         BadInput: the opset is too old or cannot be converted, a shape does not fit, or the graph is not valid.
@@ -357,7 +357,7 @@ def _shape_remedy(name: str, shape: tuple[int, ...], dims: Sequence[Any]) -> str
 
 
 def opset_of(model: onnx.ModelProto) -> int:
-    """The version of the ONNX operators."""
+    """The version of the ONNX operators (opset)."""
     return next((entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx")), 1)
 
 
@@ -455,7 +455,7 @@ def spell_out_partial_shapes(graph: onnx.GraphProto) -> None:
 
 
 def bypass_identities(graph: gs.Graph) -> None:
-    """Removes Identity and inference-time Dropout."""
+    """Removes Identity and inference-time Dropout nodes."""
     for node in list(graph.nodes):
         out = node.outputs[0] if node.outputs else None
         if out is None or not _is_identity(node) or any(out in scope.outputs for scope in scopes_of(graph)):
@@ -467,7 +467,7 @@ def bypass_identities(graph: gs.Graph) -> None:
 
 
 def redirect(old: gs.Tensor, new: gs.Tensor) -> None:
-    """Lets the nodes that read a tensor read another, in place."""
+    """Makes the nodes that read ``old`` read ``new``, in place."""
     for reader in list(old.outputs):
         reader.inputs = [new if tensor is old else tensor for tensor in reader.inputs]
 

@@ -150,7 +150,7 @@ def choices_of(network: Network, high: Precision, more: Iterable[Precision] = ()
 def write_switch(writer: PlanWriter, choices: Choices, piece: Piece | None = None) -> WrittenSwitch:
     """Writes the network of ``writer``, or a piece, with every precision of every layer.
 
-    No leaf of ``piece`` has two versions (see ``model.pieces``).
+    No leaf of ``piece`` has two versions, rounded and unrounded (see ``model.pieces``).
     """
     writing, names, tag = GraphWriting(writer.context, scales_are_inputs=True), Names(), writer.context.tag
     graph = writer.network.skeleton.graph
@@ -234,7 +234,7 @@ def _body(
 
 
 def _held(writing: GraphWriting, layer: Layer, tensor: str, names: Names, gate: str, tag: str) -> onnx.NodeProto:
-    """The If that rounds a tensor where it is made, or leaves it; layers read its output from then on."""
+    """The If that rounds a tensor where it is made, or passes it on; layers read its output from then on."""
     name, outside, unrounded = names.read.get(tensor, tensor), f"{tensor}{tag}heldswitch", f"{tensor}{tag}heldleft"
     with writing.body() as nodes:
         rounded = writing.rounded_where_made(layer, tensor, name)

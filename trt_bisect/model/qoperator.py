@@ -22,12 +22,12 @@ _KEEPING = frozenset(
     "Reshape Flatten Transpose Squeeze Unsqueeze MaxPool Slice Split Gather Identity Resize Expand Tile DepthToSpace "
     "SpaceToDepth".split()
 )
-"""Operators that take levels as they take floats, and make no new ones."""
+"""Operators that take levels (integers) like floats, and make no new ones."""
 _ENDING = "_quantized"
 """ONNX Runtime's quantizer appends it to the name of a rounded tensor."""
 
 _Levels = tuple[str, str, str]
-"""The names of a tensor of integers, its scale, and its zero point, if any."""
+"""The names of a tensor of levels, its scale, and its zero point, if any."""
 
 
 @dataclass(frozen=True)

@@ -124,7 +124,7 @@ FP8 = LowPrecision(Precision.FP8, 19, _FP8_SLOTS, level=np.dtype(ml_dtypes.float
 FP16 = LowPrecision(Precision.FP16, float_type=_FP16)
 BF16 = LowPrecision(Precision.BF16, 13, float_type=_BF16)
 W8A16 = replace(INT8, opset=21, wide=True)
-"""Weights in INT8 and activations in INT16, in ONNX from opset 21 on; TensorRT has nothing like it."""
+"""Weights in INT8 and activations in INT16, in ONNX from opset 21 on; TensorRT has no such precision."""
 LOWS: Mapping[Precision, LowPrecision] = {low.precision: low for low in (INT8, FP16, BF16, FP8)}
 
 
@@ -180,7 +180,7 @@ class Quantizer:
         return replace(self, scale=self.scale[channels], zero_point=self.zero_point[channels])
 
     def symmetric(self) -> Quantizer:
-        """Returns this quantizer if TensorRT accepts it, else the symmetric INT8 one with the same reach.
+        """Returns this quantizer if TensorRT accepts it, else the symmetric INT8 quantizer with the same range.
 
         Levels l..h about zero point z with scale s reach s (l - z) to s (h - z), symmetric INT8 with scale t reaches
         -128 t to 127 t: t = max(s (z - l) / 128, s (h - z) / 127). A UINT8 zero point of 128 keeps s.
@@ -202,7 +202,7 @@ class Quantizer:
 
     @property
     def begins_at_zero(self) -> bool:
-        """True for one scale and levels from zero, so that negative values saturate."""
+        """True if there is one scale, and the lowest level is zero, so that negative values saturate."""
         zero_point = self.zero_point
         return not self.in_fp8 and not zero_point.ndim and bool(zero_point == np.iinfo(zero_point.dtype).min)
 
@@ -265,10 +265,10 @@ def round_trips(values: np.ndarray, quantizers: Iterable[Quantizer]) -> np.ndarr
 
 
 class RoundedWeights(WeakValueDictionary[tuple[object, ...], np.ndarray]):
-    """Rounded weights, by name and quantizers, each as long as anything else uses it; empty in another process.
+    """Rounded weights by name and quantizers, each kept while something else uses it; empty in another process.
 
     Attributes:
-        digest: that of the unrounded weights; empty until it was asked for.
+        digest: the digest of the unrounded weights; empty until first needed.
         quantizers: by name, axis and low precision.
     """
 
@@ -289,7 +289,7 @@ def symmetric(scale: np.ndarray | np.float32, axis: int | None = None, low: LowP
 
 
 def scale_in(low: LowPrecision, scale: np.float32) -> np.float32:
-    """Returns the scale of an activation in a low precision, from its INT8 scale: the same range in other steps."""
+    """Returns the scale of an activation in a low precision, from its INT8 scale: the same range with other steps."""
     levels = _INT16.max if low.wide else low.levels
     return scale if levels == INT8_MAX else np.float32(np.float32(scale * INT8_MAX) / np.float32(levels))
 

@@ -41,12 +41,9 @@ def compare_with_file(
 ) -> list[str]:
     """Compares the network with its file on one sample, and returns notes, one sentence each.
 
-    A network with Q/DQ pairs is compared twice: in full INT8 with the file, and in FP32 with the file without its
-    pairs. If an output differs by more than ``FLOAT_NOISE``, each piece of the network must compute the file's tensors
-    from the file's tensors: a rounding that float noise flips then does not affect the next piece.
-
-    Nothing is compared if the file is too large to be loaded twice, is on another machine, or ONNX Runtime cannot run
-    it; if it is in FP16 or BF16, which ONNX Runtime's CPU kernels compute with other roundings; or if its outputs vary.
+    See docs/concepts/preparation.md. Nothing is compared if the file is too large to be loaded twice, is on another
+    machine, or cannot be run by ONNX Runtime; if it is in FP16 or BF16, which ONNX Runtime's CPU kernels round
+    differently; or if its outputs vary.
 
     Args:
         network: compared as in the file: without layers kept high or pairs made symmetric.
@@ -54,7 +51,7 @@ def compare_with_file(
         prepared: the network's FP32 outputs on the sample, if known.
 
     Raises:
-        BadInput: the network computes something else than the file; the message names the first tensor that differs.
+        BadInput: the network does not compute what the file does; the message names the first tensor that differs.
     """
     notes = list[str]()
     if random_nodes(network.skeleton):
@@ -118,7 +115,7 @@ def relative_difference(original: np.ndarray, other: np.ndarray) -> float:
 
 
 def _comparisons(network: Network) -> Iterator[tuple[PrecisionPlan, Written]]:
-    """The plans of a network as in its file, each with the graph from the file that must compute the same."""
+    """The plans to compare, each with the graph of the file that must compute the same."""
     weights = sum(array.nbytes for array in network.weights.values())
     there = Path(network.source).is_file()
     if weights > INLINE_UNTIL_BYTES or network.typed_in_file or not there:
@@ -209,7 +206,7 @@ def _first_difference(network: Network, plan: PrecisionPlan, file: Written, feed
 
 
 def _pieces(network: Network, facts: TensorFacts, made: set[str]) -> list[Piece]:
-    """The shortest pieces whose inputs and outputs (``reads`` and ``leaves``) are all in the file, too."""
+    """The shortest pieces whose inputs and outputs (``reads`` and ``leaves``) are also tensors of the file."""
     rounded_too = {rounding.tensor for layer in network.layers for rounding in layer.roundings if rounding.at_output}
     comparable = (made & set(facts.shapes)) - rounded_too
     boundaries = Boundaries(network)
@@ -260,7 +257,7 @@ def _piece_difference(
 
 
 def _as_read(value: np.ndarray, dtype: np.dtype[np.generic] | None) -> np.ndarray:
-    """Returns a float tensor of the file in its type in the prepared network."""
+    """Returns a float tensor of the file in the type that it has in the prepared network."""
     if dtype is None or value.dtype.kind != "f" or dtype.kind != "f":
         return value
     return value.astype(dtype, copy=False)

@@ -23,10 +23,10 @@ from trt_bisect.support.memory import file_of, give_back_memory
 
 NO_QDQ_FUSION = ("session.disable_quant_qdq", "1")
 NO_SPINNING = ("session.intra_op.allow_spinning", "0")
-"""Makes waiting threads sleep: a search runs tens of sessions by turns."""
+"""Session options that make waiting threads sleep, since a search alternates between tens of sessions."""
 WRONG_BEFORE_FP8 = ("ReluQuantRewrite", "ClipQuantRewrite")
-"""Optimisations that remove an activation before a QuantizeLinear which saturates there. The first removes a Relu
-before FP8 too, although FP8 holds negative values (seen in 1.31).
+"""Optimisations that remove an activation before a QuantizeLinear that saturates at the same value. The first also
+removes a Relu before FP8, although FP8 holds negative values (seen in 1.31).
 """
 _FOLDER_OF_WEIGHTS = "session.model_external_initializers_file_folder_path"
 _IDENTITY = '<ir_version: 8, opset_import: ["": 13]> g (float[1] x) => (float[1] y) {y = Identity(x)}'
@@ -49,11 +49,11 @@ _TENSOR = re.compile(r"tensor\((\w+)\)")
 _ENTRY_POINT = b"RegisterCustomOps"
 _libraries: list[Path] = []
 _devices: list[str] = []
-"""The device of sessions; empty for the usual one."""
+"""The device of later sessions; empty for the default."""
 
 
 def use_libraries(paths: Iterable[str | Path]) -> None:
-    """Gives the operators of shared libraries to every later session of ``new_options``.
+    """Makes the operators of shared libraries available to every later session of ``new_options``.
 
     Each library has the function ``RegisterCustomOps`` of ONNX Runtime's C interface. Raises BadInput if it cannot be
     loaded.
@@ -76,8 +76,8 @@ def use_device(device: str | None, *, or_cpu: bool = False) -> None:
     """Makes later sessions for a device.
 
     Args:
-        device: ``cpu`` or ``cuda:0``; None for CUDA's first for plans, where a session gets it, else the CPU.
-        or_cpu: use the CPU where ONNX Runtime has no such GPU.
+        device: ``cpu`` or ``cuda:0``; None for the first CUDA device for plans, if a session gets it, else the CPU.
+        or_cpu: use the CPU if ONNX Runtime has no such GPU.
 
     Raises:
         EngineUnavailable: ONNX Runtime gets no session on the device.
@@ -112,7 +112,9 @@ def new_options() -> ort.SessionOptions:
 
 @cache
 def for_onnx_runtime(library: str | Path) -> bool:
-    """True for a library with ONNX Runtime's entry point, false for TensorRT's plugins; BadInput for no file."""
+    """Returns true for a library with ONNX Runtime's entry point, false for TensorRT's plugins; raises BadInput
+    without a file.
+    """
     return _ENTRY_POINT in _content(library)
 
 
@@ -179,7 +181,7 @@ def make_session(
 
 
 def _with_weights(written: Written, options: ort.SessionOptions) -> onnx.ModelProto:
-    """Gives options the weights of a graph; returns the graph, which refers to weights in files, so that they are not
+    """Adds the weights to the options, and returns the graph, which refers to weights in files: so they are not
     copied.
     """
     files = {name: path for name, array in written.weights.items() if (path := file_of(array)) is not None}
@@ -200,7 +202,7 @@ def _with_weights(written: Written, options: ort.SessionOptions) -> onnx.ModelPr
 
 
 def usable_provider() -> str:
-    """Returns the execution provider of plans: that of the device in use, else CUDA's where a session gets it."""
+    """Returns the execution provider for plans: that of the device in use, else CUDA's if a session gets it."""
     if _devices:
         return CPU if _devices[0] == CPU_DEVICE else CUDA
     # ``onnxruntime-gpu`` names CUDA even where GPU, driver or libraries are missing.
@@ -244,7 +246,7 @@ def give_back_arena() -> None:
 
 @cache
 def _shrinking() -> tuple[ort.InferenceSession, ort.IOBinding, ort.RunOptions]:
-    """Returns a run after which ONNX Runtime shrinks the shared arena."""
+    """Returns a session and the options of a run after which ONNX Runtime shrinks the shared arena."""
     session = make_session(Written(parser.parse_model(_IDENTITY), {}), CPU, threads=1, one_of_many=True)
     binding, options = session.io_binding(), ort.RunOptions()
     binding.bind_ortvalue_input("x", ort.OrtValue.ortvalue_from_numpy(np.zeros(1, np.float32)))

@@ -5,15 +5,15 @@ three of eight bits. Dividing channel c by s[c] and multiplying the weights that
 FP32. The idea is SmoothQuant's (Xiao et al., ICML 2023), behind LayerNormalization. Here the division goes back from
 the readers to the first constants that can take it, through operators that commute with positive factors: scale and
 bias of a normalization, weights of a convolution or MatMul, the constant of a Mul, Div or Add. If other layers read the
-tensor, or nothing can take the division, the tensor is left. At a Concat of channels the division goes on in each
-input:
+tensor, or no constant can take the division, the tensor is left unchanged. At a Concat of channels the division goes on
+in each input:
 
     Conv a ---------- [0:16] -+
                               Concat --- Conv c     a and b are divided by their part of the factors, c is multiplied
     Conv b - Resize - [16:48]-+
 
-With LayerNormalization behind the residual sum, as in BERT, the next block's sum reads the tensor too. There a Mul
-brings the channels back for the other readers, if the expected error at least halves (as Wei et al., "Outlier
+With LayerNormalization after the residual sum, as in BERT, the next block's sum reads the tensor too. Then a Mul
+restores the channels for the other readers, if the expected error at least halves (as Wei et al., "Outlier
 Suppression", NeurIPS 2022, move the scale of the normalization):
 
     LayerNormalization / s -+- MatMul * s --- ...
@@ -49,18 +49,18 @@ from trt_bisect.model.prepare import unused_name
 _PRODUCTS = ("MatMul", "Gemm")
 _POWERS = tuple((p / 4, q / 4) for p in range(5) for q in range(5) if p + q)
 _WORTH = 0.9
-"""A tensor is left as it is if a larger share of the expected error would remain."""
+"""A tensor is left unchanged if smoothing would leave a larger share of the expected error."""
 _WORTH_A_LAYER = 0.5
-"""The same for a tensor with other readers, which need a Mul."""
-_LEAST = 1e-3
+"""The same limit for a tensor with other readers, which needs a Mul."""
+_LEAST_MAGNITUDE = 1e-3
 """The least magnitude of a channel, as a share of the largest: it may be larger on other samples."""
 _SAMPLES = 64
-"""The samples over which the channels' magnitudes are taken."""
+"""The number of samples over which the channels' magnitudes are measured."""
 
 
 _Divided = tuple[Slot, int, slice, bool]
-"""A constant that is divided by the channels' factors: its input slot, its channel axis from the end, its channels of
-the smoothed tensor; and true for a divisor, which is multiplied.
+"""A constant that is divided by the channels' factors: its input slot; its channel axis from the end; its channels
+of the smoothed tensor; and true for a divisor, which is multiplied instead.
 """
 
 
@@ -69,7 +69,6 @@ class _Smoothable:
     """A tensor that can be smoothed.
 
     Attributes:
-        axis: of its channels.
         readers: the layers whose weights are multiplied.
         others: the inputs of other layers, behind a Mul.
     """
@@ -172,7 +171,7 @@ def _factors(largest: np.ndarray, squares: np.ndarray, weights: Sequence[np.ndar
     By channel, ``largest`` has the magnitude, ``squares`` the mean square; ``weights`` are the ``_magnitudes_read``.
     """
     read = np.maximum.reduce([weight.max(axis=0) for weight in weights])
-    a, w = (np.maximum(magnitudes / max(magnitudes.max(), 1e-30), _LEAST) for magnitudes in (largest, read))
+    a, w = (np.maximum(magnitudes / max(magnitudes.max(), 1e-30), _LEAST_MAGNITUDE) for magnitudes in (largest, read))
 
     def error(s: np.ndarray) -> float:
         total = 0.0
@@ -242,9 +241,9 @@ class _Finder:
         return weight.ndim == 2 and not attribute(node, "transA", 0)
 
     def _taken_by(self, tensor: str, axis: int, rank: int, channels: slice) -> list[_Divided]:
-        """The constants before a tensor that take a division of its channels; none if it cannot be taken.
+        """The constants before a tensor that can take a division of its channels; empty if there are none.
 
-        ``axis`` is the channels', from the end; ``channels`` are those of the smoothed tensor in this one.
+        ``axis`` is the channel axis, from the end; ``channels`` are the channels of the smoothed tensor in this one.
         """
         divided: list[_Divided] = []
         while (maker := self._network.producers.get(tensor)) is not None:
@@ -273,7 +272,7 @@ class _Finder:
         return []
 
     def _is_divided(self, tensor: str, rank: int) -> bool:
-        """True if a division may go through a tensor: it has one reader and its rank is as before."""
+        """True if a division may pass through a tensor: it has one reader, and the rank of the smoothed tensor."""
         return self._network.uses[tensor] == 1 and len(self._shapes.get(tensor, ())) == rank
 
     def _in_parts(self, index: int, axis: int, rank: int, channels: slice) -> list[_Divided]:

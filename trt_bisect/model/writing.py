@@ -36,7 +36,7 @@ _PARTS = {
     "ReduceLogSum": (_SUM, "Log"),
     "ReduceL1": ("Abs", _SUM),
 }
-"""The operators that TensorRT's ONNX parser writes as several layers, each of which rounds in FP16 and BF16.
+"""Operators that TensorRT's ONNX parser writes as several layers, each of which rounds in FP16 and BF16.
 
 Source: networks that TensorRT-RTX 1.7 parses. Softmax and ONNX's normalizations stay one layer; ReduceLogSumExp has its
 maximum subtracted first, so that nothing overflows.
@@ -84,7 +84,6 @@ class WritingContext:
         tag: underscores that make the names of new tensors new.
         initializers: the constants of the graph, detached weights included.
         types: the known types and shapes of tensors.
-        float_tensors: the float32 tensors.
         base_slots: by INT8 or FP8 layer, the inputs and outputs that have the network's base type where it is low.
     """
 
@@ -108,7 +107,7 @@ class WritingContext:
         self.tag = _unused_tag(network)
 
     def quantizers(self, layer: Layer, rounding: Rounding) -> tuple[Quantizer, ...]:
-        """The quantizers of a rounding, first applied first; raises KeyError if the scales lack the tensor."""
+        """Returns the quantizers of a rounding, first applied first; raises KeyError if the scales lack the tensor."""
         key = (layer.index, rounding.slot, rounding.at_output)
         if key not in self._quantizers:
             low, kind = self.network.low, self.network.base_type
@@ -130,7 +129,9 @@ class WritingContext:
         return (quantizers[key],)
 
     def rounded(self, name: str, quantizers: tuple[Quantizer, ...], kind: FloatType | None = None) -> np.ndarray:
-        """The values of a constant, rounded to a type if given, after its quantizers, in the dtype of the last one."""
+        """Returns the values of a constant, first rounded to a type if given, then by its quantizers, in the dtype
+        of the last.
+        """
         key = (name, kind, *(quantizer.key() for quantizer in quantizers))
         if key not in self._constants:
             rounded = self.network.rounded.get(key)
@@ -196,7 +197,7 @@ class Names:
         self.suffix, self.read, self.final = suffix, dict(read), dict(final)
 
     def copy(self, suffix: str) -> Names:
-        """The same names for another copy of the layers."""
+        """Returns the same names for another copy of the layers."""
         return Names(suffix, self.read, self.final)
 
     def make(self, tensor: str) -> str:
@@ -251,7 +252,9 @@ class GraphWriting:
         return rounded
 
     def rounded_where_made(self, layer: Layer, tensor: str, name: str) -> str:
-        """Writes the Q/DQ pair of a tensor that a layer makes under ``name``; returns the rounded one's name."""
+        """Writes the Q/DQ pair of a tensor that a layer makes under ``name``; returns the name of the rounded
+        tensor.
+        """
         rounding = Rounding(layer.outputs.index(tensor), tensor, at_output=True)
         held = self._new(name, "held")
         self._chain(name, self._context.quantizers(layer, rounding), held, rounding)
@@ -314,7 +317,7 @@ class GraphWriting:
     def _rounded(
         self, name: str, rounding: Rounding, quantizers: tuple[Quantizer, ...], kind: FloatType | None = None
     ) -> str:
-        """The name of a tensor after its quantizers, rounded to a type first; written at the first use."""
+        """Returns the name of a tensor rounded to a type (if given) and by its quantizers; written at the first use."""
         key = (name, kind, *(quantizer.key() for quantizer in quantizers))
         if key not in self._rounded_names:
             final = self._rounded_names[key] = self._numbered(name, "fp8" if quantizers[-1].in_fp8 else "int8")
@@ -375,7 +378,7 @@ class GraphWriting:
     def _write_typed(
         self, layer: Layer, kind: FloatType, slots: TypedSlots, node: onnx.NodeProto, carries: bool = False
     ) -> None:
-        """Writes a layer in a float type; emulated: in float32, between roundings of its inputs and outputs.
+        """Writes a layer in a float type; in the emulation in float32, with rounded inputs and outputs.
 
         Outputs are not rounded again if the layer ``carries`` its inputs' values.
         """
@@ -403,7 +406,7 @@ class GraphWriting:
                 self._add("Cast", [raw], final, to=TensorProto.FLOAT)
 
     def _add_rounded_parts(self, node: onnx.NodeProto, kind: FloatType) -> None:
-        """Adds a node; emulated, as TensorRT's layers, rounded after each but the last."""
+        """Adds a node; in the emulation as TensorRT's layers, with a rounding after each but the last."""
         parts, constants = parts_of(node, node.output[0]) if self._context.emulates else ([node], [])
         self._constants += constants
         for part in parts[:-1]:
@@ -430,7 +433,7 @@ class GraphWriting:
         return True
 
     def _typed(self, name: str, kind: FloatType, like: str) -> str:
-        """The name of a tensor in a float type, or rounded to it if emulated; written at the first use."""
+        """Returns the name of a tensor in a float type (in the emulation rounded to it); written at the first use."""
         typed_name = self._typed_names.get((name, kind.name)) or self._cast_names.get((name, kind.name))
         if typed_name is not None:
             return typed_name

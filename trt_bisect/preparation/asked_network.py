@@ -155,8 +155,7 @@ def _fixed_network(
 ) -> Network:
     """Returns the network with the precisions and scales of a plan and of patterns.
 
-    A layer's name counts more than a pattern, and a later pattern more than an earlier one; ``high`` and ``keep_low``
-    count more than a plan.
+    A layer's name overrides a pattern, a later pattern an earlier one, and ``high`` and ``keep_low`` a plan.
     """
     chosen: dict[int, Precision] = {}
     low = network.low.precision
@@ -225,7 +224,7 @@ def _layers_for(network: Network, pattern: str, precision: Precision) -> list[in
 
 
 def _refuse_others(plan: FilePlan, network: Network) -> None:
-    """Raises BadInput if a plan is for another low precision, or has a precision that does not go with it."""
+    """Raises BadInput if a plan is for another low precision, or has a precision that cannot be mixed with it."""
     low = network.low.precision
     if plan.low not in (None, low):
         problem = f"The recipe '{plan.source}' is for {plan.low.upper()}, not for {network.low.title}."
@@ -241,7 +240,9 @@ def _refuse_others(plan: FilePlan, network: Network) -> None:
 
 
 def _with_scales(network: Network, plan: FilePlan) -> Network:
-    """Returns the network with the plan's scales; raises BadInput if they, or its changed weights, are for another."""
+    """Returns the network with the plan's scales; raises BadInput if the scales, or changed weights, are for another
+    network.
+    """
     changed = Path(plan.source).with_name(FLOAT_NETWORK)
     if plan.changes and Path(network.source).absolute() != changed.absolute():
         raise BadInput(
@@ -294,7 +295,6 @@ class FilePlan:
     """The content of a plan's file; None for what the file does not say.
 
     Attributes:
-        source: its path.
         layers: by layer or pattern, in the order of the file.
         scales: by activation, float32.
         wide: the layers in INT8 have 16-bit activations.
@@ -312,7 +312,7 @@ class FilePlan:
 
     @property
     def left_high(self) -> list[str]:
-        """The layers or patterns that are not low."""
+        """The layers and patterns that the plan keeps high."""
         low = self.low or Precision.INT8
         return [name for name, precision in self.layers.items() if low_of(precision) is not low]
 
@@ -398,7 +398,7 @@ Shapes = Mapping[str, tuple[int, ...]]
 
 
 def asked_network(options: NetworkOptions, model: GivenModel | Callable[..., Any], shapes: Shapes | None) -> Network:
-    """Returns a network with what the options ask of it.
+    """Returns a network with the precisions, scales and base that the options ask for.
 
     Args:
         model: a network already read keeps its low precision where INT8 is asked for.
@@ -433,7 +433,7 @@ def use_machine(options: NetworkOptions) -> None:
 
 
 def as_emulated(network: Network, engine: str) -> Network:
-    """Returns a network with zero points in its pairs as in its file, if ONNX Runtime is the engine."""
+    """Returns a network with the zero points of the file's pairs if ONNX Runtime is the engine."""
     # An NVIDIA engine refuses zero points: there, and on a base in 16 bits, the pairs are symmetric.
     in_floats = network.base in (None, Precision.FP32)
     if not network.asymmetric or not in_floats or choose_engine(engine) != ONNXRUNTIME:
@@ -448,10 +448,10 @@ def read_network(
     low: LowPrecision | None = None,
     base: Precision | None = None,
 ) -> Network:
-    """Returns a network with the operators of the options, and nothing else of them.
+    """Returns a network read with the operators of the options; other options are not applied.
 
     Args:
-        low: default: INT8, or that of a network that is read already.
+        low: default: INT8, or that of a network already read.
         base: see ``Network``.
 
     Raises:
@@ -474,11 +474,11 @@ def read_network(
 
 _WITH_DATA = (MeasuringOptions, CompareOptions)
 _TELLING = 16
-"""The samples, of each data set given, that show whether a pair replaced an activation."""
+"""The number of samples of each data set that show whether a pair replaced an activation."""
 
 
 def _unseen(network: Network, options: MeasuringOptions | CompareOptions) -> list[str]:
-    """Returns the layers of ``network.restored`` that none of the data show."""
+    """Returns the layers of ``network.restored`` whose activation no data show."""
     given = [options.inputs, options.calibration, getattr(options, "dataset", None)]
     names = [restored.tensor for restored in network.restored]
     seen, any_sample = set[str](), False

@@ -48,19 +48,17 @@ class Experiment:
     """A network on which plans can be measured.
 
     Attributes:
-        network: its unusable layers kept high, its shapes those on the first input.
+        network: with unusable layers kept high, and the shapes of the first input.
         feeds: the judged inputs.
-        references: the reference's outputs for them.
-        about: on the judged inputs, for the report.
-        evaluator: for the strategy.
-        key: the fingerprint.
+        references: the reference's outputs for the judged inputs.
+        about: the report's facts on the judged inputs.
+        evaluator: the evaluator of the strategy.
         data: the calibration data; None for given ranges.
         more: all data given: a recipe has to hold on their samples.
-        parts: of the fingerprint.
         strategy: never ``auto``.
-        curve: its boundaries; see ``driver.curves.search_for``.
+        curve: the boundaries of the curve; see ``driver.curves.search_for``.
         classes: of each judged output.
-        task: judged instead of the metric.
+        task: the task whose agreement is judged instead of the metric.
         integers: how outputs of integers are read.
     """
 
@@ -101,7 +99,8 @@ class Experiment:
     def comparison_with(
         self, references: Sequence[Outputs], inputs: Sequence[Feeds] = (), *, deciding: bool = False
     ) -> Comparer:
-        """Returns the comparison of outputs with FP32's for other inputs, or only of the deciding figures by input.
+        """Returns the comparison of outputs with ``references``, FP32's for other inputs; ``deciding``: only the
+        deciding figures.
 
         ``inputs`` are for the variation over them.
         """
@@ -122,11 +121,10 @@ class Setup:
     """The facts and means that all experiments of a job share.
 
     Attributes:
-        read: the network as read.
         folder: the run folder; None to keep nothing.
         judged_by: the outputs that plans are judged by instead of the network's own.
         notes: the notes of the report so far.
-        in_memory: the trials without a folder.
+        in_memory: the trials, if there is no folder.
         began, started: the start, on the clock of the process and in seconds since the epoch.
     """
 
@@ -214,7 +212,7 @@ class Setup:
         compare: Compare,
         store: TrialStore,
     ) -> RebuildEvaluator:
-        """Returns the evaluator on whole engines, on the cluster's workers if there are any."""
+        """Returns the evaluator on whole engines, on the cluster's workers if any."""
         workers = self.workers(network, builder, ranges, feeds)
         return RebuildEvaluator(network, builder, feeds, compare, store, self.options.high_precision, workers)
 
@@ -280,7 +278,9 @@ class Setup:
         return self.with_ranges(experiment, ranges, network)
 
     def with_curve(self, experiment: Experiment) -> Experiment:
-        """Returns an experiment on whole engines with its strategy's evaluator."""
+        """Returns an experiment on whole engines, with the session of all plans as evaluator where the strategy is the
+        emulation.
+        """
         builder = experiment.builder
         if experiment.strategy != EMULATION or not isinstance(builder, EmulatedBuilder):
             return experiment

@@ -110,7 +110,7 @@ class GivenData:
 
     @property
     def magnitudes(self) -> Magnitudes | None:
-        """The magnitudes of the activations over the calibration data, if there are any."""
+        """The magnitudes of the activations over the calibration data, if any."""
         return None if self.calibration is None else self.calibration.magnitudes
 
     @property
@@ -189,7 +189,7 @@ class DataCalibration:
         return self._kept(cached_inputs.MAGNITUDES, "", counted_magnitudes)
 
     def known_magnitudes(self) -> Magnitudes | None:
-        """The magnitudes, if no pass over the data is needed for them."""
+        """The magnitudes if they are known without a pass over the data; else None."""
         if "magnitudes" in self.__dict__:
             return self.magnitudes
         return None if self._folder is None else cached_inputs.MAGNITUDES.load(self._folder, self._key(""))
@@ -214,7 +214,7 @@ class DataCalibration:
 
 
 class FedData:
-    """Collects statistics on the inputs, and warns at once, so that a long run can be stopped."""
+    """Collects statistics on the inputs, and warns at once, so that the user can stop a long run."""
 
     def __init__(self, network: Network, say: Callable[[str], None]) -> None:
         self._network, self._say = network, say
@@ -229,30 +229,32 @@ class FedData:
             say(f"PART: {network.part}")
 
     def opened(self, data: Dataset) -> None:
-        """Keeps how pictures become inputs."""
+        """Records how pictures become inputs."""
         if data.pictures:
             self._pictures[data.source] = data.pictures
 
     def calibrated_with(self, data: Dataset) -> Dataset:
-        """Looks at 100 samples of the calibration data; returns the data, to be looked at in passing."""
+        """Computes statistics of the first 100 calibration samples; returns data whose iteration also collects a
+        sketch of them.
+        """
         self._calibrated_with = data.source
         data = self._sketch.watching(data)
         self._calibration = self._looked_at(data.inferences.first(MOST_SAMPLES), data.source)
         return data
 
     def validated_with(self, data: Dataset) -> Dataset:
-        """Returns the validation data, to be looked at in passing."""
+        """Returns the validation data; its iteration also collects a sketch."""
         self._validated_with = self._validation.watching(data)
         return self._validated_with
 
     def judged(
         self, about: JudgedInputs, feeds: Sequence[Feeds], ranges: Ranges, data: Sketch, *, of_calibration: bool
     ) -> JudgedInputs:
-        """Looks at the judged inputs, and at the validation data; returns ``about`` with what was found.
+        """Checks the judged inputs and the validation data; returns ``about`` with the findings.
 
         Args:
-            ranges: tell what the calibration saw if there are no data.
-            data: that the inputs are taken from.
+            ranges: stand for the calibration data if there are none.
+            data: the data that the inputs are taken from.
             of_calibration: the inputs are samples of the calibration data.
         """
         first, drifts, drift_of_validation = feeds[:MOST_SAMPLES], dict[str, Drift](), dict[str, Drift]()
@@ -295,7 +297,7 @@ class FedData:
         return [*states, f"the inputs are dynamic, and measured at the shapes of the data: {measured}{fixes}"]
 
     def _looked_at(self, samples: Iterable[Feeds], source: str) -> tuple[FedInput, ...]:
-        """The statistics of samples, which are read twice; it warns of them."""
+        """The statistics of samples, which are read twice; shows warnings."""
         fed, preprocessing = statistics(samples), self._pictures.get(source)
         self._states = self._states or data_warnings.zero_states(self._network, fed)
         if not self._warnings:
@@ -310,7 +312,7 @@ class FedData:
 
 
 def faint_note(about: JudgedInputs) -> list[Note]:
-    """Returns a note on samples that the search for the worst inputs passed over."""
+    """Returns a note on samples that the search for the worst inputs skipped."""
     if not about.faint:
         return []
     text = (

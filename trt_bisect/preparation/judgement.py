@@ -44,7 +44,8 @@ _BOTH = "Give with --reference what the network gave for the samples of --input,
 
 
 class Reference(ABC):
-    """Base of engines by whose outputs other networks are judged; they report nothing on layers, and stay open.
+    """Base of the references: engines by whose outputs networks are judged; they report nothing on layers, and stay
+    open.
 
     Attributes:
         digest: of the reference and, with saved outputs, of the samples.
@@ -125,7 +126,7 @@ def other_reference(
 def outputs_of(
     other: Any, network: Network, options: NetworkOptions, on_notes: Callable[[list[str]], None]
 ) -> ReferenceAsItRuns | ReferenceNetwork:
-    """Returns an engine of another network as its file says, whose outputs have the names of ``network``'s.
+    """Returns an engine that runs another network unchanged, with its outputs under the names of ``network``'s.
 
     Raises:
         BadInput: the other network cannot be read, or its inputs cannot be matched.
@@ -139,7 +140,7 @@ def outputs_of(
 class ReferenceAsItRuns(Reference):
     """An integer network, a session or a function as the reference.
 
-    If the code that was ``given`` does not say what it does, each process has another digest.
+    If the source code of ``given`` is not available, each process has another digest.
     """
 
     def __init__(self, network: Network, runs: AsItRuns, given: Any) -> None:
@@ -168,12 +169,12 @@ def _under_their_names(names: Sequence[str], tensors: Outputs, source: str, reme
 
 
 class ReferenceNetwork(Reference):
-    """An engine of another network, as its file says and on ONNX Runtime, by whose outputs ``network`` is judged.
+    """An engine that runs another network unchanged on ONNX Runtime, by whose outputs ``network`` is judged.
 
-    On the first sample layers are matched; ``on_notes`` is told of them, and of unmatched outputs.
+    Layers are matched on the first sample; ``on_notes`` gets the notes on these and on unmatched outputs.
 
     Raises:
-        BadInput: their inputs cannot be matched.
+        BadInput: the inputs of the networks cannot be matched.
     """
 
     def __init__(self, network: Network, reference: Network, on_notes: Callable[[list[str]], None]) -> None:
@@ -300,7 +301,7 @@ class Judgement:
         return [{name: outputs[name] for name in names} for outputs in reference]
 
     def metric(self, outputs: tuple[str, ...], reference: Sequence[Outputs]) -> Metric:
-        """The metric with the worst figure of equal outputs; ``EQUAL`` if only integers are judged."""
+        """The metric, with its worst figure for equal outputs; ``EQUAL`` if only integers are judged."""
         metric = self.asked_metric
         by_equality = self.by_equality(reference[0])
         if metric is not AGREEMENT and not metric.code and all(output_of(name) in by_equality for name in outputs):

@@ -36,7 +36,9 @@ Function = Callable[[Mapping[str, "Net"], Any], Any]
 
 
 class _TooManyCalls(BaseException):
-    """The function goes on calling its networks; no ``except Exception`` of its own stops this."""
+    """The function calls its networks too often; derived from BaseException so that the function's ``except Exception``
+    does not catch it.
+    """
 
 
 @dataclass
@@ -44,8 +46,7 @@ class _Calls:
     """The calls for a sample.
 
     Attributes:
-        most: the limit.
-        failure: of an engine, where that says nothing of the plan.
+        failure: an engine's failure that does not depend on the plan.
     """
 
     most: int
@@ -80,7 +81,7 @@ class Net:
             raise
 
     def run(self, outputs: Sequence[str] | None, feeds: Mapping[str, Any]) -> list[np.ndarray]:
-        """Returns the outputs in a list, as ``onnxruntime.InferenceSession.run`` does; None for all."""
+        """Returns the outputs in a list, as ``onnxruntime.InferenceSession.run`` does; ``outputs`` None means all."""
         made = self(feeds)
         return [made[name] for name in outputs or (spec.name for spec in self._network.outputs)]
 
@@ -95,7 +96,7 @@ class Net:
 
 @dataclass
 class Program:
-    """The function, and the samples that it runs on.
+    """The user's function, and the samples that it runs on.
 
     Attributes:
         labels: the samples' names in messages.
@@ -113,7 +114,7 @@ class Program:
     lost: list[Outputs] = field(default_factory=list)
 
     def __call__(self, feeds: Feeds, engines: Mapping[str, Infer]) -> tuple[Outputs, str]:
-        """Runs a plan on a sample; see ``Pipeline.run``. Feeds of no merged network are a user's sample.
+        """Runs a plan on a sample; see ``Pipeline.run``.
 
         If the function raises an error, or goes on calling its networks, its outputs are not finite.
 
@@ -348,7 +349,7 @@ def _fallback(fed: Sequence[Mapping[str, list[Feeds]]], name: str, network: Netw
 
 
 def _first(place: int, digest: bytes, calls: Mapping[str, list[Feeds]], never: Mapping[str, Feeds]) -> Feeds:
-    """Returns a sample as feeds of the merged network: its place, a digest of all that it is, and its first calls."""
+    """Returns a sample as feeds of the merged network: its index, its digest, and the feeds of its first calls."""
     feeds = {SAMPLE: np.array([place, int.from_bytes(digest[:8], "little", signed=True)], np.int64)}
     for name, own in calls.items():
         first = own[0] if own else never[name]
@@ -362,7 +363,7 @@ def _rows_of(
     given: Mapping[str, list[Feeds]],
     samples: Iterable[Mapping[str, np.ndarray]],
 ) -> Iterator[Feeds]:
-    """Yields feeds for all networks side by side, call by call; a network with fewer calls repeats its own."""
+    """Yields the feeds of all networks together, call by call; a network with fewer calls repeats its own."""
     places = [int(sample[SAMPLE][0]) for sample in samples]
     calls = {}
     for name in never:

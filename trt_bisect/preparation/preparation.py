@@ -49,7 +49,7 @@ from trt_bisect.support.memory import give_back_memory
 from trt_bisect.support.text import FILE, FITTING_TASK, OUTPUTS, RANGES, SHAPES, TASK, Note, listed, noted
 
 _TELLING = 8
-"""The samples whose outputs decide how a head is read."""
+"""The number of samples whose outputs decide how a head is read."""
 STAYS_HERE = (
     "The emulation runs on this machine: the cluster gets only its few plans of whole engines. It gets all plans of "
     "--strategy exhaustive and bisect."
@@ -58,10 +58,10 @@ STAYS_HERE = (
 
 @contextmanager
 def prepared(setup: Setup, *, emulated: bool = False) -> Iterator[Experiment]:
-    """Prepares the measuring of plans, as long as the journal and the cluster are open.
+    """Prepares an experiment; in the block the journal and the cluster are open.
 
     Args:
-        emulated: whatever engine is asked for.
+        emulated: measure in the emulation, whatever engine is asked for.
 
     Raises:
         BadInput: an argument cannot be used.
@@ -140,7 +140,7 @@ def refuse_unknown_outputs(setup: Setup) -> None:
 
 
 def say_engine(setup: Setup, engine: str) -> None:
-    """Says the engine that ``auto`` chose, after the errors of data."""
+    """Reports the engine that ``auto`` chose, after the errors of data."""
     if setup.options.engine == AUTO:
         setup.progress.say(f"Engine: {engine} (chosen by 'auto'; 'trt-bisect engines' says why)")
 
@@ -231,8 +231,8 @@ def find_worst(
     """Returns the worst of a data set in full INT8.
 
     Args:
-        keep: return the inputs found at Ctrl-C, and rank all by their losses alone. Else inputs on which FP32 finds
-            something that a task judges come first: a search of layers needs them.
+        keep: return the inputs found so far at Ctrl-C, and rank all by loss. Else inputs on which FP32 finds something
+            for the task come first, since a search of layers needs them.
     """
     plan = network.full(setup.options.high_precision)
     try:
@@ -305,7 +305,9 @@ def _remedy(builder: Builder, network: Network, otherwise: str) -> str:
 def _judged(
     setup: Setup, network: Network, feeds: Sequence[Feeds], references: Sequence[Outputs], engine: str
 ) -> tuple[Rule, dict[str, Classes], Slices, Task | None]:
-    """Returns how outputs are judged; notes unusual readings, and how the file itself computes."""
+    """Returns the rule and the readings of the outputs; adds notes on unusual readings, and on the computation of the
+    file.
+    """
     judgement, options = setup.judgement, setup.options
     outputs = _finite_outputs(setup, network, feeds, references)
     prepared_outputs = references[0] if engine == ONNXRUNTIME and setup.judged_by is None else None
@@ -370,7 +372,7 @@ def file_figure_noted(
     rule: Rule,
     options: BuildOptions,
 ) -> list[str]:
-    """Returns a sentence with the figure of the file, with its pairs of the low layers, in ONNX Runtime.
+    """Returns a sentence with the figure of the file, with its own pairs at the low layers, in ONNX Runtime.
 
     Empty if no pair is asymmetric, or the file cannot be run.
     """
@@ -393,7 +395,9 @@ def file_figure_noted(
 def _unlike_reference(
     setup: Setup, builder: Builder, feeds: Sequence[Feeds], compare: Compare, rule: Rule
 ) -> list[str]:
-    """Returns a sentence if a file with pairs misses the threshold without them, judged by another reference."""
+    """Returns a sentence if a file with pairs misses the threshold even without them, when judged by another
+    reference.
+    """
     if setup.judged_by is None or not setup.read.has_pairs:
         return []
     try:

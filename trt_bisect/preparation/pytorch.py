@@ -48,9 +48,9 @@ if TYPE_CHECKING:
     import torch
 
 _EXPORTERS = {"dynamo": True, "TorchScript": False}
-"""The exporters in the order of trying, with the value of ``dynamo``."""
+"""The exporters, first tried first, with the value of ``dynamo``."""
 _FAR = 1e-2
-"""An export whose output differs by so much of its largest value is no export of the module."""
+"""An export is refused if an output differs from the module's by more than this share of the largest value."""
 _IN_ONE_FILE = 1 << 30
 """The most bytes of weights in the ONNX file itself."""
 _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
@@ -59,9 +59,9 @@ _HOW = "Give a DataLoader or a list of samples as calibration, or the sizes of t
 
 @dataclass(frozen=True)
 class Exported:
-    """A module as a file: its path, and a note on how far its outputs are from the module's.
+    """A module as a file: its path, and a note on the distance of its outputs from the module's.
 
-    ``calls`` has the number of calls of each module in it, for one call; none for an exported program.
+    ``calls`` has the number of calls of each module in one inference; empty for an exported program.
     """
 
     path: Path
@@ -112,13 +112,13 @@ def exported(model: Any, data: Iterable[Any], shapes: Mapping[str, tuple[int, ..
 
 
 class Hooked:
-    """A module that gives the tensors of all of its modules, by forward hooks; those of an exported program by node.
+    """A module that gives the tensors of all its submodules, by forward hooks; an exported program those of its nodes.
 
     Args:
         device: where it runs; default: the device that it is on.
 
     Attributes:
-        modules: what the calls of the last inference gave.
+        modules: the tensors of each call in the last inference.
 
     Raises:
         EngineUnavailable: PyTorch has no such device.
@@ -144,7 +144,7 @@ class Hooked:
         return sha.hexdigest()
 
     def inputs(self, data: Iterable[Any]) -> tuple[TensorSpec, ...]:
-        """Returns the inputs that the first sample fits, if there is one."""
+        """Returns the inputs that the first sample fits, if any."""
         try:
             args, kwargs = _example(self.module, data, {})
         except BadInput:
@@ -202,7 +202,7 @@ class Hooked:
         return outputs
 
     def _keep(self, path: str, kind: str, kept: list[np.ndarray], tensors: dict[str, np.ndarray]) -> None:
-        """Adds a call of a module; one that gives several tensors has a place, and none of them."""
+        """Adds a call of a module; a call with several tensors has an entry without tensors."""
         number = 1 + sum(each.path == path for each in self.modules)
         name = path if number == 1 else f"{path}@{number}"
         self.modules.append(ModuleTensor(path, kind, name))
@@ -228,7 +228,6 @@ def given_module(given: Any) -> torch.nn.Module | None:
 
 
 def _named_module(text: str | Path) -> Any:
-    """Returns what the function of ``module:function`` returns; None for a path."""
     name = str(text)
     if not re.search(r":[A-Za-z_]\w*$", name) or Path(name).exists():
         return None
@@ -283,7 +282,7 @@ def _calls_counted(module: torch.nn.Module) -> Iterator[dict[str, int]]:
 
 @contextmanager
 def _hooks(module: torch.nn.Module, making: Callable[[str], Any]) -> Iterator[None]:
-    """Calls what ``making`` returns for the name of each module after its calls."""
+    """Registers hooks: after each call of a module, the function that ``making`` returned for its name is called."""
     children = [(name, child) for name, child in module.named_modules() if name]
     hooks = [child.register_forward_hook(making(name)) for name, child in children]
     try:
@@ -298,7 +297,7 @@ Arguments = tuple[list["torch.Tensor"], dict[str, "torch.Tensor"]]
 
 
 def _example(module: Any, data: Iterable[Any], shapes: Mapping[str, tuple[int, ...]]) -> Arguments:
-    """Returns the first sample of the data, as the module takes it; else one of the shapes."""
+    """Returns the first sample of the data as arguments of the module; without data, one of the shapes."""
     import torch
 
     device = _device_of(module)

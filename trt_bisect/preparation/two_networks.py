@@ -1,6 +1,6 @@
-"""Two networks that are compared as they run: floats, Q/DQ pairs, dynamic quantization, sessions, functions, modules.
+"""Two networks that are compared unchanged: floats, Q/DQ pairs, dynamic quantization, sessions, functions, modules.
 
-Dynamic quantization is not taken apart: its scales are computed. Every float tensor is compared.
+Dynamic quantization is not replaced, since its scales are computed. Every float tensor is compared.
 """
 
 from __future__ import annotations
@@ -44,14 +44,14 @@ _ENDING, _SCALE, _ZERO = "_quantized", "_scale", "_zero_point"
 
 @dataclass(frozen=True)
 class AsItRuns:
-    """A network that is run as it is.
+    """A network that is run unchanged.
 
     Attributes:
         source: its name in messages.
-        inputs: empty if not known.
+        inputs: empty if unknown.
         run: from feeds to tensors.
-        weights: by name in floats, a weight's levels and quantizer.
-        modules: returns what calls of modules of PyTorch give, after an inference; and the outputs.
+        weights: by the name in floats, a weight's levels and quantizer.
+        modules: returns the tensors of calls of PyTorch modules after an inference; and the outputs.
         digest: the digest of a module.
     """
 
@@ -81,9 +81,9 @@ class AsItRuns:
 def weights_as_they_are(
     origins: Iterable[Origin], constant: Callable[[str], np.ndarray], given: AsItRuns
 ) -> Iterator[tuple[Origin, np.ndarray, np.ndarray]]:
-    """Yields each weight of a float network, and as the network ``given`` has it in levels under the same name.
+    """Yields each weight of a float network, and the same weight, dequantized, of the network ``given``.
 
-    ``constant`` gives the values of a weight.
+    ``constant`` returns the values of a weight.
     """
     for origin in origins:
         if origin.tensor not in given.weights:
@@ -139,9 +139,9 @@ def same_tensors(
 
 
 def as_it_runs(given: Any, options: DeviceOptions) -> AsItRuns | None:
-    """Returns a network that is run as it is: dynamic quantization, a session, a function, a module; else None.
+    """Returns a network that is run unchanged: dynamic quantization, a session, a function, a module; else None.
 
-    ``options`` say where a module runs, and have the data that tell its inputs.
+    ``options`` have the device of a module, and the data from which its inputs are found.
     """
     if given is None or isinstance(given, Network):
         return None
@@ -215,21 +215,21 @@ class Planned:
 
     @classmethod
     def as_in_file(cls, network: Network) -> Planned:
-        """Returns ``network`` as its file says: in INT8 with all of its pairs, asymmetric ones too, else in float."""
+        """Returns ``network`` unchanged: in INT8 with all of its pairs, asymmetric ones too, else in float."""
         in_file = network.as_in_file()
         plan = in_file.free_plan(in_file.quantizable if in_file.has_pairs else ())
         return cls(in_file, PlanWriter(in_file, {}, GraphTarget.ONNXRUNTIME), plan)
 
     def origins(self) -> dict[str, Origin]:
-        """Returns its float tensors, with their roundings."""
+        """Returns the network's float tensors, with their roundings."""
         return activation_origins(self.network, self.writer, self.plan.lowered, sides_of(self.plan))
 
     def weights(self) -> list[Origin]:
-        """Returns its weights, with their roundings."""
+        """Returns the network's weights, with their roundings."""
         return weight_origins(self.network, self.writer, self.plan.lowered, sides_of(self.plan))
 
     def as_it_runs(self) -> AsItRuns:
-        """Returns it as a network that gives all of its tensors."""
+        """Returns the network as one that gives all of its tensors."""
         observe = plan_observer(self.writer, self.plan, self.origins())
         return AsItRuns(
             self.network.source,
@@ -254,10 +254,9 @@ class TwoNetworks:
     """Two networks, their layers matched on one sample.
 
     Args:
-        first: samples and found tensors have its names.
-        feeds: a sample.
+        first: its names are used for samples and tensors.
         memory: the bytes for the tensors of a sample.
-        planned: from the second network, with the sample's shapes, to its plan; default: as its file says.
+        planned: from the second network, with the sample's shapes, to its plan; default: unchanged.
 
     Attributes:
         origins: by name in the first network, each tensor that both have, with its roundings in the second.
@@ -327,9 +326,9 @@ class TwoNetworks:
             del first
 
     def weights(self) -> Iterator[tuple[Origin, np.ndarray, np.ndarray]]:
-        """Yields each weight of a matched layer as the first network has it and, rounded, as the second has it.
+        """Yields each weight of a matched layer in the first network and, rounded, in the second.
 
-        Layers whose output is matched with that of a layer folded into them are left out.
+        Layers whose output matches that of a layer folded into them are left out.
         """
         second = self._second.network
         for origin in weight_origins(second, self._second.writer, self._second.plan.lowered):

@@ -89,7 +89,7 @@ def refuse_another_network(folder: Path | None, network: Network) -> None:
 
 @dataclass(frozen=True)
 class Removable:
-    """A file or folder in a run folder that can be made again: its content in words, and its bytes."""
+    """A file or folder in a run folder that can be recreated: a description of its content, and its bytes."""
 
     path: Path
     what: str
@@ -97,7 +97,7 @@ class Removable:
 
 
 def removable(folder: str | Path) -> tuple[Removable, ...]:
-    """Returns what can be removed from a run folder, never journal, reports or recipe; raises BadInput for other
+    """Returns the removable files of a run folder, never journal, reports or recipe; raises BadInput for other
     folders.
     """
     run_folder = Path(folder)

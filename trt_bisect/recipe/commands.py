@@ -23,7 +23,7 @@ from trt_bisect.recipe.trtexec import Build, calibrated, engine_flags, polygraph
 Options = Mapping[str, tuple[str, ...]]
 """By flag, such as ``--samples``, its values; none for a switch."""
 _DATA, _RANGES = "DATA.npz", "RANGES.cache"
-"""Placeholders for unnamed data and calibration caches."""
+"""Placeholders for data and calibration caches without a name."""
 
 TRT_BISECT, MODELOPT, POLYGRAPHY, TRTEXEC = "trt-bisect", "ModelOpt", "Polygraphy", "trtexec"
 ORT, AIMET, RTX = "ONNX Runtime", "AIMET", "tensorrt_rtx"
@@ -33,7 +33,7 @@ _AUTOCAST = "python -m modelopt.onnx.autocast"
 _MTQ = "import modelopt.torch.quantization as mtq"
 _FLOAT_NETWORK = "FP32.onnx"
 _MOST_EXCLUDED = 50
-"""No command lists more high layers: the recipe's files do."""
+"""A command lists at most this many high layers; above, the recipe's files do."""
 
 
 @dataclass(frozen=True)
@@ -64,9 +64,8 @@ class Setting:
         calibrator: None for a cache.
         has_pairs: the network holds Q/DQ pairs; tools that write pairs need it without them.
         high: the precision of layers that are not low.
-        folder: the run folder.
-        build: what the recipe's engine is built with.
-        options: the run's on the command line, data included.
+        build: the facts with which the recipe's engine is built.
+        options: the run's options on the command line, data included.
         fixed: the user's shapes for dynamic inputs.
         kept: the layers that the recipe keeps high.
     """
@@ -86,7 +85,7 @@ class Setting:
 
     @property
     def float_network(self) -> str:
-        """The FP32 network's file, or a placeholder."""
+        """The file of the FP32 network, or a placeholder."""
         return _FLOAT_NETWORK if self.has_pairs else self.model
 
     @property
@@ -95,7 +94,7 @@ class Setting:
         return self.calibration if self.has_data and self.calibration else _DATA
 
     def beside(self, name: str) -> str:
-        """Returns the folder of another run on the same network, which is named after this one's."""
+        """Returns the folder for another run on the same network, named after this run's."""
         return f"{self.folder or 'trt-bisect'}-{name.replace(' ', '-')}"
 
     def path(self, *parts: str) -> str:
@@ -104,8 +103,8 @@ class Setting:
 
 
 def calibrating(setting: Setting, calibrator: Calibrator) -> tuple[Command, ...]:
-    """Returns the run with another calibrator, and other tools' commands with its ranges, for weak typing from its
-    cache.
+    """Returns the commands of the run with another calibrator, and of other tools with its ranges; for weak typing,
+    with its cache.
     """
     folder = setting.beside(str(calibrator))
     cache = f"{folder}/recipe/{CACHE}"
@@ -130,13 +129,13 @@ def with_cache(setting: Setting, cache: str) -> tuple[Command, ...]:
 
 
 def running_moved(setting: Setting, network: str) -> Command:
-    """Returns the run on a network of the run folder, calibrated anew."""
+    """Returns the command that runs trt-bisect on a changed network of the run folder, calibrated anew."""
     path = setting.path(network)
     return _run(setting, {"--output": (path.removesuffix(".onnx"),)}, network=path)
 
 
 def with_moved(setting: Setting, network: str, cache: str) -> tuple[Command, ...]:
-    """Returns the commands that build a network of the run folder in INT8 with its calibration cache."""
+    """Returns the commands that build a changed network of the run folder in INT8 with its calibration cache."""
     moved, path = replace(setting, model=setting.path(network), fixed={}), setting.path(cache)
     return (_modelopt(moved, "--calibration_cache_path", path), *_with_cache(moved, path))
 
@@ -146,8 +145,8 @@ def keeping_high(
 ) -> tuple[Command, ...]:
     """Returns the commands that leave the layers of the recipe high, and the others in INT8.
 
-    In the precision ``of_recipe``, by default the run's own high one: the recipe, for each tool, and the front. In
-    another: the run that finds the recipe in it. Without a recipe ``layer`` is left high alone.
+    If ``high`` is ``of_recipe`` (by default the run's high precision), these are the recipe's commands for each tool,
+    and the front; otherwise the run that finds the recipe in ``high``. Without a recipe only ``layer`` is left high.
     """
     kept = setting.kept or (layer,)
     cache = setting.calibration or (setting.path("recipe", CACHE) if setting.build.weak else _RANGES)

@@ -47,7 +47,6 @@ class ToldLayer:
     Attributes:
         name: its node in the file.
         module: its module of PyTorch, with or without the class, if known.
-        precision: that of the recipe.
     """
 
     name: str
@@ -63,13 +62,11 @@ class ToldLayer:
 
 @dataclass(frozen=True)
 class Told:
-    """A recipe as other tools are told it.
+    """The facts of a recipe from which other tools' files are written.
 
     Attributes:
         names: the nodes that stay high, by all names in files of the recipe.
         network: the file with Q/DQ pairs or Casts.
-        floats: the float network.
-        cache: the calibration cache.
         properties: the user's ``metadata_props``.
     """
 
@@ -120,7 +117,7 @@ def quant_cfg(layers: Iterable[ToldLayer], low: Precision) -> dict[str, Any]:
     """Returns the config for ``mtq.quantize`` of ModelOpt 0.47: only the quantizers of low layers are on.
 
     Raises:
-        BadInput: the low precision is not INT8 or FP8, or the module of a layer with a weight is not known.
+        BadInput: the low precision is not INT8 or FP8, or the module of a layer with a weight is unknown.
     """
     if low not in (Precision.INT8, Precision.FP8):
         raise BadInput(f"ModelOpt's quant_cfg has no {low.upper()}.", "Use Torch-TensorRT's autocast, or the recipe.")
@@ -166,7 +163,7 @@ def _modelopt_torch(told: Told) -> str:
 
 
 def _pattern(name: str) -> str:
-    """Returns an expression; without an end it would match longer names too."""
+    """Returns an expression for a name, with an end: without it longer names would match too."""
     return f"^{re.escape(name)}$"
 
 

@@ -45,7 +45,7 @@ PLAN = "plan.json"
 FLOAT_NETWORK = "network.onnx"
 README = "README.md"
 GIVEN = "given"
-"""The folder of the file that the user gave, if it has pairs, without those of the high layers."""
+"""The folder of the user's file without the pairs of the high layers, if that file has pairs."""
 BUILD = "build"
 """The key of ``PLAN`` that holds the facts that the engine is built with."""
 TEXTS = (PLAN, TRTEXEC, POLYGRAPHY, *(dialect.file for dialect in DIALECTS), CACHE, README)
@@ -107,7 +107,6 @@ class RecipeFiles:
         network: the network with Q/DQ pairs or Casts, without any at the high layers.
         measured: the float network that was measured, for the flags and the script; None if the network came with Q/DQ
             pairs.
-        notes: the notes for the report.
         fp16: the network in FP16, if that is the plan to ship.
         properties: the ``metadata_props`` of the user's file, from which Ultralytics and PaddleOCR read classes and
             characters.
@@ -221,7 +220,9 @@ def write_network(path: Path, model: onnx.ModelProto, weights: Weights) -> None:
 
 @contextmanager
 def _beside(path: Path) -> Iterator[Path]:
-    """Makes a folder for files that are moved to where ``path`` is; raises BadInput if they cannot be written."""
+    """Makes a folder for files that are then moved to the folder of ``path``; raises BadInput if they cannot be
+    written.
+    """
     beside = path.with_name(f".{path.name}-{os.getpid()}")
     try:
         beside.mkdir(exist_ok=True)

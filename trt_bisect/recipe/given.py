@@ -26,7 +26,7 @@ _PASSED = ("Identity", "QuantizeLinear", "DequantizeLinear")
 def without_pairs(network: Network, high: Collection[str]) -> Callable[[Path], None] | None:
     """Returns a function that writes the file of a network, without the pairs of the layers ``high``, into a folder.
 
-    None if the file cannot be read again, or has a layer otherwise than the network, such as inside a function.
+    None if the file cannot be read again, or lacks a layer at its place in the network, such as inside a function.
     """
     source = Path(network.source)
     try:
@@ -72,8 +72,8 @@ def _pairs_before(tensor: str, makers: _Makers) -> list[onnx.NodeProto]:
 
 
 def _source(network: Network, tensor: str, quantize: onnx.NodeProto, graph: onnx.GraphProto) -> str:
-    """Returns the tensor that a high layer reads instead of ``tensor``: that before ``quantize``, behind the activation
-    that this replaced.
+    """Returns the tensor that a high layer reads instead of ``tensor``: the one before ``quantize``, after the
+    activation that the pair replaced, if any.
     """
     activation = network.producers.get(tensor)
     if activation is None or all(restored.layer != activation.name for restored in network.restored):

@@ -31,7 +31,7 @@ from trt_bisect.precision import Precision
 
 _SPLITS = ",'\n"
 _MOST_BYTES = 100_000
-"""The limit for all flags: above 128 KiB with the environment, xargs starts a second trtexec with the rest."""
+"""The limit for all flags: if flags and environment exceed 128 KiB, xargs starts a second trtexec with the rest."""
 
 _OLD_TYPES = {"fp32": "fp32", "FLOAT": "fp32", "fp16": "fp16", "HALF": "fp16"}
 _OLD_TYPES |= {kind: kind.lower() for kind in ("int8", "INT8", "INT32")}
@@ -51,19 +51,18 @@ _FIRST_TYPES = (9, 3, 0)
 _LAST_DLA, _DLA_AGAIN = (10, 7, 99), (11, 4, 1)
 
 REFUSED = "--refused-by-trt-bisect"
-"""A flag that trtexec does not have: it prints it with its value, and fails."""
+"""A flag that trtexec does not have: trtexec prints it with its value, and fails."""
 
 
 @dataclass(frozen=True)
 class Build:
-    """The facts that an engine of a recipe is built with, apart from its network.
+    """The facts, apart from its network, with which an engine of a recipe is built.
 
     Attributes:
-        target: TensorRT.
+        target: the version of TensorRT.
         precisions: of its layers.
         weak: the recipe has files for weak typing.
         shapes: the smallest, the first and the largest of every input.
-        dynamic: the dynamic inputs.
         options: those that it was measured with.
     """
 
@@ -298,7 +297,7 @@ def flags_file(flags: list[str], refused: list[str]) -> str:
 
 
 def refusals(weak: WeakPlan, build: Build, flags: list[str]) -> list[str]:
-    """Returns the reasons why trtexec cannot express a plan, a clause for each layer."""
+    """Returns why trtexec cannot express a plan, a clause for each layer."""
     type_names, length = _types_of(build), sum(len(flag.encode()) for flag in flags)
     reasons = [f"layer '{rule.layer}': {why}" for rule in weak.constraints for why in _why_not(rule, weak, type_names)]
     if not reasons and length > _MOST_BYTES:

@@ -35,7 +35,7 @@ ROUNDING = "weight rounding"
 HIGH = {Precision.FP16: "FP16", Precision.FP32: "FP32"}
 QAT = "QAT"
 NO_SINGLE_CAUSE = "no single cause found"
-"""All tensors are normal, and small roundings add up."""
+"""The cause if all tensors are normal, and small roundings add up."""
 
 _INT8_ONLY = "The network is for INT8 only: its FP32 output changes."
 _MOVES = {
@@ -43,7 +43,7 @@ _MOVES = {
     SMOOTHING: "Large channels are divided, and the weights that read them multiplied; FP32 does not change.",
     ROUNDING: f"Errors of weights cancel at the outputs. {_INT8_ONLY}",
 }
-"""The reasons for moves that are advised only if measured to help."""
+"""The reasons for which a changed network is advised only if measured to help."""
 _WHY_QAT = "Training with INT8 rounding moves the weights to values that INT8 can express."
 _FP16_LARGEST = 65504.0
 _BITS = {Precision.INT8: "eight", Precision.FP8: "four"}

@@ -17,7 +17,7 @@ from trt_bisect.support.text import listed
 _COMMANDS = {ERROR: "error", WARNING: "warning", NOTE: "notice"}
 _ENDINGS = {nightly.FAILED: "failed", nightly.ERROR: "not measured"}
 _MOST = 5
-"""The most texts of an annotation, and layers of a finding."""
+"""The most texts of an annotation, and the most layers of a finding."""
 
 
 def of_night(regression: nightly.Regression) -> list[str]:

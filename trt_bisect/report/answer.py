@@ -14,17 +14,17 @@ from trt_bisect.support.text import Line
 
 OFF, OWN, NUDGED = "optimisations off", "own engine", "scales moved by 2e-5"
 DECIDING = (OFF, OWN, NUDGED)
-"""The engine's settings in which a recipe must meet the threshold."""
+"""The engine settings in which a recipe must meet the threshold."""
 ENGINE_PASSES, KERNEL, DIFFUSE = "engine passes", "wrong kernel", "engine loses more"
 SCALES_DIFFER, NOT_NEEDED, BASE_MISSES = "other scales", "not needed on the engine", "base misses"
 OTHER_CALIBRATOR = "another calibrator"
 """The contradictions between an engine and the emulation."""
 PLAIN, HALF = "ONNX Runtime's INT8 kernels", "scales moved by FP16's rounding"
 UNQUANTIZED = "unquantized layers in INT8"
-"""Settings that do not decide, because TensorRT computes otherwise; see ``model.layers``."""
+"""Settings that do not decide, because TensorRT computes differently; see ``model.layers``."""
 
 AS_CHEAP = 0.03
-"""Recipes whose costs differ by less are equally cheap."""
+"""Recipes whose costs differ by less than this cost the same."""
 
 
 @dataclass(frozen=True)
@@ -153,28 +153,28 @@ class AnswerFacts:
         cost: the cost of the recipe, a share of INT8's speedup over FP16.
         calibrators: the calibrators that were tried.
         equals: other sets of layers that cost the same and meet the threshold too.
-        settings: the recipe's worst figure on all inputs, by the engine's setting. ``unquantized layers in INT8``
-            and ``scales moved by FP16's rounding`` do not decide.
+        settings: the recipe's worst figure on all inputs, by the engine's setting. ``unquantized layers in INT8`` and
+            ``scales moved by FP16's rounding`` do not decide.
         in_fp16: the recipe with its layers in FP16 instead of FP32.
-        in_fp32: the recipe in FP32 that came before that in FP16.
+        in_fp32: the recipe with all high layers in FP32, from which the recipe with layers in FP16 was made.
         around_fp16: the recipe, or full INT8 if it passes, with FP16 in place of all FP32, as with ``--base fp16``.
         changes: the changes of the network by which the recipe loses less; empty if the recipe is for the user's
             network.
         changes_tried: by change, the mean loss with it and those kept before it, on inputs from which no change was
             made: the geometric mean of full INT8 and of INT8 with the cheapest layers of ``unchanged`` high, up to a
-            tenth of its price. The first, without a name, is the user's network.
+            tenth of its cost. The first, without a name, is the user's network.
         unchanged: the cheapest recipe for the user's network, if that of a changed one is cheaper.
         expensive: the one or two layers that make at least 80 % of the recipe's cost, the most expensive first; empty
             if it costs at most 10 %.
         ranked: the culprits by decreasing loss when put back.
         weak: the last of these: put back, they miss the threshold by less than the noise, or miss only the margin.
-        doubts: what speaks against the recipe's similarity, or that of full INT8 if it passes; kinds of
+        doubts: the reasons to doubt the recipe's similarity, or that of full INT8 if it passes; kinds of
             ``analyzer.doubts``.
         aim: the loss that the search aimed at; below the budget if a recipe missed in another setting.
         margin: the share of the allowed loss that the recipe leaves unused on the inputs given.
         cheapest: the cheapest set of layers that holds, if the recipe costs more to be likelier to hold on other
             inputs.
-        not_done: what a stopped run left out, a clause each.
+        not_done: the parts that a stopped run left out, a clause each.
         confidence: the grounds of the verdict: inputs, arithmetic, noise, unquantized layers.
         close: noise could reverse the verdict on the recipe.
         on_engines: the figures of engines.
@@ -208,10 +208,10 @@ class AnswerFacts:
 
     @property
     def free_ranges(self) -> tuple[CalibratorRow, ...]:
-        """The calibrators confirmed to make full INT8 pass where the run's does not.
+        """The calibrators with which full INT8 is confirmed to pass, where it fails with the run's own.
 
-        Empty if full INT8 meets the threshold with the run's own ranges and misses in another setting: the others miss
-        there too.
+        Empty if full INT8 meets the threshold with the run's own ranges and misses in another setting, since it misses
+        there with the others too.
         """
         if any(row.chosen and row.meets for row in self.calibrators):
             return ()
@@ -301,7 +301,7 @@ class Accuracies:
 
 
 ALL_HIGH, RECIPE, KNEE = "all high", "recipe", "knee"
-"""The names of points of the front, with ``all INT8``."""
+"""The names of points of the front; ``all INT8`` is another."""
 
 
 @dataclass(frozen=True)

@@ -49,7 +49,7 @@ _LABELS = {
     "culprits": "what the culprits are",
     **{name: name for name in ("model", "ranges", "engine", "typing", "driver", "prices")},
 }
-"""Parts of a run that are no options, and options with other names."""
+"""The titles of parts of a run that are no options, and of options with other names."""
 _REPORT = (
     *("engine", "typing", "strategy", "arithmetic", "metric", "threshold", "share", "precision", "versions"),
     *("fingerprint", "schema", "verdict", "low", "budget", "culprits", "similarity", "recipe", "bound", "made_of"),
@@ -64,7 +64,7 @@ _DIGESTS = ("model", "ranges", "inputs", "metric code")
 _DIGITS = 8
 _ULPS = 1e-9
 _Moved = Callable[[str, str, tuple[float | None, ...], float | None], Iterator["Change"]]
-"""Yields the change of a metric's value if its loss moved by more than noise, from its kind and subject."""
+"""A function that yields a change, from its kind and subject, if the metric's loss moved by more than noise."""
 
 
 @dataclass(frozen=True)
@@ -153,7 +153,7 @@ class RunChanges:
 
 
 def compared(before: Report, now: Report, direction: str) -> RunChanges:
-    """Returns ``Report.compare``."""
+    """Implements ``Report.compare``."""
     if before.metric != now.metric:
         raise BadInput(
             f"The reports were judged by '{before.metric}' and by '{now.metric}': their figures cannot be compared.",
@@ -210,7 +210,7 @@ def missed_thresholds(now: Report, direction: str) -> tuple[Change, ...]:
 
 
 def compared_part(report: Report) -> Report:
-    """Returns what comparisons read of a report, as read from a file."""
+    """Returns the part of a report that comparisons use, as if read from a file."""
     latency = report.latency and {
         plan: timed and replace(timed, layers=(), computed={}) for plan, timed in report.latency.items()
     }
@@ -439,6 +439,6 @@ def _moved(change: Change, text: Callable[[float], str]) -> str:
 
 
 def range_text(values: Sequence[float | None], text: Callable[[float], str]) -> str:
-    """Returns the least and the largest figure, as ``text`` writes them."""
+    """Returns the range of the figures, from the least to the largest, as text."""
     measured = sorted(value for value in values if value is not None)
     return " to ".join(dict.fromkeys(map(text, (measured[0], measured[-1])))) if measured else "not measured"

@@ -1,7 +1,7 @@
-"""The plans that a user may ship, side by side: FP32, FP16, full INT8 and the recipe; and which of them to take.
+"""The plans that a user may ship, side by side: FP32, FP16, full INT8 and the recipe; and the choice among them.
 
 FP16 needs no scales and takes half of FP32's time, so INT8 is worth its loss only for its speedup over FP16: a recipe
-that keeps less than half of it does not pay where FP16 passes. Known times decide too.
+that keeps less than half of it does not pay where FP16 passes. Measured or predicted times also decide.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from trt_bisect.support.text import percent
 FP32, FP16, INT8, RECIPE = "fp32", "fp16", "int8", "recipe"
 """The plans; ``int8`` is all layers in the low precision."""
 MOST_GIVEN_UP = 0.5
-"""A recipe that gives up a larger share of the low precision's speedup does not pay."""
+"""A recipe does not pay if it gives up a larger share of the low precision's speedup."""
 LEAST_GAIN = 0.05
-"""A plan that saves a smaller share of FP16's time is not faster: engines of two builds differ as much."""
+"""A plan is not faster than FP16 if it saves a smaller share of the time: two builds of an engine differ as much."""
 
 
 @dataclass(frozen=True)
@@ -50,9 +50,9 @@ def choice_of(plan: str, choices: Sequence[Choice]) -> Choice | None:
 
 
 def fp16_instead(choices: Sequence[Choice], low: Precision = Precision.INT8, costs: str = "macs") -> str:
-    """Returns why FP16, which passes, is the plan to ship; empty if a low-precision plan is worth more.
+    """Returns the reason why FP16, which passes, is the plan to ship; empty if a low-precision plan is worth more.
 
-    ``costs`` is where prices come from, see ``Goal.costs``.
+    ``costs`` is the source of costs, see ``Goal.costs``.
     """
     fp16 = choice_of(FP16, choices)
     if fp16 is None or not fp16.meets:
@@ -72,9 +72,9 @@ def fp16_instead(choices: Sequence[Choice], low: Precision = Precision.INT8, cos
 
 
 def predicted_ms(choices: Sequence[Choice], low: Precision, costs: str) -> tuple[float, float] | None:
-    """Returns the predicted milliseconds of a plan with price 0, and those that it takes longer with price 1.
+    """Returns the predicted milliseconds of a plan with cost 0, and the additional milliseconds at cost 1.
 
-    None where prices are no predicted times.
+    None if costs are not predicted times.
     """
     full, other = choice_of(INT8, choices), choice_of(str(instead_of(low)), choices)
     if not costs.startswith("time on") or full is None or other is None or full.ms is None or other.ms is None:
@@ -110,7 +110,7 @@ def kept_speed(gives_up: float, low: Precision = Precision.INT8) -> str:
 
 
 def priced_by(costs: str) -> str:
-    """Returns where prices come from, in parentheses, by ``Goal.costs``."""
+    """Returns the source of costs in parentheses, from ``Goal.costs``."""
     if costs == "macs":
         return "(by multiply-adds)"
     if costs == "measured":

@@ -30,7 +30,7 @@ _IN_SHORT = ("op_type", "mse", "max_abs", "clipped")
 """The columns of tensors in the result in short."""
 _LOGARITHMIC = ("mse", "l1", "kl", "max_abs", "max_rel")
 _MOST_CHANNELS = 4096
-"""The page has the channels with the lowest SQNR."""
+"""The page lists at most this many channels, those with the lowest SQNR."""
 
 
 @dataclass(frozen=True)
@@ -110,7 +110,7 @@ class Comparison(Result):
         return sorted_rows(self.weights if weights else self.tensors, column or self.sort, descending)
 
     def tables(self) -> Mapping[str, tuple[type, Sequence[Any]]]:
-        """Returns tensors, weights, channels, advice, and the layers of two networks."""
+        """Returns the tables of tensors, weights, channels, advice, and the layers of two networks."""
         return {
             TENSORS: (ComparedTensor, self.tensors),
             WEIGHTS: (ComparedTensor, self.weights),

@@ -49,7 +49,7 @@ class Channels:
 
     @classmethod
     def of(cls, values: np.ndarray, compared: Compared) -> Channels | None:
-        """Returns the channels of a weight of any shape; None if it has none."""
+        """Returns the channels of a weight of any shape; None without channels."""
         axis = compared.origin.channel_axis
         if axis is None:
             return None
@@ -200,12 +200,12 @@ class Tried:
     precision: str = ""
 
     def is_cheaper(self, cost: float) -> bool:
-        """Returns true if it costs less than a recipe; with layers left high, by more than ``AS_CHEAP``."""
+        """Returns true if the remedy costs less than a recipe; if it keeps layers high, by more than ``AS_CHEAP``."""
         return self.cost + (AS_CHEAP if self.high else 0.0) < cost
 
     @property
     def offered(self) -> bool:
-        """True if no measurement of the run speaks against it."""
+        """True if no measurement of the run contradicts the remedy."""
         return self.meets and self.confirmed is not False
 
     @property
@@ -221,7 +221,7 @@ class Tried:
 
     @property
     def title(self) -> str:
-        """The remedy in words, with ``for the whole network`` if it is."""
+        """The remedy in words, with ``for the whole network`` where that applies."""
         return self.what if self.culprits else f"{self.what} for the whole network"
 
 

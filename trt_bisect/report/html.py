@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 ASSETS = Path(__file__).parent / "assets"
 _LAST = "plotly.js"
-"""The script that runs last: text appears before Plotly is loaded."""
+"""The script that runs last, since text is shown before Plotly is loaded."""
 WORKER = "layout.js"
 _ICON = (
     '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 16 16"><rect width="16" height="16" rx="3" fill="#0a5cb8"/>'

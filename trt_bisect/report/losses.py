@@ -103,7 +103,7 @@ class Sensitivity(Result):
 
     @property
     def names(self) -> Mapping[str, str]:
-        """The names of the low precision and of the metric."""
+        """The names of the low precision and the metric, for titles."""
         return {"low": self.low.upper(), "metric": self.metric}
 
     def tables(self) -> Mapping[str, tuple[type, Sequence[Any]]]:

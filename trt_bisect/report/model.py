@@ -70,7 +70,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Attached:
-    """The facts of a run that are no fields of its report; empty for a report read from a file."""
+    """Facts of a run that are not fields of its report; empty for a report read from a file."""
 
     files: RecipeFiles | None = None
     graph: Graph | None = None
@@ -235,27 +235,29 @@ class Report(Shown):
 
     @property
     def least(self) -> float | None:
-        """The worst acceptable value of that figure, if known."""
+        """The worst acceptable value of the figure that decides; None if not known."""
         if self.goal.drop:
             return None if self.accuracy is None else self.accuracy.least
         return self.threshold
 
     def text(self, value: float | None) -> str:
-        """Returns a value of that figure as text."""
+        """Returns a value of the figure that decides as text."""
         return figure_text(self.figure, value, self.least)
 
     @property
     def predicted_ms(self) -> tuple[float, float] | None:
-        """The milliseconds of a price of 0, and of its rise to 1; see ``report.choices.predicted_ms``."""
+        """The predicted milliseconds at cost 0, and the additional milliseconds at cost 1; see
+        ``report.choices.predicted_ms``.
+        """
         return predicted_ms(self.choices, Precision(self.low), self.goal.costs)
 
     def ms_of(self, price: float) -> float | None:
-        """Returns the predicted milliseconds of a plan from its price; None if prices are not predicted times."""
+        """Returns the predicted milliseconds of a plan from its cost; None if costs are not predicted times."""
         times = self.predicted_ms
         return None if times is None else times[0] + price * times[1]
 
     def price_text(self, price: float | None) -> str:
-        """Returns a price as text: the plan's predicted time, else the share of the speedup that it gives up."""
+        """Returns a cost as text: the plan's predicted time, else the share of the speedup that it gives up."""
         if price is None:
             return "-"
         ms = self.ms_of(price)
@@ -283,7 +285,7 @@ class Report(Shown):
 
     @property
     def explanation(self) -> Explanation | None:
-        """The reasons for the culprits; None in a report read from a file."""
+        """The explanation of the culprits; None in a report read from a file."""
         return self.attached.explanation
 
     @property
@@ -301,7 +303,9 @@ class Report(Shown):
 
     @property
     def doubts(self) -> tuple[str, ...]:
-        """Sentences against a pass: randomness, a refusal, a part judged alone, warnings on the data, other doubts."""
+        """Sentences that contradict a pass: randomness, a refusal, a part judged alone, warnings on the data, other
+        doubts.
+        """
         random = (self.inputs.random,) if self.inputs.random else ()
         refused = [line.text for line in self.refused]
         part = (self.inputs.part,) if self.inputs.part else ()
@@ -426,17 +430,17 @@ class Report(Shown):
         return table_of(FrontPoint, self.front, **self.names)
 
     def to_csv(self) -> str:
-        """Returns ``layers.csv``; of a culprit's roundings it has the tensors."""
+        """Returns ``layers.csv``; for a culprit it lists the rounded tensors."""
         return csv_of(LayerRow, self.rows)
 
     @property
     def rows(self) -> tuple[LayerRow, ...]:
-        """The layers, each behind the constants that it is the first to read."""
+        """The layers in execution order; before each the constants that it is the first to read."""
         return tuple(sorted((*self.constants, *self.layers), key=lambda row: row.index))
 
     @property
     def names(self) -> Mapping[str, str]:
-        """The texts in the titles of the columns."""
+        """The names that fill placeholders in the titles of columns."""
         metric = self.metric.capitalize() if self.metric == AGREEMENT.name else self.metric
         return {
             "low": self.low.upper(),

@@ -36,16 +36,16 @@ if TYPE_CHECKING:
     from trt_bisect.report.model import Report
 
 _OF_INT8 = ("--low", "--base", "--precision", "--high", "--calibrator")
-"""Options that an FP16 search does not repeat."""
+"""Options for INT8 that a search in FP16 does not repeat."""
 _MOST_HIGH = 20
 """The most layers that a suggested command names."""
 FILE, WHOLE, INPUTS, CHEAPER, DOUBT, GO_ON, SEARCH, BUILD, REQUANTIZE, OTHER_LAYERS = (
     *("another file", "whole network", "more inputs", "cheaper", "doubt", "go on"),
     *("search", "build", "quantize again", "other layers"),
 )
-"""The kinds of steps, with ``DATA`` and ``RECIPE``."""
+"""The kinds of next steps; ``DATA`` and ``RECIPE`` are others."""
 _OF_DOUBTS = {CONSTANT: DATA, HELD_OUT_INPUTS: INPUTS}
-"""The steps that doubts ask for, if not for a look."""
+"""By kind of doubt, the next step, unless the user should look first."""
 _FIRST = {
     FILE: "change the network as described, then run again",
     DATA: "correct the data as described, then run again",
@@ -54,11 +54,11 @@ _FIRST = {
     INPUTS: "give more inputs, of other kinds, then run again",
     DOUBT: "check the doubts, and accept the plan if it is good enough",
 }
-"""The steps before any plan can be trusted."""
+"""The steps that come before any plan can be trusted."""
 
 
 def next_step(report: Report, setting: Setting, *, accept: bool) -> NextStep | None:
-    """Returns the next step; None if nothing was measured. ``accept``: a doubted plan is taken as it is."""
+    """Returns the next step; None if nothing was measured. ``accept``: a plan with doubts counts as a pass."""
     if report.verdict == UNMEASURED:
         return None
     answer, goal = report.answer, report.goal
@@ -122,7 +122,7 @@ def _may_be_slower(report: Report) -> bool:
 
 
 def _without_recipe(report: Report, setting: Setting) -> NextStep:
-    """Returns the step if no plan tried meets the goal; no search if every layer is high or fixed."""
+    """Returns the step if no plan tried meets the goal; this is no search if every layer is high or fixed already."""
     goal, low = report.goal, report.low.upper()
     base = next(iter(setting.options.get("--base", ())), "")
     folder = {"--output": (f"{setting.folder}-fp32",)} if setting.folder else {}
@@ -157,7 +157,7 @@ def _without_recipe(report: Report, setting: Setting) -> NextStep:
 
 
 def _in_fp16(report: Report, answer: AnswerFacts, setting: Setting) -> NextStep:
-    """Returns the search in FP16, if FP16 misses too and the recipe is little faster."""
+    """Returns the step of a search in FP16, if FP16 misses too and the recipe is hardly faster."""
     other = other_of(report).lower()
     kept = {name: values for name, values in setting.options.items() if name not in _OF_INT8}
     folder = {"--output": (f"{setting.folder}-{other}",)} if setting.folder else {}
@@ -176,7 +176,7 @@ def _for_half(report: Report, setting: Setting) -> NextStep:
 
 
 def _cheaper(report: Report, setting: Setting) -> NextStep | None:
-    """The best remedy measured to cost less than the recipe; None where a goal decides."""
+    """Returns the best remedy measured to cost less than the recipe; None where a goal decides."""
     if report.goal.drop or report.goal.most is not None:
         return None
     least = report.answer.cost if report.answer and report.recipe.meets else float("inf")

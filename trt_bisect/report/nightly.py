@@ -1,7 +1,7 @@
-"""The result of ``regress``: its files, in words, as Markdown and as JUnit XML.
+"""The result of ``regress``: its files, text, Markdown and JUnit XML.
 
-The XML has the form that Jenkins' schema ``junit-10.xsd`` allows and GitLab reads. A network is a suite of a few cases,
-and one more for each layer that fails.
+The XML follows Jenkins' schema ``junit-10.xsd``, and GitLab reads it. A network is a test suite with a few cases, and
+one more for each layer that fails.
 """
 
 from __future__ import annotations
@@ -342,11 +342,11 @@ _CASES = {
     "precision obeyed": (changes.OBEYED,),
     "trials": (changes.OUTCOME,),
 }
-"""The kinds of changes that fail each case."""
+"""By test case, the kinds of changes that fail it."""
 _OF_LAYERS = (changes.CULPRIT, changes.OBEYED, changes.OUTCOME)
 _MOST_LAYERS = 200
 _LONGEST = 2000
-"""Characters of an attribute."""
+"""The most characters of an XML attribute."""
 
 
 def junit_xml(regression: Regression) -> bytes:
@@ -356,9 +356,8 @@ def junit_xml(regression: Regression) -> bytes:
 
 @contextmanager
 def unfinished(folder: Path) -> Iterator[None]:
-    """Replaces the files of the last nightly run by a JUnit file with an error, until a result is saved.
-
-    So CI never takes a stopped night for a passed one.
+    """Replaces the files of the last nightly run by a JUnit file with an error, until a result is saved, so that CI
+    never reads a stopped night as passed.
     """
     for name in FILES:
         (folder / name).unlink(missing_ok=True)

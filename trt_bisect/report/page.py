@@ -36,7 +36,7 @@ class PageData:
 
     Attributes:
         headline: the verdict in a sentence.
-        fragile: why the verdict on the recipe could change, a clause each.
+        fragile: the reasons why the verdict on the recipe could change, a clause each.
         status: ``finished``, ``running`` or ``interrupted``.
         tones: the CSS classes of the verdicts: of the run, ``int8`` and ``recipe``.
         progress: ``stage``, ``done``, ``total``, ``seconds`` and ``left``.
@@ -102,7 +102,7 @@ def page_data(
 
 
 def _commands(recipe: Mapping[str, Any], folder: str, low: str) -> dict[str, str]:
-    """Returns by file of the recipe the command that uses it, if the plan tells its build."""
+    """Returns by file of the recipe the command that uses it; empty if ``plan.json`` has no build facts."""
     try:
         plan = json.loads(recipe.get(PLAN, ""))
     except (TypeError, ValueError, RecursionError):
@@ -151,7 +151,9 @@ def render_page(data: PageData, live: str = "") -> str:
 
 
 def write_page(report: Report, folder: Path) -> None:
-    """Writes ``report.html`` with what the folder holds: network, explanation, recipe; raises BadInput if it cannot."""
+    """Writes ``report.html`` with the network, explanation and recipe that the folder holds; raises BadInput if it
+    cannot.
+    """
     data = page_data(
         report,
         read(Graph, folder / NETWORK),

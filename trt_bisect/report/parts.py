@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 PASSES, WITH_DOUBTS, FAILS = "passes", "passes with doubts", "fails"
 UNMEASURED = "not measured"
 STYLES = {PASSES: "bold green", WITH_DOUBTS: "bold yellow", FAILS: "bold red", UNMEASURED: "bold yellow"}
-"""The styles on the screen."""
+"""The styles of verdicts and outcomes on the screen."""
 TONES = {PASSES: "good", WITH_DOUBTS: "doubted", FAILS: "bad", UNMEASURED: ""}
 """The CSS classes on the pages."""
 COLOURS = {PASSES: "green", WITH_DOUBTS: "darkgoldenrod", FAILS: "crimson", UNMEASURED: "grey"}
@@ -30,19 +30,19 @@ COLOURS = {PASSES: "green", WITH_DOUBTS: "darkgoldenrod", FAILS: "crimson", UNME
 
 
 def spoken(verdict: str) -> str:
-    """Returns a verdict as people read it."""
+    """Returns a verdict in words for people."""
     return "passes, but doubtful" if verdict == WITH_DOUBTS else verdict
 
 
 def with_low(figure: str, low: str) -> str:
-    """Returns a figure in a column of INT8 with the low precision that it is of, if that is another one."""
+    """Returns a figure for a column titled INT8, with the low precision if that is another one."""
     return figure if low == str(Precision.INT8) else f"{figure} ({low.upper()})"
 
 
 def verdict_of(*, meets: bool, doubted: bool) -> str:
-    """Returns the verdict on a plan that meets the threshold on all inputs given or not.
+    """Returns the verdict on a plan; ``meets``: it meets the threshold on all inputs given.
 
-    ``doubted``: something speaks against it that the user has not accepted.
+    ``doubted``: there is a doubt that the user has not accepted.
     """
     if not meets:
         return FAILS
@@ -51,7 +51,7 @@ def verdict_of(*, meets: bool, doubted: bool) -> str:
 
 SCHEMA = 4
 REPORT, SO_FAR, LAYERS, FRONT = "report.json", "run.json", "layers.csv", "front.csv"
-"""The report, that of a run under way, and the tables of the layers and of the front."""
+"""The names of files: the report, the report of a run under way, and the tables of layers and of the front."""
 FOLLOWS, NOT_TRIED, NOT_JUDGED = "follows", "not tried", "not judged"
 """Outcomes of layers, besides those of trials."""
 UNPROVEN = {IN_REGION: "in a region, unproven", ON_DLA: "on the DLA, unproven"}
@@ -59,7 +59,7 @@ UNPROVEN = {IN_REGION: "in a region, unproven", ON_DLA: "on the DLA, unproven"}
 Value = TypeVar("Value")
 Shape = tuple[int | str | None, ...]
 Part = str | int | float | bool | tuple[str, ...] | Mapping[str, str | int | float | bool | None] | None
-"""A part of a fingerprint's content."""
+"""The content of a part of a fingerprint."""
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 _SUSPECT = {"symbol": "diamond-open", "size": 9, "color": "#8a5a00"}
 _THRESHOLD = {"dash": "dash", "color": "#17703c"}
 _LEVELS = {"int8": ("full INT8", "#b3201a"), "recipe": ("recipe", "#a35208")}
-"""The plans with a horizontal line: name and colour."""
+"""The plans that have a horizontal line in the curve, with name and colour."""
 _EXACT = 1e-9
 """The least loss drawn on a logarithmic axis."""
 
@@ -108,7 +108,9 @@ def axis(metric: str, log: bool) -> dict[str, Any]:
 
 
 def _tick(power: int) -> str:
-    """The similarity whose loss is a power of ten, in per cent; ``equal`` for the least loss drawn."""
+    """Returns the label of a tick: the similarity, in percent, whose loss is a power of ten; ``equal`` for the least
+    loss drawn.
+    """
     return "equal" if 10.0**power <= _EXACT else f"{100.0 * (1.0 - 10.0**power):.{max(0, -power - 2)}f}%"
 
 

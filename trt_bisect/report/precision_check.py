@@ -29,8 +29,8 @@ _WHY_UNPROVEN = {
 
 
 def disobeyed(network: Network, trial: Trial) -> dict[int, tuple[str, str]]:
-    """Returns by layer index the requested precision and that which ran, where they differ; not those of
-    ``unproven``.
+    """Returns by layer index the requested precision and the one that ran, where they differ; layers in ``unproven``
+    are left out.
     """
     precisions = _plan_of(trial).precisions
     return {
@@ -52,9 +52,9 @@ def unproven(network: Network, trial: Trial) -> dict[int, str]:
 
 
 def obedience_doubts(layers: Mapping[int, Layer | LayerRow], trial: Trial, *, weak: bool = True) -> tuple[str, ...]:
-    """Returns the doubt on a pass whose engine ran low layers in another precision, or reports none.
+    """Returns the doubt on a pass whose engine ran low layers in another precision, or does not report precisions.
 
-    A fused layer that the engine does not report is no doubt, nor is a layer on the DLA.
+    Fused layers that the engine does not report, and layers on the DLA, are no doubt.
 
     Args:
         layers: the quantizable ones by index.

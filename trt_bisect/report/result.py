@@ -1,6 +1,6 @@
 """Results in short, as text and in a notebook; and results that are tables, with their page.
 
-CSV files, the page and the screen's tables follow from the descriptions of the rows' fields. The page's script reads
+CSV files, the page and the screen's tables are made from the descriptions of the rows' fields. The page's script reads
 ``Section`` as JSON.
 """
 
@@ -54,12 +54,12 @@ class Overview:
 
     Attributes:
         headline: a sentence.
-        facts: a line on its subject.
+        facts: a line on the subject of the result.
         colour: the CSS colour of the verdict.
         titles, rows: a table, the most important columns and rows first.
         lines: sentences in place of the headline in text; a command is indented.
         plans: the figures of the plans of a run, which ``lines`` have too.
-        methods: by method of the result, what it gives.
+        methods: by method of the result, a description of its value.
     """
 
     headline: str
@@ -106,7 +106,7 @@ class Shown:
 
 
 def _in_python(shown: Overview) -> Overview:
-    """Returns an overview whose sentences name keywords; commands stay."""
+    """Returns an overview whose sentences name Python keywords instead of options; commands are unchanged."""
     lines = [line if line.startswith(" ") else in_python(line) for line in shown.lines]
     notes = [*map(in_python, shown.notes)]
     return replace(shown, headline=in_python(shown.headline), lines=lines, notes=notes)
@@ -188,7 +188,7 @@ class Section:
         filters: the keys by whose values rows can be selected.
         sort: the key of the first sorting; empty for the rows' own order.
         descending: the largest first.
-        red: rows are red with this value in this column: ``(key, value)``.
+        red: ``(key, value)``: rows with this value in this column are red.
         words: a sentence above the table.
     """
 
@@ -211,11 +211,11 @@ class TablePage:
     """A page of tables.
 
     Attributes:
-        command: that made the result.
+        command: the command that made the result.
         sections: the tables with rows.
-        facts: by title.
+        facts: facts on the result, by title.
         notes: further remarks, a sentence each.
-        metric: of the figures and losses.
+        metric: the metric of the figures and losses.
     """
 
     command: str
@@ -237,7 +237,7 @@ def columns_by_rank(kind: type, names: Mapping[str, str]) -> tuple[PageColumn, .
 
 SCHEMA = 3
 _WORDS = (NAME, TEXT, SHAPE, FLAG)
-"""The kinds of columns at the left."""
+"""The kinds of columns that are aligned to the left."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -331,7 +331,7 @@ class Result(Shown, ABC):
         return Overview(page.headline, facts, titles=titles, rows=cells, notes=page.notes, methods=methods)
 
     def in_short(self, page: TablePage) -> Section | None:
-        """The section whose rows are the result in short, if any."""
+        """Returns the section whose rows summarise the result; None for none."""
         return next(iter(page.sections), None)
 
     def table(self) -> pd.DataFrame:

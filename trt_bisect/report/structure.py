@@ -103,7 +103,7 @@ class CheckReport(Result):
 
     @property
     def remarks(self) -> list[str]:
-        """The reason why layers are not listed, and the sentences on the engine and the times."""
+        """The reason why layers are not listed; the sentences on the engine and on the times."""
         unread = f"The layers are not listed: {self.unread}" if self.unread else ""
         engine = "" if self.engine is None else self.engine.summary
         return [text for text in (unread, engine, self.predicted) if text]
@@ -111,8 +111,8 @@ class CheckReport(Result):
 
 LAYERS_CSV, SCALES_CSV, CHOICES_CSV = "migrate.csv", "scales.csv", "choices.csv"
 LARGEST_DIFFERENCE = 1e-6
-"""The largest difference, as a share of the largest output, between equal outputs of the written network and the
-emulated plan: float32 graphs of the same arithmetic add in different orders.
+"""The largest relative difference between equal outputs of the written network and the emulated plan: float32 graphs of
+the same arithmetic add in different orders.
 """
 
 
@@ -181,7 +181,7 @@ class Proof:
 
     @property
     def is_same(self) -> bool:
-        """True if the written network computes the plan that the cache and the precisions describe."""
+        """True if the written network computes the same as the plan of the cache and the precisions."""
         return self.difference <= LARGEST_DIFFERENCE
 
 
@@ -225,7 +225,9 @@ class Migration(Result):
 
     @property
     def exit_code(self) -> int:
-        """1 if TensorRT refuses the network, or it fails, or is not the plan of the cache; else 0."""
+        """1 if TensorRT refuses the network, the network fails, or it does not compute the plan of the cache; else
+        0.
+        """
         failed = self.proof is not None and (self.proof.verdict != "passes" or not self.proof.is_same)
         return int(failed or bool(self.refused))
 
@@ -242,7 +244,7 @@ class Migration(Result):
 
     @property
     def proven(self) -> list[str]:
-        """The sentences of the proof."""
+        """The sentences on the proof; without one, the option that gives it."""
         if self.proof is None:
             return ["Not measured: give --input with data to compare the network with FP32."]
         same = "Same outputs as" if self.proof.is_same else "Outputs are NOT those of"

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 DOUBTED, DATA, PART, RANDOM = "doubted", "data", "part", "random"
 DOUBTING = (DOUBTED, DATA, PART, RANDOM)
-"""The kinds of lines that speak against a pass."""
+"""The kinds of lines that contradict a pass."""
 EXPERIMENT, FIXED, NO_KERNEL = "experiment", "fixed", "no kernel"
 BASE, CULPRITS, UNTESTED, UNJUDGED, SPREAD = "base", "culprits", "not tested", "not judged", "spread"
 TASK, UNSURE = "task", "unsure"
@@ -53,7 +53,7 @@ HOLDS, RECIPE, NO_RECIPE, RANGES, TOO_EXPENSIVE = "holds", "recipe", "no recipe"
 PRICE, FP16_INSTEAD = "price", "ship fp16"
 HELD_OUT = "held out"
 ACCURACY, STOPPED, FEW_INPUTS = "accuracy", "stopped", "few inputs"
-"""The kinds of lines, besides the words of verdicts; most lines begin with theirs in capitals."""
+"""The kinds of lines besides the verdicts; most lines begin with their kind in capitals."""
 INTERRUPTED, TIME_LIMIT, NO_ROOM = "interrupted", "time limit", "no room"
 """The reasons why a run is stopped before its end."""
 UNCHANGED = "changes of the network were not tried"
@@ -132,7 +132,7 @@ def ships_fp16(report: Report) -> str:
 
 
 def pays_in_fp16(report: Report) -> PlanFigures | None:
-    """Returns the recipe with its layers in FP16 if only that pays."""
+    """Returns the recipe with its layers in FP16, if only that version pays; else None."""
     answer = report.answer
     if answer is None or answer.in_fp16 is None or not answer.in_fp16.meets:
         return None
@@ -158,19 +158,19 @@ def _fp16_line(report: Report, why: str) -> Line:
 
 
 def no_gain(report: Report) -> str:
-    """Returns that, and why, the low precision is predicted to save no time; else an empty text."""
+    """Returns a sentence that the low precision is predicted to save no time, with the reason; else an empty text."""
     return "" if report.latency or report.predicted is None else report.predicted.no_gain
 
 
 def _times_from(report: Report, text: str) -> str:
-    """Returns where the times in a text come from, in parentheses."""
+    """Returns the source of the times in a text, in parentheses."""
     if " ms" not in text:
         return ""
     return " (measured)" if report.latency or report.predicted is None else f" (predicted on {report.predicted.gpu})"
 
 
 def _few_count(figures: ByInput | None) -> str:
-    """Returns a sentence on inputs of which fewer than half count; else an empty text."""
+    """Returns a sentence if fewer than half of the inputs count; else an empty text."""
     if figures is None or 2 * figures.inputs >= len(figures.values):
         return ""
     count = f"only {figures.inputs} of {len(figures.values)} inputs count"
@@ -380,7 +380,7 @@ def _plan_texts(report: Report) -> Iterator[str]:
 
 
 def _in_settings(rule: Rule, answer: AnswerFacts) -> str:
-    """Returns the words on the settings in which a plan misses; empty if in all."""
+    """Returns the words for the settings in which a plan misses; empty if it misses in all."""
     deciding = {name: answer.settings[name] for name in DECIDING if name in answer.settings}
     missing = {
         name: _figure(value, rule.text)
@@ -492,7 +492,7 @@ def _put_back(rows: Sequence[LayerRow], report: Report) -> str:
 
 
 def _missed_by_weak(report: Report, rule: Rule) -> str:
-    """Returns what the recipe misses with a weak culprit put back."""
+    """Returns the words for what the recipe misses when a weak culprit is put back."""
     answer, (_, weak) = report.answer, report.ranked_culprits
     only_margin = [row.put_back is not None and rule.metric.loss(row.put_back) <= rule.budget for row in weak]
     noise = "misses the threshold by less than the noise"
@@ -528,7 +528,7 @@ def _with_fp16_around(report: Report, around: PlanFigures, rule: Rule) -> str:
 
 
 def other_of(report: Report) -> str:
-    """Returns the precision that prices are against."""
+    """Returns the precision that costs are relative to, such as FP16."""
     return instead_of(Precision(report.low)).upper()
 
 
@@ -542,7 +542,7 @@ def _speed(report: Report, cost: float) -> str:
 
 
 def speed_of(report: Report, cost: float) -> str:
-    """Returns the speed of a plan that is not the recipe, likewise."""
+    """Returns the speed of a plan that is not the recipe: milliseconds if known, else the share of the speedup kept."""
     ms = report.ms_of(cost)
     return kept_speed(cost, Precision(report.low)) if ms is None else f"takes {ms:.3g} ms"
 
@@ -561,7 +561,7 @@ def _other_figure(figures: PlanFigures, rule: Rule, low: str = "fp16") -> str:
 
 
 def _expensive(report: Report, answer: AnswerFacts, rule: Rule, low: str) -> Iterator[Line]:
-    """Yields a line on the layers that make most of the price and are in every set that helps."""
+    """Yields a line on the layers that make most of the cost and are in every set that helps."""
     expensive, sentences = answer.expensive, []
     if not no_gain(report) and 0 < len(expensive) < len(report.recipe.high):
         times, end = report.predicted_ms, "given up"
@@ -585,7 +585,7 @@ def _expensive(report: Report, answer: AnswerFacts, rule: Rule, low: str) -> Ite
 
 
 def _needed(answer: AnswerFacts, rule: Rule) -> dict[str, float]:
-    """Returns the similarity with an expensive layer alone low, by layer, where that misses."""
+    """Returns by expensive layer the similarity with this layer alone low, where that misses."""
     figures = {layer.name: layer.alone for layer in answer.expensive if layer.alone is not None}
     return {name: value for name, value in figures.items() if rule.metric.loss(value) > rule.budget}
 
@@ -606,7 +606,9 @@ _MISSED = {
     BY_CLASS: ("got another class than in FP32", "do", "without a change"),
     BY_AGREEMENT: ("differed from FP32 more than the task allows", "do", "without a difference"),
 }
-"""The words for misses: what held-out inputs did, what similar ones do, and further ones without a miss."""
+"""The words for misses: for what held-out inputs did, for what similar inputs do, and for further inputs without a
+miss.
+"""
 
 
 def bound_line(bound: Bound) -> Line:
@@ -626,7 +628,9 @@ def bound_line(bound: Bound) -> Line:
 
 
 def _too_expensive(report: Report, answer: AnswerFacts, rule: Rule, low: str) -> Iterator[Line]:
-    """Yields a line on free calibrators, or on the remedy if the recipe keeps less than half of the speedup."""
+    """Yields a line on calibrators with which full INT8 passes, or on the cheapest remedy, if the recipe keeps less
+    than half of the speedup.
+    """
     text, fp16, precision = report.text, choice_of(FP16, report.choices), Precision(report.low)
     for row in answer.free_ranges[:1]:
         figure = _figure(row.similarity, text)
@@ -658,7 +662,7 @@ def layers_high(report: Report) -> str:
 
 
 def means(report: Report) -> str:
-    """The recipe's changes of the network and layers left high."""
+    """Returns the changes of the network and the layers left high, by which the recipe meets the threshold."""
     changes = report.answer.changes if report.answer is not None else ""
     return together([*filter(None, [changes]), layers_high(report)])
 
@@ -679,7 +683,7 @@ def memory_notes(trials: Iterable[Trial]) -> list[Note]:
 
 
 def over_inputs(figures: ByInput | None, figure: float | None, text: Callable[[float], str]) -> str:
-    """Returns the text after the figure of several inputs, of the worst or of all together."""
+    """Returns the text that follows a figure of several inputs: of the worst input, or of all together."""
     if figures is None:
         return ""
     misses = f"{figures.misses} {'fails' if figures.misses == 1 else 'fail'}" if figures.misses else "all pass"

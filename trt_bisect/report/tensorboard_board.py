@@ -1,6 +1,6 @@
 """TensorBoard's log folder, the event file of a run in it, and histograms of tensors and weights.
 
-Events are written by the package's ``RecordWriter``, not its ``EventFileWriter``, whose thread loads TensorFlow if
+Events are written by the package's ``RecordWriter``, since a thread of its ``EventFileWriter`` loads TensorFlow if
 installed, and prints a traceback if the disk is full. Scalars and histograms are ``simple_value`` and
 ``HistogramProto``, as in PyTorch's SummaryWriter.
 """
@@ -56,7 +56,7 @@ def run_name(number: int, metric: str = "", score: float | None = None, accuracy
 
 
 def layer_tags(names: Iterable[str], network: Network | None = None) -> dict[str, str]:
-    """Returns by layer the beginning of its tags, all different: its name in the user's program, if known."""
+    """Returns by layer the prefix of its tags, each different: its name in the user's program, if known."""
     tags: dict[str, str] = {}
     taken: set[str] = set()
     titles = {layer.name: layer.title for layer in network.layers if layer.title} if network is not None else {}
@@ -103,13 +103,13 @@ def numbered(tag: str, number: int) -> str:
 
 
 def unused(tag: str, taken: Container[str]) -> str:
-    """Returns the tag, with the least number that makes it new."""
+    """Returns the tag, with the least number that makes it unique."""
     return next(name for name in (numbered(tag, number) for number in count()) if name not in taken)
 
 
 OPTION = "--tensorboard"
 SUFFIX = ".trt-bisect"
-"""Ends the names of event files that trt-bisect wrote, and may remove."""
+"""The suffix of event files that trt-bisect wrote, and may remove."""
 
 
 @dataclass(frozen=True)
@@ -118,11 +118,11 @@ class Board:
 
     Attributes:
         folder: TensorBoard's ``--logdir``.
-        channels: of a tensor, with histograms.
-        samples: with histograms of their own.
-        plans: of a run.
+        channels: the number of a tensor's channels with histograms.
+        samples: the number of samples with histograms of their own.
+        plans: the number of plans of a run.
         only: patterns of the layers with histograms; empty for all.
-        layers: their names; None for all.
+        layers: the names of the layers with histograms; None for all.
     """
 
     folder: Path
@@ -296,7 +296,7 @@ class TensorHistograms:
         kind: ``fp32``; ``int8`` for a plan, with a second histogram of tensors that INT8 layers read rounded;
             ``int8_rounded`` for that alone.
         origins: other tensors are ignored.
-        layers: the beginnings of tags; other layers have none.
+        layers: the prefixes of tags by layer; other layers have no histograms.
         samples: the number with histograms of their own.
     """
 

@@ -81,7 +81,7 @@ def steps_of(
 
     Args:
         of_ranges: the trials of the ranges' own store.
-        shared: those of single inputs, with any ranges.
+        shared: the trials of single inputs, with any ranges.
         ranges: of ``Ranges.digest``.
     """
     on_inputs = {key: trial for key, trial in shared.items() if key.startswith(INPUTS)}
@@ -108,7 +108,7 @@ def steps_of(
 
 
 def _rank(key: TrialKey, ranges: str, metric: str) -> int | None:
-    """The place of a trial among those of the same plan, the best first; None if it does not count."""
+    """Returns the rank of a trial among those of the same plan, 0 for the best; None if it does not count."""
     if key.measured_in.split(" ")[0] != INPUTS:
         return 2 if key.measured_in == WHOLE else 3
     match = re.fullmatch(rf"{INPUTS} \w+ {ranges[:12]} (whole|{OF_METRIC}{re.escape(metric)})", key.measured_in)
@@ -128,7 +128,9 @@ def _similarity(trial: Trial, rule: Rule) -> float | None:
 def spread_over_front(
     steps: Iterable[MeasuredPlan], cost: Callable[[PrecisionPlan], float], most: int
 ) -> list[MeasuredPlan]:
-    """Returns at most ``most`` plans by cost: spread over those that none beats in cost and similarity, then others."""
+    """Returns at most ``most`` plans, ordered by cost: spread over the Pareto front of cost and similarity, then
+    others.
+    """
     by_cost = sorted(steps, key=lambda step: (cost(step.plan), -_known(step)))
     front: list[MeasuredPlan] = []
     for step in by_cost:
@@ -151,7 +153,7 @@ def _evenly(steps: Sequence[MeasuredPlan], most: int) -> list[MeasuredPlan]:
 
 INPUT, OUTPUT = "Input", "Output"
 FOLLOWS = "follows"
-"""The device of a layer whose precision no plan decides."""
+"""The TensorBoard device of a layer whose precision no plan decides."""
 
 _ILLEGAL = re.compile(r"[^A-Za-z0-9_.\-/]")
 _PLAIN = ("int", "float", "string", "ints", "floats", "strings")

@@ -16,7 +16,7 @@ from trt_bisect.report.parts import LayerRow
 _Tree = TypeVar("_Tree")
 _WORD = re.compile(r"[^\s'\",;()]*[^\s'\",;().:]")
 _AS_THEY_ARE = ("attached", "code", "command", "commands", "made_of", "model", "module", "reference")
-"""Fields without names of layers, or with the file's names."""
+"""Fields without names of layers, or with names from the file."""
 
 
 def titles_in(rows: tuple[LayerRow, ...]) -> dict[str, str]:

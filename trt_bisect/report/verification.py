@@ -1,4 +1,4 @@
-"""The result of ``verify``: what an engine gave, against its file."""
+"""The result of ``verify``: an engine's outputs compared with those of its file."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ class Tried:
     """A suspicion that was emulated on all inputs.
 
     Attributes:
-        left: the distance of the engine to it.
-        explained: the share of the squared difference to the file that it explains.
+        left: the distance of the engine to the emulation.
+        explained: the share of the squared difference to the file that the suspicion explains.
         reproduces: ``left`` is within the floor.
     """
 
@@ -36,7 +36,7 @@ class Tried:
 
 @dataclass(frozen=True)
 class DifferentLayer:
-    """A layer that two engines run differently, as their layer infos tell."""
+    """A layer that two engines run differently, according to their layer infos."""
 
     layer: Annotated[str, Column("Layer", kind=NAME, rank=0)]
     first: Annotated[str, Column("First engine", "Precision, and the layers that it is fused with", rank=0)]
@@ -45,18 +45,18 @@ class DifferentLayer:
 
 @dataclass(frozen=True)
 class Verdict:
-    """An engine against its file; distances are relative to the magnitude of the file's outputs.
+    """An engine compared with its file; distances are relative to the magnitude of the file's outputs.
 
     Attributes:
-        outputs: where the engine's outputs come from.
+        outputs: the source of the engine's outputs.
         answer: ``same``, ``differs`` or ``unknown``.
         cause: the suspicion that reproduces the outputs.
         text: the answer in a sentence.
-        layers: the layers that are to blame.
-        nearest: the suspicion that explains most, if none reproduces.
+        layers: the layers to blame.
+        nearest: the suspicion that explains most, if none reproduces the outputs.
         explained: the share of the squared difference that the cause, or the nearest suspicion, explains.
         similarity: the cosine of the engine's outputs and the file's.
-        distance: between them.
+        distance: the distance between them.
         floor: the distance that other kernels and the order of sums explain.
         next: the next steps, a line each; a command is indented.
         tried: the suspicions, the best first.
@@ -78,11 +78,11 @@ class Verdict:
 
 @dataclass(frozen=True, repr=False)
 class Verification(Result, Verdict):
-    """An engine, or two, against their file.
+    """One engine, or two, compared with their file.
 
     Attributes:
         model: the file.
-        asked: what the engine was to compute.
+        asked: the computation asked for.
         source: the inputs.
         samples: the number of inputs.
         tensors: the engine's inner tensors.
@@ -104,7 +104,7 @@ class Verification(Result, Verdict):
 
     @property
     def exit_code(self) -> int:
-        """0 if the engines are their file, 1 if one differs, 3 if unknown."""
+        """0 if the engines compute what their file says, 1 if one differs, 3 if unknown."""
         answers = [self.answer] if self.other is None else [self.answer, self.other.answer]
         return next(_EXIT[answer] for answer in (DIFFERS, UNKNOWN, SAME) if answer in answers)
 

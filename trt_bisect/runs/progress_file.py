@@ -26,7 +26,7 @@ _TIMEOUT = 30.0
 
 
 class Heartbeat:
-    """Shows progress and writes it into a run folder from its own thread. An error in it does not stop the run.
+    """Shows progress, and writes it into a run folder from its own thread. An error in writing does not stop the run.
 
     The file exists while the run goes on. ``is_running`` recognises the file that a killed run leaves.
     """
@@ -125,7 +125,7 @@ def _is_alive(pid: int) -> bool:
 
 
 def _born(pid: int) -> int | None:
-    """Returns the start time of a process in clock ticks since the machine started; None if not known or if it ended.
+    """Returns the start time of a process in clock ticks since the machine started; None if unknown or if it ended.
 
     Source: field 22 of ``/proc/<pid>/stat`` in proc(5). Field 3 is ``Z`` for a process that ended and is not reaped.
     """

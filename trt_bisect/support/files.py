@@ -20,7 +20,7 @@ _NEW, _LOCKED = "trt-bisect.new.", "trt-bisect.scratch."
 _MOUNTS = Path("/proc/mounts")
 _IN_MEMORY = ("tmpfs", "ramfs")
 _ON_DISK = Path("/var/tmp")
-"""Its files outlive a restart: it is not in memory. Source: hier(7)."""
+"""A folder whose files outlive a restart, so it is not in memory. Source: hier(7)."""
 
 
 def make_folder(folder: Path, option: str = "--output") -> Path:

@@ -22,7 +22,7 @@ MEMORY = 512 << 20
 _VECTORS = ("avx", "avx2", "fma", "avx512f", "avx512_vnni", "avx_vnni", "amx_int8", "asimd", "asimddp", "i8mm", "sve")
 
 _WORTH_A_THREAD = 0.0005
-"""The mean seconds of a call above which a thread pays."""
+"""A call is worth a thread if calls take more seconds than this on average."""
 _Result = TypeVar("_Result")
 
 
@@ -97,7 +97,7 @@ class ThreadsIfLong(Executor):
         return self._last
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """Ends the threads, if there are any."""
+        """Ends the threads, if any."""
         if self._pool is not None:
             self._pool.shutdown(wait, cancel_futures=cancel_futures)
 

@@ -20,7 +20,7 @@ import numpy as np
 from trt_bisect.support.files import ScratchFolder, temporary_on_disk
 
 _FROM_BYTES = 128 << 20
-"""Arrays that take more together are kept in files."""
+"""Arrays that together take more bytes are kept in files."""
 _LEAST_BYTES = 1 << 20
 """Smaller arrays stay in memory: a file is open as long as its array lives."""
 _SHARE_OF_FILES = 2

@@ -1,7 +1,7 @@
-"""Progress displays: Rich in a terminal, a bar in a notebook, or none; and the remaining time of a run.
+"""Progress displays: Rich in a terminal, a bar in a notebook, or none; and the time left of a run.
 
-The stages before the first inference are not foreseen. Each later stage is a number of inferences: the search by its
-budget, or by what searches usually take, the others by the sizes of the network and of the data.
+The stages before the first inference are not forecast. Each later stage is a number of inferences: for the search its
+budget or the usual number, for the others a number from the sizes of the network and the data.
 """
 
 from __future__ import annotations
@@ -72,11 +72,11 @@ def grown(total: int | None, done: int) -> int | None:
 
 
 class TimeUp(BaseException):
-    """The time limit of a run is over. Like Ctrl-C, it goes through all error handling."""
+    """The time limit of a run is over. Like Ctrl-C, it passes through all error handling."""
 
 
 class TimeLimited:
-    """A display that raises TimeUp at every step or stage after some seconds, unless ``lifted``."""
+    """A display that raises TimeUp at every step or stage after the time limit, unless ``lifted``."""
 
     def __init__(self, shown: Progress, seconds: float) -> None:
         self._shown, self.say, self.close = shown, shown.say, shown.close
@@ -94,11 +94,11 @@ class TimeLimited:
         self._shown.step(what, size)
 
     def left(self, seconds: float | None) -> None:
-        """Tells the time left, which ends with the limit."""
+        """Shows the time left, at most that of the limit."""
         self._shown.left(None if seconds is None else min(seconds, max(self._ends - perf_counter(), 0.0)))
 
     def refuse(self, seconds: float) -> None:
-        """Raises TimeUp if a step of some seconds would end after the limit."""
+        """Raises TimeUp if a step that takes ``seconds`` would end after the limit."""
         if perf_counter() + seconds > self._ends and not self.is_lifted:
             raise TimeUp
 
@@ -117,7 +117,7 @@ def lifted(shown: Progress) -> Iterator[None]:
 
 
 def fits(shown: Progress, seconds: float) -> None:
-    """Raises TimeUp if a step of some seconds would end after a display's time limit."""
+    """Raises TimeUp if a step that takes ``seconds`` would end after a display's time limit."""
     if isinstance(shown, TimeLimited):
         shown.refuse(seconds)
 
@@ -311,15 +311,17 @@ def default_progress() -> Progress:
 
 
 SEARCH, CHECKS, CURVE, EXPLANATION = STAGES = ("search", "checks", "curve", "explanation")
-"""The stages that are foreseen, in their order; the curve comes first if an engine is built for each plan."""
+"""The stages that are forecast, in order; the curve comes first if an engine is built for each plan."""
 _CURVE, _CHECKS, _EXPLANATION = 2.5, 5.0, 2.0
-"""The inferences of a stage: the curve, for each layer and judged input; the checks, for each input given; the
-explanation, for each layer and judged input. Near those of the runs in ``docs/benchmarks.md``.
+"""The number of inferences of a stage: the curve, for each layer and judged input; the checks, for each input given;
+the explanation, for each layer and judged input. Measured on the runs in ``docs/benchmarks.md``.
 """
 _SWEEPS = {None: 1.0, True: 0.8, False: 5.0}
-"""The sweeps of a search from the first inferences on; from the first recipe on, if it is cheap or expensive."""
+"""The sweeps (see ``usual_search``) of a search from its beginning, and from the first recipe on if that is cheap or
+expensive.
+"""
 _STEADY = 16.0
-"""After this many seconds of further inferences an inference counts half for the pace: caches are warm."""
+"""After this many seconds of further inferences, an inference counts half for the pace, since caches are warm."""
 
 
 def other_stages(layers: int, given: int, judged: int, *, explains: bool) -> dict[str, float]:
@@ -327,7 +329,6 @@ def other_stages(layers: int, given: int, judged: int, *, explains: bool) -> dic
 
     Args:
         layers: those that can be low.
-        given: inputs given.
         judged: inputs of the curve.
     """
     runs = float(layers * judged)
@@ -346,10 +347,10 @@ def usual_search(sweep: float, *, is_cheap: bool | None = None) -> float:
 
 @dataclass
 class Forecast:
-    """Tells a display the time left of a run, each time that it is known better.
+    """Shows the time left of a run in a display, whenever a better forecast is known.
 
     Attributes:
-        left: by stage, the inferences that it will still take; None for a job whose stages are not foreseen.
+        left: by stage, the number of inferences left; None for a job whose stages are not forecast.
     """
 
     shown: Progress
@@ -358,7 +359,7 @@ class Forecast:
     _pace: tuple[float, float] = (0.0, 0.0)
 
     def search(self, inferences_left: float, seconds_each: float | None = None) -> None:
-        """Takes the inferences that the search will still take, of ``seconds_each`` or the last pace."""
+        """Sets the number of inferences left for the search, of ``seconds_each`` or the last pace."""
         if self.left is None:
             return
         if seconds_each is not None:
@@ -367,7 +368,9 @@ class Forecast:
         self._tell()
 
     def ran(self, inferences: int, seconds: float) -> None:
-        """Counts inferences, of the search while there is one; a search that exceeds its number grows as a bar does."""
+        """Counts inferences, for the search while there is one; a search that exceeds its number grows as a bar
+        does.
+        """
         weight = 0.5 ** (seconds / _STEADY)
         self._pace = (weight * self._pace[0] + inferences, weight * self._pace[1] + seconds)
         if self.left and self.left.get(SEARCH):

@@ -29,7 +29,7 @@ FIGURE, LOSS, DECIDING = "figure", "loss", "deciding"
 PAPER = 4
 """Columns up to this rank are printed."""
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
-"""Excel, LibreOffice and Google Sheets run a cell that begins so as a formula."""
+"""The first characters of a cell that Excel, LibreOffice and Google Sheets run as a formula."""
 _UNITS = {DECIBELS: " dB"}
 _NUMBERS = (NUMBER, PERCENT, DECIBELS, INDEX, FIGURE, LOSS, DECIDING)
 _SCALARS: Mapping[Any, str] = {int: NUMBER, float: NUMBER, str: TEXT, bool: FLAG}
@@ -63,9 +63,9 @@ class NestedColumns:
     """The columns of a nested dataclass, or of the keys of a mapping.
 
     Attributes:
-        prefix: begins their names in CSV files.
-        title: begins their titles.
-        help: on the columns of a mapping.
+        prefix: the prefix of their names in CSV files.
+        title: the prefix of their titles.
+        help: the help of the columns of a mapping.
         rank: the rank of the columns ``shown``; None for those of the nested dataclass.
         shown: the others are on pages alone.
         shares: the keys of a mapping that are shares of 1.

@@ -10,7 +10,7 @@ import numpy as np
 
 _LEAST, _MOST = 1e-4, 1e6
 _DECIMALS, _TELLING = 4, 6
-"""The most decimals of a percentage, and next to a threshold."""
+"""The most decimals of a percentage; the second number next to a threshold."""
 
 
 def number(value: float | None, digits: int = 3) -> str:

@@ -11,7 +11,7 @@ CHOICES = frozenset(
     "outputs percentile polygraphy pose quick remedies rgb segment strong tensorrt tensorrt-rtx tensors text thorough "
     "weak weak-int8".split()
 )
-"""The values of options, which tell a flag's value from words that follow it."""
+"""The values of options, by which a flag's value is told from words that follow it."""
 _FUNCTIONS = ("run", "sensitivity", "worst", "compare", "profile", "check", "migrate", "regress")
 _QUOTED = re.compile(r"'((?:trt-bisect [a-z]|--[a-z])[^']*)'")
 _WORD = "|".join(sorted(map(re.escape, CHOICES), key=len, reverse=True))

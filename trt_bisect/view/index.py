@@ -50,7 +50,9 @@ _SHOWN = ("stage", "done", "total", "seconds", "what")
 
 
 class Throttled(Generic[Value]):
-    """A value shared by all callers, computed again after 1 s or 100 times its own CPU time, whichever is longer."""
+    """A value shared by all callers, computed again after ``BETWEEN`` seconds or 100 times its own CPU time,
+    whichever is longer.
+    """
 
     def __init__(self, find: Callable[[], Value], clock: Callable[[], float] = time.monotonic) -> None:
         self._find, self._clock = find, clock
@@ -107,9 +109,10 @@ class Snapshot:
         report: the report so far of a run that has not ended, else the finished report; without layers while the first
             run in a folder still prepares.
         status: ``finished``, ``running`` or ``interrupted``.
-        progress: of a running run, by ``_SHOWN``; ``left`` are the seconds left of the whole run, None if not known.
+        progress: the progress of a running run, by ``_SHOWN``; ``left`` are the seconds left of the whole run, None if
+            not known.
         when: the start of the run, in seconds since the epoch.
-        whole: a finished report, with its explanation in the folder.
+        whole: the report is finished, with its explanation in the folder.
     """
 
     report: Report
@@ -121,7 +124,7 @@ class Snapshot:
 
 @dataclass(frozen=True)
 class State:
-    """The data of a page between two changes: ``body``, the same compressed by gzip, and a digest of it."""
+    """The data of a page until the next change: ``body``, its gzip, and its digest."""
 
     data: PageData
     body: bytes
@@ -208,7 +211,6 @@ _WIDTH, _HEIGHT, _MARGIN = 96, 22, 4
 DEEPEST = 3
 """The most levels below the listed folder at which run folders are looked for."""
 _MOST_FOLDERS = 5000
-"""The most folders that are looked into."""
 
 
 @dataclass(frozen=True)
@@ -217,13 +219,13 @@ class Row:
 
     Attributes:
         name: the path of its folder or page, below the folder that is listed.
-        address: of its page, relative to the list.
+        address: the address of its page, relative to the list.
         command: the command that made it; empty if not known yet.
-        when: the start of the run, or the time of the result's file, in seconds since the epoch; 0 if not known.
+        when: the start of the run, or the time of the result's file, in seconds since the epoch; 0 if unknown.
         seconds: the time that a finished run took.
         values: the figure of each plan, ``int8`` and ``recipe``.
         culprits: None for a command that names none.
-        engine: with its arithmetic; empty if not known.
+        engine: the engine with its arithmetic; empty if unknown.
         metric: the metric that decides.
         low: the low precision of a run.
         history: the figures of full INT8 in the runs of the same model and metric, the oldest first, up to this run.

@@ -32,7 +32,7 @@ _TYPES = frozenset(
 
 
 def opset_findings(graph: FileGraph) -> Iterator[Finding]:
-    """Yields an opset that TensorRT does not read."""
+    """Yields a finding for an opset that TensorRT does not read."""
     opset = f"ONNX opset {graph.opset}"
     if graph.opset < MIN_OPSET:
         yield found("opset too old", "", opset)
@@ -41,7 +41,7 @@ def opset_findings(graph: FileGraph) -> Iterator[Finding]:
 
 
 def type_findings(graph: FileGraph) -> Iterator[Finding]:
-    """Yields inputs and outputs of types that TensorRT casts or lacks."""
+    """Yields findings on inputs and outputs of types that TensorRT casts or does not support."""
     constants = {tensor.name for tensor in graph.model.graph.initializer}
     values = {"input": graph.model.graph.input, "output": graph.model.graph.output}
     for side, listed in values.items():
@@ -73,7 +73,7 @@ def in_order(findings: Iterable[Finding]) -> tuple[Finding, ...]:
 
 
 def _shared_findings(graph: FileGraph) -> Iterator[Finding]:
-    """Yields weights that several layers read, and layers that share all their constants."""
+    """Yields findings on weights that several layers read, and on layers that share all their constants."""
     readers: dict[str, list[onnx.NodeProto]] = {}
     for node in graph.nodes:
         if node.op_type in WEIGHTED:
@@ -89,7 +89,7 @@ def _shared_findings(graph: FileGraph) -> Iterator[Finding]:
 
 
 def _call_findings(graph: FileGraph, calls: Mapping[str, int]) -> Iterator[Finding]:
-    """Yields modules that are called more than once, or never; not those inside such a module."""
+    """Yields findings on modules that are called more than once or never, except inside such a module."""
     places, parameters = places_of(graph.model.graph), {tensor.name for tensor in graph.model.graph.initializer}
     # A module is in use without a call if a module in it is called, or a function reads its parameters.
     used = {name[:end] for name in (*filter(calls.get, calls), *parameters) for end in _ends(name)}
@@ -122,7 +122,9 @@ def _fusion_findings(graph: FileGraph) -> Iterator[Finding]:
 
 
 def _read_twice(node: onnx.NodeProto, graph: FileGraph) -> Iterator[Finding]:
-    """Yields a layer that is not fused with its BatchNormalization or activation, since others read its output."""
+    """Yields a finding on a layer that is not fused with its BatchNormalization or activation, since others read its
+    output.
+    """
     tensor = node.output[0]
     if graph.uses(tensor) < 2:
         return
@@ -135,7 +137,7 @@ def _read_twice(node: onnx.NodeProto, graph: FileGraph) -> Iterator[Finding]:
 
 
 def _activation_before_sum(node: onnx.NodeProto, graph: FileGraph) -> Iterator[Finding]:
-    """Yields a residual sum that is not fused with a layer, since an activation stands between them."""
+    """Yields a finding on a residual sum that is not fused with a layer, since an activation stands between them."""
     if len(node.input) != 2 or any(name in graph.constants for name in node.input):
         return
     makers = [graph.makers.get(graph.source(name, PAIR)) for name in node.input]
@@ -181,7 +183,7 @@ def _norm_findings(graph: FileGraph) -> Iterator[Finding]:
 
 
 def _float_findings(graph: FileGraph) -> Iterator[Finding]:
-    """Yields layers that are not quantized only because their type is not float32."""
+    """Yields findings on layers that are not quantized only because their type is not float32."""
     for node in graph.nodes:
         if node.input and is_dequantized(graph, node.input[0]):
             continue

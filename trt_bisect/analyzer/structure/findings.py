@@ -37,7 +37,7 @@ class Finding:
         kind: a key of ``KINDS``.
         layers: the names that TensorRT gives the layers; empty for the whole network.
         what: the finding in words.
-        why: the reason why it matters.
+        why: its effect.
         remedy: the advice to the user.
     """
 
@@ -53,7 +53,7 @@ class Finding:
 
 
 def found(kind: str, layers: str | Iterable[str], what: str) -> Finding:
-    """Returns a finding of a known kind on layers, or on the network (an empty text)."""
+    """Returns a finding of a kind of ``KINDS``; ``layers`` empty is the whole network."""
     names = tuple(filter(None, (layers,) if isinstance(layers, str) else dict.fromkeys(layers)))
     return Finding(KINDS[kind].severity, kind, names, what, KINDS[kind].why, KINDS[kind].remedy)
 

@@ -62,7 +62,7 @@ class FileGraph:
 
     @classmethod
     def of(cls, model: onnx.ModelProto, source: str, weights: Weights | None = None) -> FileGraph:
-        """Returns the graph of a model read from ``source``; the model must not be used afterwards.
+        """Returns the graph of a model read from ``source``; takes the model over.
 
         Raises:
             BadInput: the nodes form a cycle.
@@ -75,7 +75,7 @@ class FileGraph:
         return cls(infer_shapes(model), weights)
 
     def with_body(self, body: onnx.GraphProto) -> FileGraph:
-        """Returns this graph with the nodes, constants and types of a body of one of its nodes."""
+        """Returns this graph together with the nodes, constants and types of a body (subgraph) of one of its nodes."""
         model = onnx.ModelProto()
         model.CopyFrom(self.model)
         model.graph.node.extend(body.node)
@@ -138,7 +138,7 @@ class FileGraph:
 
     @cached_property
     def constants(self) -> frozenset[str]:
-        """The tensors that do not depend on the network's inputs, with rounded weights."""
+        """The tensors that do not depend on the network's inputs, rounded weights included."""
         constants = set(self._initializers)
         for node in self.nodes:
             read = [name for name in node.input if name]
@@ -162,11 +162,11 @@ class FileGraph:
         return self.source(tensor, (*MOVES, *PAIR))
 
     def moved_from(self, tensor: str) -> str:
-        """The same through operators that only move values."""
+        """Like ``root``, through operators that only move values."""
         return self.source(tensor, MOVES)
 
     def source(self, tensor: str, through: Collection[str]) -> str:
-        """The same through the first inputs of the operators ``through``."""
+        """Like ``root``, through the first inputs of the operators ``through``."""
         while self.maker_op(tensor) in through and self.makers[tensor].input:
             tensor = self.makers[tensor].input[0]
         return tensor
@@ -177,7 +177,9 @@ class FileGraph:
         return Wiring(self.model.graph, self.constants, self.types.shapes)
 
     def layers_reading(self, tensor: str) -> list[Reader]:
-        """Returns the layers that read a tensor, also through Q/DQ and, for constants, through moving operators."""
+        """Returns the layers that read a tensor, looking through Q/DQ pairs and, for constants, operators that move
+        values.
+        """
         passing, layers = self._passing(tensor), list[Reader]()
         for node, slot in self.readers(tensor):
             is_passed = node.op_type in passing and slot == 0
@@ -185,7 +187,7 @@ class FileGraph:
         return layers
 
     def is_given_out(self, tensor: str) -> bool:
-        """Returns true for an output of the network, looking through the same operators."""
+        """Returns true if a tensor is an output of the network, looking through the operators of ``layers_reading``."""
         passed = (node for node, slot in self.readers(tensor) if node.op_type in self._passing(tensor) and slot == 0)
         return tensor in self.outputs or any(self.is_given_out(out) for node in passed for out in node.output)
 
@@ -194,7 +196,7 @@ class FileGraph:
 
 
 def _sort(graph: onnx.GraphProto, source: str) -> None:
-    """Sorts the nodes in place, each behind those that it reads from; ``source`` is for an error."""
+    """Sorts the nodes in place in execution order; ``source`` names the file in an error."""
     maker = {name: i for i, node in enumerate(graph.node) for name in node.output if name}
     needed = [{maker[name] for name in node.input if name in maker} for node in graph.node]
     if all(max(before, default=-1) < i for i, before in enumerate(needed)):
@@ -210,7 +212,7 @@ def _sort(graph: onnx.GraphProto, source: str) -> None:
 
 
 def in_scope(nodes: Iterable[onnx.NodeProto], graph: FileGraph) -> Iterator[tuple[onnx.NodeProto, FileGraph]]:
-    """Yields every node, those in bodies too, with the graph that knows its tensors."""
+    """Yields every node, also those in bodies, with the graph in whose scope it is."""
     for node in nodes:
         yield node, graph
         for body in _bodies(node):
@@ -233,7 +235,7 @@ def _constant_of(node: onnx.NodeProto) -> np.ndarray | None:
 
 
 def attribute_of(node: onnx.NodeProto, name: str) -> onnx.AttributeProto:
-    """Returns an attribute of a node, by default an empty one."""
+    """Returns an attribute of a node; an empty attribute if absent."""
     return next((attribute for attribute in node.attribute if attribute.name == name), onnx.AttributeProto())
 
 

@@ -1,4 +1,5 @@
-"""The kernels of a real engine compared with the pairs of its graph: which layers read INT8, and what the pairs cost.
+"""The kernels of a real engine compared with the pairs of its graph: which layers read INT8, and the kernels that the
+pairs add.
 
 TensorRT-RTX logs (see ``builder.inspector``) the tensors that a kernel reads and, in its metadata, the nodes that it
 computes, Q/DQ nodes included. A pair whose two nodes are in one kernel rounds a value in passing: no INT8 tensor is
@@ -29,7 +30,7 @@ _ROUNDS = frozenset({"Mul", "Div", "Min", "Max", "Roun", "Cast"})
 
 @dataclass(frozen=True)
 class KernelCounts:
-    """The kernels of an engine, each in the first kind that fits.
+    """The number of kernels of an engine by kind; a kernel counts in the first kind that fits.
 
     Attributes:
         total: all of them.
@@ -50,17 +51,17 @@ class KernelCounts:
 
 @dataclass(frozen=True)
 class EngineFacts:
-    """An engine of a graph compared with that of the same network without pairs.
+    """An engine of a graph with Q/DQ pairs, compared with an engine of the same network without pairs.
 
     Attributes:
         engine: its name and version.
         kernels: those of the engine.
-        fp32: those of the engine without pairs, if there is one.
+        fp32: those of the engine without pairs, if any.
         low: the layers with pairs that read low tensors.
         rounded: the layers with pairs that are only rounded, in a kernel that reads floats.
         untold: the layers with pairs that no kernel names.
         pair_kernels: for each kernel that only rounds or dequantizes, its Q/DQ nodes, except those of weights.
-        broken: the layers, in parts, of each kernel of ``fp32`` that are in no common kernel any more.
+        broken: for each kernel of ``fp32`` that the pairs split, its layers, part by part.
     """
 
     engine: str
@@ -148,7 +149,7 @@ def _operations(kernel: EngineLayer) -> frozenset[str]:
 
 
 def _is_of_pairs(kernel: EngineLayer, nodes: dict[str, onnx.NodeProto]) -> bool:
-    """True if a kernel does the work of Q/DQ nodes alone."""
+    """True if a kernel computes Q/DQ nodes alone."""
     operations = _operations(kernel)
     if not operations & _ROUNDS or not operations <= _ROUNDS | _MOVES:
         return False
@@ -184,7 +185,8 @@ def _state(layer: str, pairs: Sequence[tuple[str, str]], kernels: Sequence[Engin
 
 
 def _broken(before: Sequence[EngineLayer], after: Sequence[EngineLayer]) -> Iterator[tuple[tuple[str, ...], ...]]:
-    """Yields the layers of each kernel of ``before`` that the kernels of ``after`` do not connect, part by part.
+    """Yields the layers of each kernel of ``before`` that are in several unconnected kernels of ``after``, part by
+    part.
 
     A chain of kernels connects layers: an INT8 convolution is often a kernel for the sums, and another for the scale,
     the bias and the fused layers.

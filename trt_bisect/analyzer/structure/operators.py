@@ -1,7 +1,7 @@
-"""Operators, types and forms that TensorRT's parser refuses: ``refused.json``, and rules for the forms.
+"""Operators, types and forms that TensorRT's parser refuses: the table ``refused.json``, and rules for forms.
 
-Source: the parser of TensorRT-RTX 1.7, whose answers ``tools/parser_table.py`` writes into the table and compares with
-the rules. ``docs/operators.md`` of onnx-tensorrt for TensorRT 10.15 agrees except where a comment says otherwise.
+Source: the parser of TensorRT-RTX 1.7; ``tools/parser_table.py`` writes its answers into the table and compares them
+with the rules. ``docs/operators.md`` of onnx-tensorrt for TensorRT 10.15 agrees except where a comment says otherwise.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ OWN_TO_TENSORRT = frozenset(
 """Operators that the parser imports and ONNX does not have."""
 
 FROM_PLUGINS = frozenset({"DeformConv", "NonZero", "RoiAlign"})
-"""Operators that TensorRT builds from its own plugins, which TensorRT-RTX lacks. Source: ``docs/operators.md``."""
+"""Operators that TensorRT builds from its plugins, and TensorRT-RTX does not. Source: ``docs/operators.md``."""
 
 SHIPPED_PLUGINS = frozenset(
     "BatchedNMS_TRT BatchedNMSDynamic_TRT BatchTilePlugin_TRT ClipPlugin CoordConvAC CropAndResize "
@@ -83,13 +83,13 @@ SHIPPED_PLUGINS = frozenset(
     "ProposalLayer_TRT PyramidROIAlign_TRT Region_TRT Reorg_TRT ResizeNearest_TRT ROIAlign_TRT RPROI_TRT "
     "SpecialSlice_TRT VoxelGeneratorPlugin".split()
 )
-"""Source: the ``plugin`` folder of NVIDIA/TensorRT."""
+"""The plugins that TensorRT ships with. Source: the ``plugin`` folder of NVIDIA/TensorRT."""
 
 OF_ONNXRUNTIME = ("com.microsoft", "ai.onnx.ml", "ai.onnx.training", "ai.onnx.preview.training")
-"""The domains of ONNX Runtime's own operators, with their parts such as ``com.microsoft.nchwc``.
+"""The domains of ONNX Runtime's own operators, and of their parts such as ``com.microsoft.nchwc``.
 
-TensorRT's parser ignores domains: it takes a convolution of ``com.microsoft.nchwc``, whose weights are in another
-order, for ONNX's.
+TensorRT's parser ignores domains: it takes a convolution of ``com.microsoft.nchwc``, whose weights have another layout,
+for ONNX's.
 """
 
 
@@ -123,13 +123,15 @@ def operator_findings(graph: FileGraph) -> Iterator[Finding]:
 
 
 def _ignored(node: onnx.NodeProto) -> str:
-    """The layout that the parser of RTX 1.7 ignores: it takes the input as time first."""
+    """Returns the form ``layout`` 1 of a recurrent operator: the parser of RTX 1.7 ignores it and takes the time axis
+    first.
+    """
     is_batch_first = node.op_type in ("LSTM", "GRU", "RNN") and attribute_of(node, "layout").i
     return "layout 1, which the parser ignores" if is_batch_first else ""
 
 
 def _refused_type(node: onnx.NodeProto, graph: FileGraph) -> str:
-    """Returns the input of a refused type, or the output of a type that only inputs have."""
+    """Returns the input of a refused type, or an output of uint8, which TensorRT supports for inputs only."""
     for row in parser_table().types:
         name = node.input[row.slot] if row.operator == node.op_type and row.slot < len(node.input) else ""
         if str(graph.dtype(name)) in row.types and name not in graph.constants:
@@ -161,7 +163,7 @@ def _outputs(most: int) -> Rule:
 
 
 def _constant(slot: int, role: str) -> Rule:
-    """Returns the rule that an input is a constant, or computed from constants alone."""
+    """Returns the rule that an input must be a constant, or computed from constants alone."""
 
     def rule(node: onnx.NodeProto, graph: FileGraph) -> str:
         name = node.input[slot] if slot < len(node.input) else ""
@@ -200,7 +202,7 @@ def _float_input(tensor: str, graph: FileGraph) -> str:
 
 
 def _only(attribute: str, *taken: str) -> Rule:
-    """Returns the rule that an attribute, a word or a number, is absent or one of those taken."""
+    """Returns the rule that an attribute, a word or a number, is absent or among ``taken``."""
 
     def rule(node: onnx.NodeProto, _graph: FileGraph) -> str:
         value = attribute_of(node, attribute)
@@ -245,12 +247,12 @@ def _clipped_integers(node: onnx.NodeProto, graph: FileGraph) -> str:
 
 
 def _line_norm(node: onnx.NodeProto, graph: FileGraph) -> str:
-    """Returns norms over windows along a single axis."""
+    """Returns the reason if a norm is computed over windows along a single axis."""
     return "windows along one axis" if len(graph.types.shapes.get(node.input[0]) or ()) == 3 else ""
 
 
 def _vector_times_batch(node: onnx.NodeProto, graph: FileGraph) -> str:
-    """A vector times a batch of matrices: the parser removes the wrong axis."""
+    """Returns the reason if a vector is multiplied by a batch of matrices: the parser removes the wrong axis."""
     shapes = graph.types.shapes
     vector, batch = shapes.get(node.input[0]), shapes.get(node.input[1])
     if vector is None or batch is None or len(vector) != 1 or len(batch) < 3 or set(batch[:-2]) == {1}:
@@ -269,7 +271,7 @@ def _unlike_key_and_value(node: onnx.NodeProto, graph: FileGraph) -> str:
 
 
 def _short_mask(node: onnx.NodeProto, graph: FileGraph) -> str:
-    """Returns a mask with other columns than there are keys, or one."""
+    """Returns the reason if an attention mask has neither as many columns as there are keys nor a single one."""
     keys, columns = _size(graph, node, 1, -2), _size(graph, node, 3, -1)
     has_past = len(node.input) > 4 and bool(node.input[4])
     if not keys or not columns or has_past or columns in (1, keys):
@@ -301,7 +303,7 @@ def _cache_of_rank(node: onnx.NodeProto, graph: FileGraph) -> str:
 
 
 def _short_last_part(node: onnx.NodeProto, graph: FileGraph) -> str:
-    """Returns parts of equal size whose smaller last one would be negative."""
+    """Returns the reason if equal parts of a Split would leave a last part of negative size."""
     parts, size = attribute_of(node, "num_outputs").i, _size(graph, node, 0, attribute_of(node, "axis").i)
     if not parts or not size:
         return ""
@@ -364,6 +366,6 @@ _RULES: Mapping[str, Rule] = {
     "Unsqueeze": _AXES,
     "Upsample": _values(1, "scales"),
 }
-"""Resize in mode ``cubic`` is taken, though operators.md leaves it out: the source has it since 8.5, and RTX builds
-it.
+"""The rules by operator. Resize in mode ``cubic`` is allowed, though operators.md leaves it out: the source has it
+since 8.5, and RTX builds it.
 """

@@ -41,13 +41,12 @@ class QdqPair:
     """A quantizer with its dequantizer, or one of them alone.
 
     Attributes:
-        tensor: the quantized tensor, or the stored integers.
-        stored: there is no quantizer: the file holds the integers.
+        tensor: the quantized tensor, or the integers in the file.
+        stored: the file holds the integers, without a quantizer.
         is_constant: it does not depend on the network's inputs.
         scale: None if it is computed.
         zero_point: None if absent or computed.
-        dtype: the dtype of the levels.
-        axis: that of several scales.
+        axis: the axis of several scales.
         out: the output of the pair.
         readers: the layers that read ``out``; see ``FileGraph.layers_reading``.
         is_output: ``out`` is an output of the network, directly or through operators that move values.
@@ -66,18 +65,18 @@ class QdqPair:
 
     @property
     def layers(self) -> tuple[str, ...]:
-        """The layers that read it, or what is there instead."""
+        """The layers that read the pair's output; if there are none, a phrase on what reads it."""
         without = "(the network's output)" if self.is_output else "(read by nothing)"
         return tuple(dict.fromkeys(node.name for node, _ in self.readers)) or (without,)
 
     @property
     def per_channel(self) -> bool:
-        """True if it has several scales."""
+        """True if the pair has several scales."""
         return self.scale is not None and self.scale.size > 1
 
     @property
     def in_blocks(self) -> bool:
-        """True if it has scales for blocks of channels."""
+        """True if the pair has scales for blocks of channels."""
         return self.scale is not None and self.scale.ndim > 1
 
 
@@ -93,7 +92,6 @@ def pairs_of(graph: FileGraph) -> tuple[QdqPair, ...]:
 
 
 def _pair(graph: FileGraph, node: onnx.NodeProto) -> QdqPair:
-    """Returns the pair that ends at ``node``, with the quantizer's parameters if it has one."""
     quantizer = graph.makers.get(graph.moved_from(node.input[0]))
     source = quantizer if quantizer is not None and quantizer.op_type == QUANTIZE else node
     scale, zero = ([*source.input[1:], "", ""])[:2]
@@ -180,7 +178,7 @@ def _count(where: np.ndarray, pair: QdqPair) -> str:
 
 
 def _out_of_line(pairs: tuple[QdqPair, ...]) -> Iterator[Finding]:
-    """Yields activations with a scale far from those just before and after."""
+    """Yields findings on activations whose scale differs by ``OUT_OF_LINE`` from those just before and after."""
     activations = [(pair, _single_scale(pair)) for pair in pairs if not pair.is_constant]
     usable = [(pair, scale) for pair, scale in activations if scale is not None]
     for k, (pair, scale) in enumerate(usable):
@@ -207,7 +205,6 @@ def _unlike_pairs(pairs: tuple[QdqPair, ...]) -> Iterator[Finding]:
 
 
 def _concat_findings(graph: FileGraph, pairs: Mapping[str, QdqPair]) -> Iterator[Finding]:
-    """``pairs`` are by their outputs."""
     for node in graph.nodes:
         if node.op_type != "Concat":
             continue
@@ -244,7 +241,9 @@ def _place_findings(pair: QdqPair, graph: FileGraph) -> Iterator[Finding]:
 
 
 def _pair_before(pair: QdqPair, maker: onnx.NodeProto | None) -> Iterator[Finding]:
-    """Yields a pair between a layer, its BatchNormalization, and the activation of either, or of a residual sum."""
+    """Yields a finding on a pair between a layer and its BatchNormalization, or before the activation of either or of a
+    residual sum.
+    """
     if maker is None or pair.is_constant or maker.op_type not in (*WEIGHTED, NORM, "Add"):
         return
     for node, slot in pair.readers:
@@ -276,7 +275,9 @@ def _is_bias(node: onnx.NodeProto, slot: int, graph: FileGraph) -> bool:
 
 
 def _residual_findings(graph: FileGraph) -> Iterator[Finding]:
-    """Yields half quantized sums that are not fused, and pairs that prevent a fusion."""
+    """Yields findings on residual sums that are quantized on one side and not fused, and on pairs that prevent a
+    fusion.
+    """
     for node in graph.nodes:
         if node.op_type != "Add" or len(node.input) != 2 or not graph.constants.isdisjoint(node.input):
             continue
@@ -289,7 +290,7 @@ def _residual_findings(graph: FileGraph) -> Iterator[Finding]:
 
 
 def _sides_without_pair(graph: FileGraph, sides: tuple[str, str]) -> list[str]:
-    """Returns the sides of a sum that lack a pair; none is needed if the layer is fused with the sum."""
+    """Returns the sides of a residual sum that lack a pair; a side whose layer is fused with the sum needs none."""
     bare = [name for name in sides if not is_dequantized(graph, name)]
     fused = [name for name in bare if graph.wiring.fused_with(name, WEIGHTED)]
     if len(bare) < 2:
@@ -302,7 +303,7 @@ def _sides_without_pair(graph: FileGraph, sides: tuple[str, str]) -> list[str]:
 
 
 def _layers_cut_off(graph: FileGraph, sides: tuple[str, str]) -> list[str]:
-    """Returns the INT8 convolution that a pair keeps from being fused with the sum; at most one."""
+    """Returns the INT8 convolution that a pair keeps from being fused with a residual sum; at most one."""
     sources = (_behind_own_pair(graph, sides[0]), _behind_own_pair(graph, sides[1]))
     bare = graph.wiring.bare_side(sources)
     if bare is None or sides[bare] == sources[bare] or not _from_quantized_layer(graph, sources[bare]):
@@ -313,7 +314,9 @@ def _layers_cut_off(graph: FileGraph, sides: tuple[str, str]) -> list[str]:
 
 
 def _behind_own_pair(graph: FileGraph, tensor: str) -> str:
-    """Returns the tensor before the pair that makes ``tensor``, if nothing else reads the pair; else ``tensor``."""
+    """Returns the tensor before the pair that makes ``tensor`` if nothing else reads the pair's output; else
+    ``tensor``.
+    """
     dequantizer = graph.makers.get(tensor)
     quantizer = graph.makers.get(dequantizer.input[0]) if dequantizer and dequantizer.op_type == DEQUANTIZE else None
     if quantizer is None or quantizer.op_type != QUANTIZE:
@@ -328,15 +331,15 @@ def is_dequantized(graph: FileGraph, tensor: str) -> bool:
 
 
 def _from_quantized_layer(graph: FileGraph, tensor: str) -> bool:
-    """True if a tensor comes from an INT8 layer that is fused with the sum."""
+    """True if a tensor comes from an INT8 layer that is fused with the residual sum."""
     maker = graph.wiring.fused_with(tensor, WEIGHTED)
     return maker is not None and all(is_dequantized(graph, name) for name in maker.input[:2])
 
 
 def _coverage_findings(graph: FileGraph, other: set[str]) -> Iterator[Finding]:
-    """Yields layers with weights that have no pair, or a pair on one operand only.
+    """Yields findings on layers with weights that have no pair, or a pair on one operand only.
 
-    ``other`` are the outputs of pairs of other than eight bits, or in blocks.
+    ``other`` are the outputs of pairs that have other than eight bits, or scales for blocks.
     """
     for node in graph.nodes:
         if node.op_type not in WEIGHTED or len(node.input) < 2 or other & {graph.moved_from(n) for n in node.input}:
@@ -370,7 +373,7 @@ class TensorRounding:
         scales: 1, or the number of channels; 0 without a pair.
         axis: the axis of the channels, if there are several scales.
         origin: ``file`` for a pair in the file, ``planned`` for one that a plan writes.
-        why_not: the reason why the layer cannot be in INT8.
+        why_not: why the layer cannot be in INT8.
     """
 
     index: Annotated[int, Column("#", "Place in execution order", INDEX, rank=1)]

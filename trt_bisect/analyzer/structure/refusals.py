@@ -1,5 +1,5 @@
-"""Refusals of TensorRT: an installed parser of TensorRT or TensorRT-RTX answers, else the table and rules of
-``operators``.
+"""Reasons why TensorRT cannot build a network: from an installed parser of TensorRT or TensorRT-RTX, else from the
+table and rules of ``operators``.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from trt_bisect.support.text import Line, counted, listed
 REFUSED = "refused"
 """The kind of the lines."""
 _STANDING_FOR_THE_PARSER = ("operator refused", "operator restricted", "type restricted", "plugin needed")
-"""Findings that do not hold if a parser takes the file."""
+"""The kinds of findings that predict the parser's answer, and are dropped if a parser accepts the file."""
 
 
 def refusals(graph: FileGraph, plugins: Sequence[str] = ()) -> tuple[Finding, ...]:
-    """Returns the reasons why TensorRT cannot build a network, each an error of the structure check.
+    """Returns why TensorRT cannot build a network, each an error of the structure check.
 
     Args:
         plugins: the user's libraries; with any, operators that need a plugin are not checked.
@@ -33,7 +33,7 @@ def refusals(graph: FileGraph, plugins: Sequence[str] = ()) -> tuple[Finding, ..
 
 
 def settled(findings: Iterable[Finding], graph: FileGraph, plugins: Sequence[str] = ()) -> tuple[Finding, ...]:
-    """Returns findings on a graph, with an installed parser's answer in place of the table's."""
+    """Returns the findings with the installed parser's answer in place of those predicted."""
     kept = [finding for finding in findings if not (plugins and finding.kind == "plugin needed")]
     answer = ask_parser(Written(graph.model, graph.weights))
     if answer is None:
@@ -57,7 +57,7 @@ def in_lines(findings: Sequence[Finding]) -> tuple[Line, ...]:
 
 
 def _of_parser(answer: ParserAnswer, errors: Sequence[Finding], graph: FileGraph) -> Iterator[Finding]:
-    """Yields the refusals that no error explains, and that no missing plugin causes."""
+    """Yields the parser's refusals that no other error explains and no missing plugin causes."""
     explained = {name for error in errors for name in error.layers}
     operators = {node.name: node for node, _ in in_scope(graph.nodes, graph)}
     for refusal in answer.refusals:

@@ -1,5 +1,6 @@
-"""Detection: detections of FP32 that are kept, lost and invented, read by a head that is found from shapes and FP32
-values.
+"""Detection: the detections that are kept, lost and invented, compared with FP32's.
+
+The head that reads them is found from the outputs' shapes and FP32's values.
 """
 
 from __future__ import annotations
@@ -69,7 +70,9 @@ def detector_head(asked: AskedTask, reference: Sequence[Outputs]) -> Head:
 
 
 SCORES = ("sigmoid", "background-first", "background-last")
-"""The values of ``--head`` for boxes and scores: each class has its own probability, or one class is none."""
+"""The values of ``--head`` for boxes and scores: independent probabilities per class, or classes of which the first or
+the last is the background.
+"""
 SUPPORTED = (
     "YOLO v5 [B, N, 5 + C], YOLO v8 to v11 [B, 4 + C, N], boxes [B, N, 4] with scores [B, N, C] (SSD, DETR, RT-DETR), "
     "final detections: [B, N, 6], [N, 7], or boxes, scores and labels, and raw maps of several scales, [B, 64, H, W] "
@@ -118,7 +121,7 @@ def ends_with(best: Iterable[np.ndarray], last: int) -> bool:
 
 
 def ready_lists(reference: Sequence[Outputs]) -> Head | None:
-    """Returns the head for boxes, scores and labels that the network has chosen, if there are any."""
+    """Returns the head for boxes, scores and labels that the network has chosen, if any."""
     first = reference[0]
     boxes = next((n for n, v in first.items() if v.ndim in (2, 3) and v.shape[-1] == 4 and v.dtype.kind == "f"), None)
     if boxes is None:
@@ -163,7 +166,7 @@ _TABLES = {
     "image class score x1 y1 x2 y2": "image class score xyxy",
     "cx cy w h score class": "xywh score class",
 }
-"""The columns of a row, and their groups. Boxes of centre and size are shares of the image."""
+"""The columns of a row, in groups, for each known table. Boxes of centre and size are shares of the image."""
 
 
 def _table(reference: Sequence[Outputs]) -> Head | None:
@@ -178,7 +181,7 @@ def _table(reference: Sequence[Outputs]) -> Head | None:
 
 
 def _table_head(name: str, title: str, every: np.ndarray) -> Head | None:
-    """Returns the head for rows of these columns, if all rows can be such."""
+    """Returns the head for rows with the columns of a table, if all rows fit."""
     layout = Layout(tuple((group, ()) for group in _TABLES[title].split()))
     if every.shape[-1] != layout.width:
         return None
@@ -212,7 +215,7 @@ def _rows_with_masks(reference: Sequence[Outputs]) -> Head | None:
 
 
 def placed_head(placed: Placed, remark: str = "", kind: str = "") -> Head:
-    """Returns the head for the rows of a layout; ``remark`` ends its note."""
+    """Returns the head for the rows of a layout; ``remark`` is appended to the note for the user."""
     is_ready, note = placed.layout.is_ready, f"'{placed.output}' as rows of {placed.layout}{remark}"
     return Head((placed.output,), note, lambda o: placed.read(o, kind), not is_ready, is_ready)
 
@@ -246,7 +249,7 @@ def _boxes_and_scores(reference: Sequence[Outputs], kind: str = "") -> Head | No
 
 
 def _separate_head(reference: Sequence[Outputs], boxes: str, scores: str, form: str, asked_kind: str) -> Head | None:
-    """Returns the head for boxes and scores; None for scores of a sequence's steps, or of several possible kinds."""
+    """Returns the head for boxes and scores; None if the scores are of a sequence's steps, or of unclear kind."""
 
     def by_candidate(outputs: Outputs) -> np.ndarray:
         values = np.asarray(outputs[scores], np.float64)
@@ -281,7 +284,7 @@ def _are_queries(boxes: np.ndarray, many: int) -> bool:
 
 
 def _best_pairs(boxes: np.ndarray, shares: np.ndarray) -> Detections:
-    """Returns as many candidates as rows, the best of all pairs of a row and a class.
+    """Returns the best pairs of a row and a class, as many as there are rows.
 
     Source: the postprocessing of RT-DETR, Deformable DETR and D-FINE.
     """
@@ -291,11 +294,11 @@ def _best_pairs(boxes: np.ndarray, shares: np.ndarray) -> Detections:
 
 
 def _kind_of_scores(scores: np.ndarray, named: str = "") -> tuple[str, int | None]:
-    """Returns the kind of class scores ``[n, C]``, and the class that is the background, if there is one.
+    """Returns the kind of class scores ``[n, C]``; and the background class, None if there is none.
 
-    By default: probabilities that sum to 1, and logits for a softmax, have a background, the first or the last class,
-    which is best in most candidates. Their best logit is above 0 in most candidates, as training keeps the mean of a
-    candidate's logits. Logits whose best is below 0 in most candidates are for a sigmoid each. Else the kind is empty.
+    By default: scores that sum to 1, and logits for a softmax, have a background: the first or last class, the best in
+    most candidates. The best logit of a softmax is above 0 in most candidates, since training keeps the mean of a
+    candidate's logits; logits whose best is below 0 in most candidates are for a sigmoid. Otherwise the kind is empty.
     """
     last = scores.shape[-1] - 1
     shares = are_shares(scores)
@@ -336,7 +339,9 @@ def _yolo(reference: Sequence[Outputs]) -> Head | None:
 
 
 def undecoded(reference: Sequence[Outputs]) -> str:
-    """Returns the output ``[B, N, 4 + ...]``, or turned, with probable scores and undecoded boxes, or an empty text."""
+    """Returns the output ``[B, N, 4 + ...]``, or its transpose, with probable scores but undecoded boxes; else an empty
+    text.
+    """
     for name, _, _, rows in rows_either_way(reference):
         width = rows.shape[-1]
         # Undecoded sizes are offsets to anchors or logarithms, and can be negative.
@@ -347,7 +352,9 @@ def undecoded(reference: Sequence[Outputs]) -> str:
 
 
 def _yolo_head(name: str, rows: np.ndarray, last: bool, many: int, extra: int) -> Head | None:
-    """Returns the head for candidates ``[rows, columns]`` without masks' coefficients, if they are such."""
+    """Returns the head for candidates ``[rows, columns]`` without mask coefficients; None if they are not
+    candidates.
+    """
     width = rows.shape[-1]
     if width < 5 or many < width or not (are_sized(surest(rows)[:, :4]) and are_shares(rows[:, 4:])):
         return None

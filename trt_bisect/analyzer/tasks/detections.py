@@ -33,13 +33,15 @@ from trt_bisect.analyzer.tasks.task import (
 from trt_bisect.builder.base import Outputs
 
 MOST = 3000
-"""The most candidates of an image, the best by score, so that noise does not take hours."""
+"""The most candidates compared in an image, the best by score: noise would take hours."""
 _SHORTEST = 5e-4
-"""The least length of a side, as a part of the largest number of all boxes: a third of a pixel of 640."""
+"""The least length of a side, as a share of the largest coordinate of all boxes: a third of a pixel of 640."""
 FINEST = 8
-"""The units of raw boxes along a cell of the finest map: the pixels of every export."""
-_NORMALISED, _SUREST = 1.5, 300
-"""Boxes are shares of the image if this many of the surest candidates reach no further."""
+"""The units of decoded boxes along a cell of the finest raw map: 8, since boxes are in pixels in every export."""
+_LARGEST_SHARE, _BEST_CANDIDATES = 1.5, 300
+"""Boxes are shares of the image if the coordinates of the best candidates (as many as the second number) stay below the
+first number.
+"""
 _OPSET, _IR = 11, 7
 
 
@@ -63,7 +65,7 @@ class Detections:
         return len(self.scores)
 
     def at(self, places: np.ndarray) -> Detections:
-        """Returns detections, by indices or a mask."""
+        """Returns the detections at indices, or under a mask."""
         more = self.more[places] if self.more.size else self.more
         return Detections(self.boxes[places], self.scores[places], self.classes[places], more)
 
@@ -74,7 +76,7 @@ class Detections:
 
 
 Alike = Callable[[Detections, Detections], np.ndarray]
-"""Returns the likeness of each detection with each other one, from 0 to 1, ``[n, m]``."""
+"""A function that returns the likeness, from 0 to 1, of each detection with each of the others, ``[n, m]``."""
 NO_DETECTIONS = Detections(np.zeros((0, 4)), np.zeros(0), np.zeros(0, np.int64))
 
 
@@ -91,9 +93,9 @@ def rotated(points: np.ndarray, angles: np.ndarray) -> np.ndarray:
 
 
 def suppressed(found: Detections, iou: float) -> Detections:
-    """Returns the candidates, with scores above 0, that ONNX Runtime's NonMaxSuppression keeps in each class.
+    """Returns the candidates with scores above 0 that NonMaxSuppression keeps in each class, as ONNX Runtime's does.
 
-    A box that overlaps a better one of its class by more than ``iou`` is removed.
+    A box is removed if its overlap with a better one of its class exceeds ``iou``.
     """
     if not len(found):
         return found
@@ -153,9 +155,9 @@ def overlaps(boxes: np.ndarray, others: np.ndarray) -> np.ndarray:
 
 
 def shortest_side(boxes: np.ndarray) -> float:
-    """Returns the least length of a side, so that boxes without an area overlap where they are alike.
+    """Returns the least length of a side in boxes: with it, boxes of zero area overlap if they are alike.
 
-    It is far below a pixel: boxes clipped to a line at a picture's border differ by as little as float noise.
+    It is far below a pixel, since boxes clipped to a line at the image's border differ by float noise.
     """
     return _SHORTEST * (float(np.abs(boxes).max(initial=0.0)) or 1.0)
 
@@ -200,12 +202,12 @@ class Head:
 
     Attributes:
         names: the outputs that are read.
-        note: how, for the user.
-        read: from the outputs for one input to the candidates in each image, each with its best class alone.
+        note: the way in words, for the user.
+        read: from the outputs for one input to the candidates of each image, each with its best class.
         needs_nms: one object has many candidates.
-        is_ready: the network has chosen the detections itself.
+        is_ready: the network has suppressed candidates itself.
         suppress: removes candidates too similar to better ones.
-        finish: from the outputs for one input, and the chosen detections of each image, to the compared ones.
+        finish: from the outputs for one input, and the chosen detections of each image, to those that are compared.
         finest: the raw map whose cells are ``FINEST`` units of the boxes; empty for decoded boxes.
     """
 
@@ -220,8 +222,8 @@ class Head:
 
     def scaling(self, reference: Sequence[Outputs]) -> Scaling:
         """Returns the scaling of the boxes; FP32's outputs tell pixels from shares of the picture."""
-        surest = [image.above(0.0).boxes[:_SUREST] for outputs in reference for image in self.read(outputs)]
-        is_share = not self.finest and all((np.abs(boxes) <= _NORMALISED).all() for boxes in surest)
+        surest = [image.above(0.0).boxes[:_BEST_CANDIDATES] for outputs in reference for image in self.read(outputs)]
+        is_share = not self.finest and all((np.abs(boxes) <= _LARGEST_SHARE).all() for boxes in surest)
 
         def scale(outputs: Outputs, size: tuple[int, int]) -> np.ndarray:
             cells = FINEST * np.array(outputs[self.finest].shape[3:1:-1]) if self.finest else size
@@ -231,19 +233,21 @@ class Head:
 
 
 _SURE, _FEWEST = 0.5, 2
-"""The score from which FP32 is sure of a detection, and the fewest of these of a lost class."""
+"""The score from which FP32 is sure of a detection, and the least number of such detections for a class to count as
+lost.
+"""
 _NEARBY = (0.5, 0.6, 0.7, 0.8, 0.9, 1.1, 1.2, 1.3, 1.4, 1.5)
-"""The other score thresholds of ``NEARBY``, as factors."""
+"""The factors of the score thresholds whose agreement is ``NEARBY``."""
 
 
 def found_task(asked: AskedTask, head: Head, likeness: str, alike: Alike, outputs: Iterable[str]) -> Task:
-    """Returns the task that compares what a head finds: kept, lost and invented.
+    """Returns the task that counts the detections of a head that are kept, lost and invented.
 
     Args:
         asked: detections are the same from the likeness ``iou`` on.
         likeness: its name, a key of ``LIKENESS_KEYS``.
-        alike: gives it.
-        outputs: all outputs; those that are not read are noted.
+        alike: computes it.
+        outputs: all outputs; those that the head does not read are noted.
     """
     nms = "after NonMaxSuppression" if head.needs_nms else "without NonMaxSuppression"
     unread = ", ".join(f"'{name}'" for name in outputs if name not in head.names)

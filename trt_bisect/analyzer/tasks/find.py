@@ -1,7 +1,7 @@
-"""The tasks by name, how each counts its agreement with FP32, and the task that outputs look like.
+"""The tasks by name, the agreement of each with FP32, and the task that outputs look like.
 
-Classification: the share of rows, segmentation: of pixels, with FP32's class. Embeddings: the share of vectors that
-find themselves and their nearest neighbour among FP32's. Text: the edit distance between lines of greedy CTC decoding.
+Classification: the share of rows with FP32's class; segmentation: of pixels. Embeddings: the share of vectors that find
+themselves and their nearest neighbour among FP32's. Text: the edit distance between lines of greedy CTC decoding.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from trt_bisect.errors import BadInput
 _FEW_CLASSES = 10
 _SURE = 0.9
 _BACKGROUND = 0.3
-"""The best scores of a detector's candidates have a lower median."""
+"""The candidates of a detector are mostly background: the median of their best scores is below this."""
 
 CLASSIFY_OUTPUTS = "outputs of floats with an axis of classes, which --class-axis can name"
 _TOP = 5
@@ -78,7 +78,7 @@ def classify(asked: AskedTask, reference: Sequence[Outputs]) -> Task:
 
 
 def _counted_classify(classes: Classes, before: np.ndarray, after: np.ndarray) -> dict[str, float]:
-    """Returns the counts of an output; rows that only one of both has do not agree."""
+    """Rows that only one side has do not agree."""
     expected, predicted = classes.predicted(before), classes.predicted(after)
     shared, rows = sorted((len(expected), len(predicted)))
     expected, predicted, scores = expected[:shared], predicted[:shared], classes.rows(after)[:shared]
@@ -98,13 +98,13 @@ SEGMENT_OUTPUTS = (
 )
 _LABELS = "labels"
 _FEWEST_PIXELS, _LEAST_OBJECT = 8, 0.002
-"""The fewest pixels of a class in an image that are an object, and their least share."""
+"""A class of at least this many pixels, and this share of all pixels, in an image is an object."""
 
 
 def segment(asked: AskedTask, reference: Sequence[Outputs]) -> Task:
     """Returns the task for outputs of images: scores with a class axis, one channel, or integer labels.
 
-    A pixel of one channel belongs to the object above 0.5, or above 0 for logits.
+    With one channel, a pixel above 0.5, or above 0 for logits, belongs to the object.
     """
     queries = None if asked.class_axis is not None else _queries(reference)
     if queries is not None:
@@ -158,7 +158,7 @@ def _queries(reference: Sequence[Outputs]) -> tuple[str, str] | None:
 
 
 def _segment_queries(asked: AskedTask, classes: str, masks: str, reference: Sequence[Outputs]) -> Task:
-    """Returns the task for queries, each with scores of classes, the last of them none, and a mask.
+    """Returns the task for queries, each with a mask and class scores, of which the last class is "no object".
 
     Source: Cheng et al. 2021, "Per-Pixel Classification is Not All You Need for Semantic Segmentation".
     """
@@ -184,7 +184,7 @@ def _segment_queries(asked: AskedTask, classes: str, masks: str, reference: Sequ
 
 
 def _classes(name: str, asked: AskedTask, reference: Sequence[Outputs]) -> Classes | None:
-    """Returns the classes of an image, its axis None for one channel; None if it is no image."""
+    """Returns the classes of an image, with axis None for one channel; None if the output is no image."""
     arrays = [outputs[name] for outputs in reference]
     first = arrays[0]
     if first.ndim < 2 or np.sum(np.array(first.shape) > 1) < 2:
@@ -212,7 +212,7 @@ def _labels(classes: Classes, output: np.ndarray) -> np.ndarray:
 
 
 def _sure(classes: Classes, output: np.ndarray) -> np.ndarray:
-    """Returns true for each pixel of whose class FP32 is sure, bool ``[pixels]``."""
+    """Returns true for each pixel whose class has a high probability, bool ``[pixels]``."""
     if classes.kind == _LABELS:
         return np.ones(output.size, bool)
     if classes.axis is None:
@@ -222,16 +222,14 @@ def _sure(classes: Classes, output: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True)
 class _Pixels:
-    """The class of each pixel in FP32; ``is_sure``, bool ``[pixels]``."""
-
     labels: np.ndarray
     is_sure: np.ndarray
 
 
 def _counted_segment(before: _Pixels, after: np.ndarray, classes: int) -> Counts:
-    """Returns the counts of an output. Labels other than FP32's are a class of their own.
+    """Labels that FP32 does not have form one class of their own.
 
-    Enough pixels of a class that FP32 is sure of are an object, which is lost if the output gives none of them that
+    A class with enough pixels of which FP32 is sure is an object; it is lost if the output gives none of them that
     class.
     """
     shape = before.labels.shape
@@ -257,8 +255,8 @@ def _counted_segment(before: _Pixels, after: np.ndarray, classes: int) -> Counts
 
 
 def _of_pixels(total: Counts) -> dict[str, float]:
-    """Returns the mean intersection over union of the classes that either side has, and the number of objects and lost
-    ones.
+    """Returns the mean intersection over union of the classes on either side, and the number of objects and lost
+    objects.
     """
     present = total["unions"] > 0
     miou = float(np.mean(total["intersections"][present] / total["unions"][present]))
@@ -276,7 +274,7 @@ DEPTH_OUTPUTS = (
 )
 _LEAST_SIDE, _LONGEST = 8, 4
 _LEAST_DEPTH = 1e-3
-"""Lesser depths, as a share of FP32's median, count as this: the logarithm of 0 has no end."""
+"""Depths below this share of FP32's median count as this share, so that logarithms are finite."""
 _NEAR = 1.25
 
 
@@ -312,7 +310,7 @@ def _is_depth(arrays: Sequence[np.ndarray]) -> bool:
 
 
 def _counted_depth(before: np.ndarray, after: np.ndarray) -> Counts:
-    """Returns the counts of an input; another shape has the largest error."""
+    """An output of another shape has the largest error."""
     images = len(before)
     if before.shape != after.shape:
         return {AGREED: 0.0, ITEMS: float(images), "error": float(images), "near": 0.0}
@@ -327,21 +325,21 @@ def _counted_depth(before: np.ndarray, after: np.ndarray) -> Counts:
 
 EMBED_OUTPUTS = "one output of vectors, [D] or [N, D], or of vectors of tokens, [N, T, D]"
 _SAME = 1e-6
-"""FP32's cosines that are no further apart are equal: rows of a batch and single inputs differ by less."""
+"""FP32's cosines that differ by less are equal: batched and single inputs differ by as much."""
 
 
 _Sought = tuple[np.ndarray, np.ndarray, "list[np.ndarray | None]"]
-"""FP32's vectors of one input ``[n, D]`` and of all ``[N, D]``, and for each of the n the rows that are it or its
-nearest neighbours; None for every row. Empty if all have every row.
+"""FP32's vectors of one input ``[n, D]`` and of all inputs ``[N, D]``; and for each of the n the rows that are the
+vector or its nearest neighbours, None for every row. Empty if every vector has every row.
 """
 
 
 def embed(asked: AskedTask, reference: Sequence[Outputs]) -> Task:
     """Returns the task for an output of vectors: the first of shape ``[N, D]`` or ``[D]``, else of ``[N, T, D]``.
 
-    The vectors of the T tokens are averaged. A vector agrees if it is closer to its own FP32 vector and that one's
-    nearest neighbour than to all other FP32 vectors; equal vectors agree nowhere. Without three different vectors the
-    cosine is the agreement.
+    The vectors of the T tokens are averaged. A vector agrees if it is strictly closer to its own FP32 vector, and to
+    the nearest neighbour of that vector, than to all other FP32 vectors. With fewer than three different vectors the
+    agreement is the cosine.
     """
     floats = {name: value for name, value in reference[0].items() if value.dtype.kind == "f" and value.ndim}
     ranks = {name: value.ndim for name, value in floats.items() if value.shape[-1] > 1}
@@ -390,7 +388,7 @@ def _nearest(cosines: np.ndarray, row: int) -> np.ndarray | None:
 
 
 def _counted_embed(before: _Sought, after: np.ndarray) -> Counts:
-    """Returns the counts of an input; rows that only one of both has do not agree."""
+    """Rows that only one side has do not agree."""
     vectors, every, nearest = before
     shared, rows = sorted((len(vectors), len(after)))
     cosines = np.zeros(rows)
@@ -458,9 +456,10 @@ def text(asked: AskedTask, reference: Sequence[Outputs]) -> Task:
 
 
 def blank_of(name: str, reference: Sequence[Outputs], head: str | None = None) -> int | None:
-    """Returns the blank of an output of CTC scores, if it is clear.
+    """Returns the blank of an output of CTC scores; None if it is unclear.
 
-    It is the first or the last class, and FP32's best in twice as many steps as any other, and five more.
+    The blank is the first or the last class, and FP32's best class in at least twice as many steps as any other, and
+    five more.
     """
     arrays = [outputs[name] for outputs in reference]
     classes = arrays[0].shape[-1] if arrays[0].ndim == 3 and arrays[0].dtype.kind == "f" else 0
@@ -474,11 +473,11 @@ def blank_of(name: str, reference: Sequence[Outputs], head: str | None = None) -
 
 
 def letters_of(listed: str, classes: int, blank: int) -> tuple[str, ...]:
-    """Returns the character of each class; none if there are not as many.
+    """Returns the character of each class; empty if the numbers do not match.
 
     Args:
-        listed: one a line (PaddleOCR's ONNX property ``character``); a final space may be left out.
-        classes: their number, with the blank.
+        listed: the characters, one a line (PaddleOCR's ONNX property ``character``); a final space may be left out.
+        classes: the number of classes, the blank included.
     """
     letters = listed.rstrip("\n").split("\n")
     letters += [" "] * (len(letters) == classes - 2)
@@ -499,7 +498,7 @@ def _best_of_steps(scores: np.ndarray) -> np.ndarray:
 
 
 def _counted_text(before: Sequence[Line], after: Sequence[Line]) -> Counts:
-    """Returns the counts of the lines of an input; a line that only one side has is empty on the other."""
+    """A line that only one side has is empty on the other."""
     pairs = list(zip_longest(before, after, fillvalue=()))
     # With the longer line of a pair no agreement is below 0.
     lengths = [max(map(len, pair)) for pair in pairs]
@@ -555,12 +554,12 @@ def find_task(asked: AskedTask, reference: Sequence[Outputs]) -> Task:
 
 
 def suggestion(reference: Sequence[Outputs]) -> str:
-    """Returns a sentence on the task that the outputs look like; empty if like none."""
+    """Returns a sentence that suggests a task for the outputs; empty if they look like none."""
     return _suggested(reference)[1]
 
 
 def _suggested(reference: Sequence[Outputs]) -> tuple[str, str]:
-    """Returns the task, and the sentence on it; no task for raw maps that have to be named."""
+    """Returns the suggested task, and the sentence; no task for raw maps whose layout the user must name."""
     task = _task_of_objects(reference)
     if task:
         return task, f"the outputs look like {_JUDGED[task]}: --task {task} judges them"
@@ -578,7 +577,7 @@ def _suggested(reference: Sequence[Outputs]) -> tuple[str, str]:
 
 
 def _mostly_background(head: Head, reference: Sequence[Outputs]) -> bool:
-    """True if most candidates are no detections, or the network has chosen the detections."""
+    """True if most candidates are background, or the network has suppressed candidates itself."""
     images = [image.scores for outputs in reference for image in head.read(outputs)]
     return head.is_ready or not images or bool(np.median(np.concatenate(images)) < _BACKGROUND)
 
@@ -596,7 +595,7 @@ _JUDGED: Mapping[str, str] = {
 
 
 def _looks_like(name: str, reference: Sequence[Outputs], arrays: Sequence[np.ndarray]) -> tuple[str, str]:
-    """Returns the task and the kind of an output; empty texts if like none, or like detections."""
+    """Returns the task and the kind of an output; empty texts if it looks like none, or like detections."""
     first = arrays[0]
     if first.dtype.kind != "f" or not all(array.ndim == first.ndim and np.isfinite(array).all() for array in arrays):
         return "", ""

@@ -1,8 +1,8 @@
-"""Layouts: the columns of a head's rows, told from values or named by the user.
+"""Layouts: the columns of a detection head's rows, found from values or named by the user.
 
-A layout is read only if FP32's values on all inputs can be of no other one. Otherwise the user names it.
+A layout is read only if FP32's values on all inputs fit no other one. Otherwise the user must name it.
 
-Raw heads have a map for each scale, whose distances and scores are decoded here as Ultralytics does. A distance is the
+Raw heads have a map for each scale, whose distances and scores are decoded here as in Ultralytics. A distance is the
 mean of its bins under a softmax (distribution focal loss), in strides from the middle of a cell. With one bin, as in
 YOLO26, distances and angles are used directly, and keypoints are offsets from the middle of a cell. YOLO v5 and v7 have
 offsets from a cell, and sizes as multiples of anchors. Boxes are in eighths of the finest map's cells.
@@ -27,7 +27,7 @@ NEARLY_ALL = 0.99
 _MOSTLY = 0.75
 _TOLERANCE = 1e-3
 _MIDDLE = 0.1
-"""The median of the candidates' centres is at least this part of the largest, on both axes."""
+"""The median of the candidates' centres is at least this share of the largest coordinate, on both axes."""
 _LARGEST_ANGLE = 2 * math.pi + _TOLERANCE
 _BOXES = ("xywh", "xyxy", "dfl")
 _WIDTHS = {"xywh": 4, "xyxy": 4, "score": 1, "class": 1, "objectness": 1, "angle": 1}
@@ -35,9 +35,9 @@ _GROUP = re.compile(
     r"(xywh|xyxy|score|class|objectness|angle|classes:\d{1,5}|masks:\d{1,4}|dfl:\d{1,3}|keypoints:\d{1,4}x[23])\Z"
 )
 LAYOUT = "xywh,classes:1,keypoints:17x3"
-"""An example of a layout."""
+"""An example of a layout, for messages."""
 BINS = 16
-"""The bins of a distance in every export with distances as an output."""
+"""The number of bins of a distance in every known export."""
 _LEAST_MAPS = 2
 _BACKGROUND = 0.3
 _QUARTER = math.pi / 4
@@ -45,7 +45,9 @@ ANCHORS: Mapping[str, tuple[tuple[int, ...], ...]] = {
     "yolov5": ((10, 13, 16, 30, 33, 23), (30, 61, 62, 45, 59, 119), (116, 90, 156, 198, 373, 326)),
     "yolov7": ((12, 16, 19, 36, 40, 28), (36, 75, 76, 55, 72, 146), (142, 110, 192, 243, 459, 401)),
 }
-"""By the value of ``--head`` the widths and heights of each scale's anchors, in pixels: those of the authors."""
+"""By value of ``--head``, the widths and heights of each scale's three anchors in pixels, as their authors published
+them.
+"""
 
 
 def are_integral(values: np.ndarray) -> bool:
@@ -74,7 +76,7 @@ def are_in_order(boxes: np.ndarray) -> bool:
 
 
 def are_corners(boxes: np.ndarray) -> bool:
-    """Returns true if boxes can be two corners each: in order, or in pixels mostly so."""
+    """Returns true if boxes can be two corners each: all in order or, in pixels, most of them."""
     in_order = (boxes[:, 2:] >= boxes[:, :2]).all(axis=-1)
     # Boxes in pixels can be little else, and a head without DFL (YOLO26) gives some negative sizes.
     return are_in_order(boxes) or bool(not are_shares(boxes) and np.mean(in_order) >= _MOSTLY)
@@ -92,13 +94,15 @@ def turned(value: np.ndarray, last: bool) -> np.ndarray:
 
 
 def surest(rows: np.ndarray) -> np.ndarray:
-    """Returns the tenth of the candidates with the highest scores: a head without DFL trains no other boxes."""
+    """Returns the tenth of the candidates with the highest scores: without DFL, training leaves other boxes
+    arbitrary.
+    """
     scores = rows[:, 4:].max(axis=-1)
     return np.asarray(rows[scores >= np.quantile(scores, 0.9)])
 
 
 def about_boxes(boxes: np.ndarray, points: np.ndarray) -> np.ndarray:
-    """Returns true for each keypoint ``[n, K, 2 or 3]`` in its box of twice the size, bool ``[n, K]``."""
+    """Returns true for each keypoint ``[n, K, 2 or 3]`` that lies in twice the size of its box, bool ``[n, K]``."""
     middle, size = (boxes[:, :2] + boxes[:, 2:]) / 2, boxes[:, 2:] - boxes[:, :2]
     return np.asarray((np.abs(points[..., :2] - middle[:, None]) <= size[:, None]).all(axis=-1))
 
@@ -168,7 +172,7 @@ class Layout:
         return Detections(self.boxes(rows), scores, classes, more)
 
     def fits(self, rows: np.ndarray) -> bool:
-        """Returns true if the values of all rows can be of this layout, and tell its groups from scores."""
+        """Returns true if the values of all rows fit this layout, and distinguish its groups from class scores."""
         if not np.isfinite(rows).all():
             return False
         scores, _ = self.scores(np.clip(rows, -1e9, 1e9))
@@ -190,7 +194,9 @@ class Layout:
         return "keypoints" not in self.shapes or self._are_keypoints(rows, sure)
 
     def _are_keypoints(self, rows: np.ndarray, sure: np.ndarray) -> bool:
-        """True if coordinates are pixels, and third columns shares; of two columns, half must lie about their boxes."""
+        """True if coordinates are in pixels and third columns are shares; with two columns, half of the points must lie
+        near their boxes.
+        """
         points = self.of("keypoints", rows).reshape(len(rows), *self.shapes["keypoints"])
         coordinates = points[..., :2].reshape(len(rows), -1)
         if any(are_shares(column) for column in coordinates.T):
@@ -269,7 +275,7 @@ class Placed:
 
 
 def named_layout(layout: Layout, reference: Sequence[Outputs]) -> Placed:
-    """Returns the one place where outputs can have a layout; raises BadInput for none or several."""
+    """Returns the only output and axis that fit a layout; raises BadInput for none or several."""
     places = [
         Placed(name, layout, axis == 2)
         for name, value in reference[0].items()
@@ -288,7 +294,7 @@ def named_layout(layout: Layout, reference: Sequence[Outputs]) -> Placed:
 
 
 MakeLayouts = Callable[[np.ndarray, bool], Iterable[Layout]]
-"""Yields the layouts to try, from rows, and true if columns are the last axis."""
+"""A function from rows, and true if columns are the last axis, to the layouts to try."""
 
 
 def fitting_layouts(reference: Sequence[Outputs], make: MakeLayouts) -> list[Placed]:
@@ -319,14 +325,13 @@ def rows_either_way(reference: Sequence[Outputs]) -> Iterator[tuple[str, bool, i
 
 @dataclass(frozen=True)
 class _Scale:
-    """The maps of a scale, which may be one output: distances, scores, and the task's further channels.
+    """The maps of one scale: distances, scores, and the task's further channels; they may share an output.
 
     Attributes:
-        bins: the bins of a distance.
-        first: the first of the ``classes`` channels of scores.
-        stride: the units along a cell.
+        first: the index of the first of the ``classes`` score channels.
+        stride: the units of the boxes along a cell.
         more: the output of the task's further channels.
-        begin: its first channel, or in an output ``[B, channels, N]`` of all scales the first cell.
+        begin: its first channel or, in an output ``[B, channels, N]`` of all scales, its first cell.
     """
 
     distances: str
@@ -343,10 +348,11 @@ _ANY = Layout(())
 
 
 def raw_head(reference: Sequence[Outputs], layout: Layout = _ANY, without: Sequence[str] = ()) -> Head | None:
-    """Returns the head for maps of two scales or more, each half as large as the one before; None if they are none.
+    """Returns the head for maps of two or more scales, each half the size of the one before; None for other outputs.
 
-    Each scale has a map of 64 channels, the distances, and a map of the classes, or one of both, which must be named,
-    since a number of channels does not tell bins from classes. A third map is their sum, as in RKNN's exports.
+    Each scale has a map of distances (64 channels) and a map of classes, or one map of both. The user must name the
+    layout of a map of both, since the number of channels does not tell bins from classes. A third map is the sum of the
+    class scores, as in RKNN's exports.
 
     Args:
         layout: ``dfl:16,classes:80``, the channels of maps with both; a task's further channels, such as
@@ -500,7 +506,7 @@ def _beside(scale: _Scale, layout: Layout, outputs: Outputs) -> np.ndarray:
 
 
 def _is_raw(scales: Sequence[_Scale], layout: Layout, reference: Sequence[Outputs], read: Read) -> bool:
-    """True if the further channels are not decoded yet, as far as their values tell."""
+    """True if the values of the further channels show no sign of having been decoded."""
     kind, *_ = [name for name in layout.shapes if name in BEHIND]
     beside = [_beside(scale, layout, outputs) for scale in scales for outputs in reference]
     every = np.concatenate([values.reshape(-1, layout.more_width) for values in beside])
@@ -517,10 +523,10 @@ def _is_raw(scales: Sequence[_Scale], layout: Layout, reference: Sequence[Output
 
 
 def anchored_head(reference: Sequence[Outputs], name: str) -> Head | None:
-    """Returns the head for three maps of YOLO v5 or v7, ``[B, 3 * (5 + C), H, W]`` or ``[B, 3, H, W, 5 + C]``.
+    """Returns the head for three maps of YOLO v5 or v7, ``[B, 3 * (5 + C), H, W]`` or ``[B, 3, H, W, 5 + C]``; None
+    unless each map is half the size of the one before.
 
-    ``name`` is a key of ``ANCHORS``. None if the outputs are other than three maps, each half as large as the one
-    before.
+    ``name`` is a key of ``ANCHORS``.
     """
     every = {n: value for n, value in reference[0].items() if value.ndim in (4, 5) and value.dtype.kind == "f"}
     sizes, widths = _sizes(every), {_cells(value).shape[-1] for value in every.values() if _has_anchors(value)}

@@ -46,7 +46,7 @@ POSE_OUTPUTS = (
     "xywh,classes:1,keypoints:17x3; of raw maps --head dfl:16,classes:1,keypoints:17x3"
 )
 _COCO = (26, 25, 25, 35, 35, 79, 79, 72, 72, 62, 62, 107, 107, 87, 87, 89, 89)
-"""The spread of people's placings of COCO's 17 keypoints, in thousandths of an object's size."""
+"""The spread of people's annotations of COCO's 17 keypoints, in thousandths of an object's size."""
 _AREA = 0.53
 """The area of an object as a share of its box's, as in Ultralytics."""
 SEEN = 0.5
@@ -75,9 +75,9 @@ def pose(asked: AskedTask, reference: Sequence[Outputs]) -> Task:
 def key_similarity(before: Detections, after: Detections) -> np.ndarray:
     """Returns the object keypoint similarity of poses, ``[n, m]``.
 
-    Keypoints that neither pose sees do not count, unless ``before`` sees none; one that only one of them sees is not
-    alike. The size is that of the box of ``before``. Source: COCO's keypoint evaluation, where the truth alone says
-    what is seen.
+    Keypoints visible in neither pose do not count, unless none is visible in ``before``; a keypoint visible in one pose
+    only has similarity 0. The size is that of the box of ``before``. Source: COCO's keypoint evaluation, where the
+    ground truth alone decides visibility.
     """
     points, others = before.more, after.more
     sigmas = sigmas_of(points.shape[1])
@@ -104,7 +104,7 @@ OBB_OUTPUTS = (
 
 
 def obb(asked: AskedTask, reference: Sequence[Outputs]) -> Task:
-    """Returns the task for oriented boxes: two are the same if they overlap, turned, by ``asked.iou``."""
+    """Returns the task for oriented boxes: two are the same if their overlap, as rotated, is at least ``asked.iou``."""
 
     def layouts(rows: np.ndarray, last: bool) -> Iterator[Layout]:
         yield Layout((("xywh", ()), *READY[1:], ("angle", ())))
@@ -127,9 +127,6 @@ def turned_overlaps_of(before: Detections, after: Detections) -> np.ndarray:
 
 
 def _turned_suppressed(candidates: Detections, iou: float) -> Detections:
-    """Returns the detections whose ``likely_overlaps`` with better ones of their class are at most ``iou``; best ones
-    come first.
-    """
     is_better = np.tri(len(candidates), k=-1, dtype=bool) & (candidates.classes[:, None] == candidates.classes)
     # Those that are removed remove others too, as in Ultralytics.
     return candidates.at(~((likely_overlaps(candidates.more) > iou) & is_better).any(axis=1))
@@ -254,10 +251,10 @@ def _with_prototypes(head: Head, name: str, scale: tuple[float, float]) -> Head:
 
 
 def _raw_instances(asked: AskedTask, reference: Sequence[Outputs], sizes: Mapping[str, int]) -> Head | None:
-    """Returns the head for raw maps and prototypes, which are the largest map; None if they are none.
+    """Returns the head for raw maps and prototypes (the largest map); None for other outputs.
 
     Without ``--head`` the maps of the finest scale are 64 distances, as many coefficients as prototypes, and the
-    classes; or the coefficients are one output of all scales.
+    classes; or one output has the coefficients of all scales.
     """
     shapes = {name: reference[0][name].shape for name in sizes}
     name = max(shapes, key=lambda n: shapes[n][2:], default="")
@@ -280,9 +277,9 @@ def _raw_instances(asked: AskedTask, reference: Sequence[Outputs], sizes: Mappin
 
 
 def _mask_scale(placed: Placed, prototypes: str, reference: Sequence[Outputs]) -> tuple[float, float]:
-    """Returns the pixels of a prototype along a unit of the boxes, in x and y.
+    """Returns the pixels of a prototype per unit of the boxes, in x and y.
 
-    The boxes' middles are shares of the image, or pixels of an image four times as large.
+    The boxes are in shares of the image, or in pixels of an image four times as large as the prototypes.
     """
     height, width = reference[0][prototypes].shape[2:]
     boxes = placed.layout.boxes(np.concatenate([turned(outputs[placed.output], placed.last) for outputs in reference]))
@@ -363,7 +360,9 @@ def _with_more(head: Head, name: str, outputs: Outputs) -> list[Detections]:
 
 
 def _scored(classes: int, last: bool) -> Iterator[Groups]:
-    """Yields the columns of candidates before a task's; as rows, they may have an objectness, as in YOLO v5."""
+    """Yields the columns of candidates that precede a task's own; as rows, candidates may have an objectness, as in
+    YOLO v5.
+    """
     if classes > 0:
         yield candidates(classes, objectness=False)
     if classes > 1 and last:

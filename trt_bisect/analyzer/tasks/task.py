@@ -17,7 +17,7 @@ from trt_bisect.evaluator.trial import OutputFigures
 ITEMS = "items"
 """The number of things that were compared."""
 NEARBY = "nearby"
-"""The mean agreement at other score thresholds, which tells plans of the same agreement apart."""
+"""The name of the mean agreement at other score thresholds, which orders plans of equal agreement."""
 AGREED, FOUND = "agreed", "found"
 """Counts of agreement, and of FP32's findings if these can be fewer than ``ITEMS``."""
 OBJECTS, LOST_OBJECTS = "objects", "lost_objects"
@@ -25,9 +25,9 @@ OBJECTS, LOST_OBJECTS = "objects", "lost_objects"
 LIKENESS_KEYS = {"IoU": "mean_iou", "OKS": "mean_oks", "mask IoU": "mean_mask_iou"}
 """By the name of a likeness, the figure of its mean over kept detections."""
 _LEAST_SHARE = 0.005
-"""A class counts with this share of all objects."""
+"""A class counts if it has this share of all objects."""
 _EDITION = 6
-"""Changes when a task counts otherwise: earlier figures are not reused."""
+"""Increase it when a task counts otherwise: figures of earlier editions are not reused."""
 _Read = TypeVar("_Read")
 
 Judge = Callable[[Mapping[int, Outputs]], OutputFigures]
@@ -73,14 +73,14 @@ class AskedTask:
 
 @dataclass(frozen=True)
 class Looks:
-    """A task as a picture of the input shows it.
+    """The facts to draw a task's findings on a picture of the input.
 
     Attributes:
         read: from the outputs for one input to the findings in each image: ``Detections``, the class of each pixel
             (integers ``[H, W]``), its depth (floats ``[H, W]``), a text, or the classes of its characters.
-        pairs: from the detections of FP32 and of another plan to each one's partner there, -1 without one.
+        pairs: from the detections of FP32 and of another plan to each detection's partner in the other plan, -1 without
+            one.
         scaling: from FP32's outputs to the scaling of the boxes.
-        letters: see ``letters_of``.
     """
 
     read: Callable[[Outputs], Sequence[Any]]
@@ -96,7 +96,6 @@ class Task:
     Attributes:
         entry: the name of its figures.
         note: how the outputs are read, for the user.
-        reads: the outputs that it reads.
         judge: from the FP32 outputs by input to the function that judges other outputs for any of these inputs. The
             figures of several inputs are those of each added up.
         nearby: likewise to the function that returns ``NEARBY`` of other outputs for all of these inputs; None without
@@ -164,7 +163,9 @@ def each_input(
 
 
 def lost_classes(total: Counts, fewest: int = 1) -> tuple[int, ...]:
-    """Returns the classes that have lost all of at least ``fewest`` objects, and of ``_LEAST_SHARE`` of all."""
+    """Returns the classes that have lost all their objects: at least ``fewest``, and ``_LEAST_SHARE`` of all
+    objects.
+    """
     objects, lost = total[OBJECTS], total[LOST_OBJECTS]
     least = max(fewest, math.ceil(_LEAST_SHARE * objects.total()))
     return tuple(sorted(name for name, count in objects.items() if count >= least and lost[name] == count))
@@ -181,7 +182,7 @@ def finds_nothing(values: Mapping[str, float]) -> bool:
 
 
 def not_told(task: str, outputs: Outputs, supported: str, heads: Sequence[str] = ()) -> BadInput:
-    """Returns the error for outputs that a task cannot read, or can read as several layouts (``heads``)."""
+    """Returns the error for outputs that a task cannot read, or can read in several layouts (``heads``)."""
     shapes = ", ".join(f"'{name}' {list(np.shape(value))}" for name, value in outputs.items())
     if heads:
         return BadInput(

@@ -128,7 +128,9 @@ def facts_of_network(network: Network, options: RunOptions) -> dict[str, Any]:
 
 
 def facts_of_experiment(setup: Setup, experiment: Experiment, options: RunOptions, engine: str) -> dict[str, Any]:
-    """Returns the fields of the report that are known when an experiment is ready; ``engine`` will decide."""
+    """Returns the fields of the report that are known when an experiment is ready; ``engine`` is the engine that
+    decides.
+    """
     builder, rule = experiment.builder, experiment.rule
     facts = facts_of_network(experiment.network, options)
     if setup.judged_by is not None:
@@ -208,7 +210,7 @@ def _with_reference(row: LayerRow, names: Mapping[int, str]) -> LayerRow:
 
 
 def report_of(state: RunState, *, files: bool = True) -> Report:
-    """Returns the report of a run at any moment: before its answer, with one, stopped, and at its end.
+    """Returns the report of a run at any moment: before its answer, with an answer, stopped, or finished.
 
     Args:
         files: the report has the files of the recipe, and the graph; false without an answer.
@@ -312,7 +314,7 @@ def _on_answer(state: RunState, answer: Answer, known: Report, curve: Curve, *, 
 
 
 def _not_done(state: RunState, report: Report) -> Iterator[str]:
-    """Yields a clause for each thing that the run was asked for and has not done."""
+    """Yields a clause for each result that the run was asked for and does not have."""
     options, answer = state.options, state.answer
     if answer is None:
         yield missing_in(report)
@@ -332,13 +334,15 @@ def _not_done(state: RunState, report: Report) -> Iterator[str]:
 
 
 def missing_in(report: Report) -> str:
-    """Returns what the report of a stopped run lacks first."""
+    """Returns the first result that the report of a stopped run lacks, in words."""
     full = f"full {report.low.upper()} was not measured on all inputs"
     return full if report.verdict == UNMEASURED else UNEXPLAINED
 
 
 def stopped_report(report: Report, stopped: str, not_done: Sequence[str]) -> Report:
-    """Returns the report of a run that was stopped, by a word of ``report.summary``, with what was not done."""
+    """Returns the report of a stopped run; ``stopped`` is a word of ``report.summary``, ``not_done`` are the
+    clauses.
+    """
     answer = report.answer
     state = FINISHED if stopped == TIME_LIMIT and report.verdict != UNMEASURED else INTERRUPTED
     missing = tuple(dict.fromkeys([*(answer.not_done if answer else ()), *not_done]))
@@ -348,7 +352,7 @@ def stopped_report(report: Report, stopped: str, not_done: Sequence[str]) -> Rep
 
 
 def _trials_of_curve(state: RunState) -> RunTrials:
-    """Returns the trials of the curve's engine: with those of the first experiment, if its engine is the same."""
+    """Returns the trials of the curve's engine, with those of the first experiment if it has the same engine."""
     first, of_curve = state.first, state.of_curve
     assert first is not None
     assert of_curve is not None
@@ -372,7 +376,9 @@ def _engine_facts(answer: Answer) -> dict[str, Any]:
 
 
 def _inputs_of(blank: Report, answer: Answer) -> JudgedInputs:
-    """Returns the facts on the inputs, with those of the search that count, and the warnings of all inputs."""
+    """Returns the facts on the inputs, with the number of those that count in the search, and the warnings on all
+    inputs.
+    """
     judged = len(set(answer.inputs.first) - answer.inputs.given.empty)
     return replace(blank.inputs, judged=judged, warnings=(*blank.inputs.warnings, *answer.inputs.warnings))
 
@@ -450,11 +456,11 @@ def layer_rows(
 def _judged(
     trials: RunTrials, curve: Curve, row: LayerRow, step: Step | None, before: Trial | None
 ) -> tuple[Trial | None, str, float | None]:
-    """Returns the trial at a layer, the outcome as ``LayerRow`` has it, and the loss that the layer added; each None
-    where it was not measured.
+    """Returns the trial at a layer, the outcome for ``LayerRow``, and the loss that the layer added; each None if not
+    measured.
 
-    The trial has the layer and all before it in INT8, but for earlier culprits; ``step`` ends at the layer, ``before``
-    is the trial that holds for the layer before.
+    In the trial the layer and all before it are in INT8, except suspects; ``step`` ends at the layer, ``before`` is the
+    trial at the layer before it.
     """
     trial = trials.of_plan(step.plan) if step is not None else None
     if step is not None and trial is not None:
@@ -519,10 +525,9 @@ def _curve_notes(experiment: Experiment, curve: Curve, answer: Experiment) -> li
 
 
 def _destroyed_notes(answer: Answer, curve: Curve) -> list[Note]:
-    """Returns a note if full INT8, with the ranges that the verdict is on, has nothing in common with FP32.
+    """Returns a note if full INT8, with the ranges of the verdict, destroys the outputs and the data may be the cause.
 
-    There is none where the data are not the cause: scales or a base that no plan can use, or a recipe that keeps most
-    layers in the low precision.
+    They are not if a scale or the base makes every plan useless, or if the recipe keeps most layers low.
     """
     network, rule = answer.experiment.network, answer.experiment.rule
     explained = unusable_scales(network) or base_misses(network, rule, curve.nothing)
@@ -563,7 +568,7 @@ def _notes(answer: Answer, curve: Curve, trials: RunTrials) -> list[Note]:
 
 
 def _rounded_tensors(layer: Layer, writer: PlanWriter) -> tuple[RoundedTensor, ...]:
-    """Returns the tensors that a layer rounds, each with its producer and its consumer (rule 2 of the design)."""
+    """Returns the tensors that a layer rounds, each with its producer and its consumer."""
     network, tensors = writer.network, []
     inputs = {spec.name for spec in network.inputs}
     for rounding in layer.roundings:

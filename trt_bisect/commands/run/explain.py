@@ -1,8 +1,8 @@
-"""The last stage of a run: the cause in each culprit, and the remedies, tried here on all inputs.
+"""The last stage of a run: the cause in each culprit, and remedies, tried here on all inputs.
 
-A remedy is another calibrator, a move of weights and biases, or culprits in FP16, measured in the deployed plan. A
-remedy for the whole network replaces full INT8, or where that misses, the recipe by the cheapest one that it leads to;
-a remedy for the culprits of a cause is tried on the recipe with these culprits in INT8 again.
+A remedy is another calibrator, a change of weights and biases, or culprits in FP16. A remedy for the whole network is
+measured in full INT8 or, if that misses, in the cheapest recipe that it leads to; a remedy for the culprits of a cause
+is measured in the recipe with these culprits in INT8.
 """
 
 from __future__ import annotations
@@ -75,17 +75,16 @@ from trt_bisect.support.progress import Progress
 from trt_bisect.support.text import EXPLANATION, Note, listed, noted
 
 REMEDIES = "remedies"
-"""The subfolder of a run with the networks that help, and with calibration caches that no calibrator gives."""
+"""The subfolder of a run with the changed networks that help, and with calibration caches of mixed scales."""
 _HELPS = 0.8
-"""A move helps if at most this share of the loss is left."""
+"""A changed network helps if at most this share of the loss is left."""
 
 
 @dataclass(frozen=True)
 class ChangedNetwork:
-    """A network made from the user's by a move that costs no speed, to be measured in INT8.
+    """A network changed so as to lose less in INT8 at the same speed.
 
-    In FP32 it is equal to the user's; with corrected biases, close to it. ``name`` names its files, ``plans`` measures
-    it.
+    In FP32 it equals the user's; with corrected biases, nearly. ``name`` names its files, ``plans`` measures it.
     """
 
     name: str
@@ -111,8 +110,8 @@ class Remedies:
     notes: list[str] = field(default_factory=list)
 
     def measured_before(self, culprits: tuple[str, ...], recipe: str) -> Iterator[Tried]:
-        """Yields what every run measures: its ``recipe``, which keeps the culprits high, and the other calibrators, by
-        full INT8 or by the recipe that their ranges lead to.
+        """Yields what every run measures: its ``recipe``, which keeps the culprits high, and the other calibrators, in
+        full INT8 or in the recipe that their ranges lead to.
         """
         answer, of_run, network = self.answer, self.answer.recipe, self.answer.experiment.network
         by_precision: dict[Precision, list[str]] = {}
@@ -138,7 +137,9 @@ class Remedies:
                 yield replace(self._result(tried, row.loss), part=row.inputs < len(answer.inputs.told))
 
     def try_all(self, groups: Sequence[tuple[str, ...]]) -> Iterator[Tried]:
-        """Yields the results of all further remedies, for the whole network and for the culprits of each cause."""
+        """Yields the results of all further remedies, for the whole network and for each group of culprits with the
+        same cause.
+        """
         answer, experiment, why_not = self.answer, self.answer.experiment, ""
         if experiment.network.has_pairs:
             why_not = "the scales are those of the network's own Q/DQ pairs"
@@ -169,7 +170,7 @@ class Remedies:
                 yield self._tested(tried, row.ranges, cheaper[0])
 
     def _by_own_ranges(self, culprits: tuple[str, ...]) -> Iterator[Tried]:
-        """Yields the recipe with culprits in INT8 again, their tensors' scales by other calibrators."""
+        """Yields the recipe with culprits in INT8, their tensors scaled by other calibrators."""
         answer, space, ranges = self.answer, self.answer.recipe.space, self.answer.experiment.ranges
         units = self._units(culprits)
         layers = [answer.experiment.network.layer_named(name) for name in culprits]
@@ -201,10 +202,10 @@ class Remedies:
         return replace(tried, high=len(recipe.high), cost=cost)
 
     def _changed_networks(self) -> Iterator[ChangedNetwork]:
-        """Yields the networks to try: equalised, with biases corrected for full INT8, with both; then with smoothed
-        channels, and this or the user's with weights rounded for the outputs.
+        """Yields the networks to try: equalised; with biases corrected for full INT8; with both; with smoothed
+        channels; and the smoothed or the user's network with weights rounded for the outputs.
 
-        What changes nothing or fails is a note.
+        A change that changes nothing or fails is a note.
         """
         user = self.plans
         # networks that the search tried are measured already
@@ -243,7 +244,6 @@ class Remedies:
             self._not_tried("bias correction", first_line(error))
 
     def _like_the_runs(self, plans: AnswerPlans) -> Ranges:
-        """The ranges of a network by the calibrator that the run chose."""
         chosen, ranges = self.answer.experiment.ranges, plans.experiment.ranges
         if plans is self.plans:
             return chosen
@@ -257,7 +257,9 @@ class Remedies:
             self.notes.append(note)
 
     def _by_change(self, moved: ChangedNetwork) -> Tried:
-        """Returns full INT8 of a changed network, or the recipe that it leads to, judged by FP32 of the user's."""
+        """Returns the result of full INT8 of a changed network, or of the recipe that it leads to, judged by the user's
+        FP32.
+        """
         plans, rule, kept = moved.plans, self.answer.experiment.rule, frozenset[int]()
         self.plans.setup.progress.step(moved.words)
         plans.judged = plans.judged or list(self.plans.judged)
@@ -277,13 +279,14 @@ class Remedies:
         return replace(tried, network=path, cache=self._cache(moved.name, ranges))
 
     def _cache(self, name: str, ranges: Ranges) -> str:
-        """Adds a calibration cache to the files; returns its path."""
         path = f"{REMEDIES}/{name}.cache"
         self.files.append(RemedyFile(path, format_cache(ranges.scales, self.header).encode()))
         return path
 
     def _cheaper(self, plans: AnswerPlans, space: Space, ranges: Ranges) -> tuple[Kept, float] | None:
-        """Returns a recipe that is cheaper than the run's and meets the threshold on all inputs, with its loss."""
+        """Returns a recipe that costs less than the run's and meets the threshold on all inputs, with its loss; None
+        without one.
+        """
         if not plans.switches or not self.answer.meets:
             return None
         recipe = cheaper_than(self.answer.recipe.cost, plans, space, ranges)
@@ -311,7 +314,7 @@ class Remedies:
         plans: AnswerPlans | None = None,
         space: Space | None = None,
     ) -> Tried:
-        """Returns a remedy tested as a verdict would be, if it is cheaper than the recipe; others as they are."""
+        """Returns a remedy, tested as a verdict would be if it is cheaper than the recipe."""
         recipe = self.answer.recipe
         if not tried.meets or (self.answer.meets and tried.cost >= recipe.cost):
             return tried
@@ -337,13 +340,12 @@ def _by_calibrator(calibrator: Calibrator) -> Tried:
 
 
 _Tensor = tuple[Compared, ExplainedTensor]
-"""A tensor or a weight: its comparison, and its entry in ``explanation.json``."""
+"""A tensor or weight: its comparison, and its entry in ``explanation.json``."""
 
 
 def explained(plans: AnswerPlans, answer: Answer, report: Report, known: Report, options: RunOptions) -> dict[str, Any]:
-    """Returns the fields of ``known`` with the explanation of ``report``; an error there becomes a note.
-
-    Without a verdict there are none.
+    """Returns the fields of the explanation of ``report``; an error becomes a note, and without a verdict there are
+    none.
     """
     if report.exit_code not in (0, 1):
         return {}
@@ -419,9 +421,7 @@ def _explanation(
 
 
 def _compared(experiment: Experiment, progress: Progress, memory: int) -> tuple[list[_Tensor], list[_Tensor]]:
-    """The tensors, and the weights, with their histograms; those of an input in groups that fit into ``memory``
-    bytes.
-    """
+    """The tensors and the weights, with their histograms, read in groups that fit into ``memory`` bytes."""
     network = experiment.network
     plan = network.full(experiment.whole.high)
     writer = PlanWriter(network, experiment.ranges.scales, GraphTarget.ONNXRUNTIME)
@@ -448,8 +448,8 @@ def _weight(network: Network, origin: Origin) -> _Tensor:
 
 
 def _alone(experiment: Experiment, culprits: Sequence[Layer], full: bool, progress: Progress) -> dict[str, LossAlone]:
-    """Returns the losses of layers alone, by name: of the culprits, or of all layers, with what each wins back
-    alone.
+    """Returns by name the losses of layers alone: of the culprits, or of all layers (``full``), with what each wins
+    back alone.
     """
     # an engine that is not emulated rounds a layer as a whole: the sides of culprits cannot be told apart
     if not full and (not culprits or experiment.builder.arithmetic != EMULATED):

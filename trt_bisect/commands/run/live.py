@@ -27,13 +27,13 @@ from trt_bisect.support.files import write_whole
 from trt_bisect.support.progress import Progress, TimeUp
 
 _EVERY = 1.0
-"""Seconds between two reports; more where making one takes a larger share of the time."""
+"""The least seconds between two reports; more if making a report takes a larger share of the time."""
 SHARE = 0.05
-"""The largest share of the time that goes into a report so far, and the recipe that it names."""
+"""The largest share of the time spent on reports so far, and on the recipe that they name."""
 
 
 class Live:
-    """Writes ``run.json`` from a thread of its own, while a run goes on. An error in that does not stop the run.
+    """Writes ``run.json`` from a thread of its own while a run goes on. An error in this does not stop the run.
 
     A run that is killed, or that ends without a report, leaves the file.
 
@@ -41,8 +41,8 @@ class Live:
         folder: the run folder; None to write nothing.
 
     Attributes:
-        earlier: the recipe in the folder is of a killed run with the same question, whose report so far is there: it
-            stays until this run has a recipe, or its verdict.
+        earlier: true if the folder has the recipe and the report so far of a killed run with the same question: the
+            recipe stays until this run has a recipe or a verdict.
     """
 
     def __init__(self, folder: Path | None) -> None:
@@ -73,7 +73,7 @@ class Live:
             self._write_changed(report)
 
     def end(self) -> None:
-        """Removes the file: the report is saved."""
+        """Removes the file, when the report is saved."""
         with self._writing:
             self._state = None
             if self._path is not None:
@@ -102,7 +102,7 @@ class Live:
 
 
 STOPS = (KeyboardInterrupt, TimeUp, NoRoom, OSError)
-"""The errors that may stop a run; ``stopped_by`` decides."""
+"""The errors that may stop a run; ``stopped_by`` decides which do."""
 
 
 class StoppedRun(KeyboardInterrupt):
@@ -114,7 +114,7 @@ class StoppedRun(KeyboardInterrupt):
 
 
 def stopped_by(error: BaseException) -> str:
-    """Returns how an error stops a run, as ``Report.stopped`` has it; empty for another error."""
+    """Returns the value of ``Report.stopped`` for an error; empty if it does not stop a run."""
     if isinstance(error, KeyboardInterrupt):
         return summary.INTERRUPTED
     if isinstance(error, TimeUp):
@@ -123,12 +123,10 @@ def stopped_by(error: BaseException) -> str:
 
 
 def save_report(report: Report, folder: Path | None, live: Live, shown: Progress, *, recipe: bool = True) -> Report:
-    """Saves a report and returns it. Where the run was stopped and an earlier report in the folder knows more, that one
-    stays.
+    """Saves a report and returns it. If the run was stopped and the folder's report knows more, that report stays.
 
     Args:
         folder: the run folder; None to save nothing.
-        recipe: see ``Report.save``.
 
     Raises:
         NoRoom, OSError: the disk is full; the report alone is written, if there is room for that.
@@ -153,7 +151,7 @@ def save_report(report: Report, folder: Path | None, live: Live, shown: Progress
 
 
 def _save_alone(report: Report, folder: Path, live: Live) -> None:
-    """Writes ``report.json`` where there is no room for more; if need be, what the next run makes anew is removed."""
+    """Writes ``report.json`` alone; if there is no room, first removes the files that the next run would rewrite."""
     in_the_way = [folder / name for name in (LAYERS, EXPLANATION, PICTURES, NETWORK)]
     for remove in (lambda: None, *(path.unlink for path in in_the_way), live.end):
         with suppress(OSError):
@@ -164,8 +162,8 @@ def _save_alone(report: Report, folder: Path, live: Live) -> None:
 
 
 def _knows_more(before: Report, report: Report) -> bool:
-    """Returns true if ``before`` has a verdict and ``report`` none, or answers the same question and came to its end or
-    has a cheaper recipe. If neither has a verdict, more plans count.
+    """Returns true if ``before`` has a verdict and ``report`` none; or if both have the same question and ``before`` is
+    finished or has a cheaper recipe. Without any verdict, the report with more trials knows more.
     """
     if UNMEASURED in (before.verdict, report.verdict):
         return report.verdict == UNMEASURED and (before.verdict != UNMEASURED or before.plans > report.plans)
@@ -174,11 +172,11 @@ def _knows_more(before: Report, report: Report) -> bool:
 
 
 def question_in(report: Report) -> dict[str, Any]:
-    """Returns the question of a run, without the ranges, which it chooses."""
+    """Returns the question of a run, without the ranges, which the run chooses."""
     parts = ("metric", "threshold", "share", "strategy", "goal")
     return {**without_ranges(report), **{name: getattr(report, name) for name in parts}}
 
 
 def without_ranges(report: Report) -> dict[str, Any]:
-    """Returns what a run is made of, without the ranges, which it chooses."""
+    """Returns the facts that identify a run, without the ranges, which the run chooses."""
     return {**report.made_of, "ranges": ""}

@@ -1,6 +1,6 @@
-"""The pictures of a run: the worst images, inferred again where no tensors are saved, and drawn.
+"""The pictures of a run: the worst images with the findings of each plan, inferred again where no tensors are saved.
 
-A picture is the network's own input: what its preprocessing did to the values is undone by their least and largest one.
+A picture is the network's own input, with its values scaled linearly to 0..255.
 """
 
 from __future__ import annotations
@@ -40,12 +40,11 @@ MOST = 6
 _SIDE = 320
 """The most pixels along a side of a picture in the file."""
 _MARKS = 100
-"""The most detections in a picture, the best by score; all of them count."""
+"""The most detections in a picture, the best by score; the counts include all of them."""
 _NOT_FINITE = "NaN or infinite values"
-_CLASS, _APART = 110, (200, 30, 24, 255)
-"""The opacity of a class's colour, and the colour of pixels whose class is not FP32's; no class is red."""
+_CLASS_OPACITY, _OTHER_CLASS = 110, (200, 30, 24, 255)
+"""The opacity of a class's colour, and the colour (red) of pixels whose class differs from FP32's; no class is red."""
 _COLOURS = {"": (60, 140, 240, 120), KEPT: (60, 140, 240, 120), INVENTED: (200, 30, 24, 150)}
-"""The colours of masks."""
 
 
 def pictured(answer: Answer, report: Report, folder: Path | None, progress: Progress) -> Report:
@@ -114,7 +113,7 @@ def _losses(answer: Answer, trial: Trial) -> list[float]:
 def _outputs(
     answer: Answer, name: str, plan: PrecisionPlan, indices: list[int], folder: Path | None
 ) -> Iterator[Outputs]:
-    """Yields the outputs of a plan for some inputs: as they are saved, else of an engine that is built at need."""
+    """Yields the outputs of a plan for some inputs: those saved, else from an engine built when first needed."""
     saved = Path() if folder is None else folder / TENSORS / name
     experiment = answer.experiment
     with ExitStack() as stack:
@@ -148,7 +147,7 @@ def frames_of(feeds: Feeds) -> list[np.ndarray]:
 
 
 def _as_bytes(values: np.ndarray) -> np.ndarray:
-    """Scales values: the least finite one is 0 and the largest 255."""
+    """Scales values linearly: the least finite one becomes 0 and the largest 255."""
     finite = values[np.isfinite(values)]
     low, high = (float(finite.min()), float(finite.max())) if finite.size else (0.0, 1.0)
     scaled = (np.nan_to_num(values.astype(np.float64), nan=low, posinf=high, neginf=low) - low) / ((high - low) or 1.0)
@@ -159,7 +158,7 @@ def data_uri(image: np.ndarray, *, smooth: bool = True) -> str:
     """Returns an image, bytes ``[H, W, 3 or 4]``, as PNG in a data URI, no side longer than ``_SIDE`` pixels.
 
     Args:
-        smooth: average the pixels that become one, else take one of them.
+        smooth: average when shrinking, else take the nearest pixel.
     """
     from PIL import Image
 
@@ -255,7 +254,7 @@ def _detections(
 
 
 def _marks(detections: Detections, kinds: Sequence[str], scale: np.ndarray, names: Sequence[str]) -> tuple[Mark, ...]:
-    """Returns the marks of detections: oriented boxes as they are turned, keypoints that are seen."""
+    """Returns the drawn marks of detections: rotated boxes, and the visible keypoints."""
     low, high = detections.boxes[:, :2], detections.boxes[:, 2:]
     outlines = np.stack([low, np.stack([high[:, 0], low[:, 1]], -1), high, np.stack([low[:, 0], high[:, 1]], -1)], 1)
     more, points = detections.more, [np.zeros((0, 2))] * len(detections)
@@ -277,7 +276,7 @@ def _rounded(points: np.ndarray) -> tuple[tuple[float, float], ...]:
 
 
 def _masks(detections: Detections, kinds: Sequence[str]) -> str:
-    """Returns the masks of detections as one image, each in the colour of its kind; empty if they have none."""
+    """Returns the masks of detections as one image, in the colours of ``kinds``; empty if there are none."""
     if detections.more.dtype != bool or not len(detections):
         return ""
     image = np.zeros((*detections.more.shape[1:], 4), np.uint8)
@@ -287,8 +286,8 @@ def _masks(detections: Detections, kinds: Sequence[str]) -> str:
 
 
 def _classes(before: np.ndarray, after: np.ndarray) -> str:
-    """Returns the classes of pixels as an image; FP32's most frequent one has no colour, other ones than FP32's are
-    red.
+    """Returns the classes of pixels as an image: FP32's most frequent class without colour, pixels of another class
+    than FP32's in red.
     """
     labels, counts = np.unique(before, return_counts=True)
     image = np.zeros((*after.shape, 4), np.uint8)
@@ -296,13 +295,13 @@ def _classes(before: np.ndarray, after: np.ndarray) -> str:
         hue = 1 / 6 + 2 / 3 * (label * 0.618 % 1)
         red, green, blue = (round(255 * part) for part in colorsys.hsv_to_rgb(hue, 0.9, 0.9))
         if label != labels[counts.argmax()]:
-            image[after == label] = (red, green, blue, _CLASS)
-    image[after != before if after.shape == before.shape else ...] = _APART
+            image[after == label] = (red, green, blue, _CLASS_OPACITY)
+    image[after != before if after.shape == before.shape else ...] = _OTHER_CLASS
     return data_uri(image, smooth=False)
 
 
 def _depths(before: np.ndarray, after: np.ndarray) -> str:
-    """Returns depths as an image in grey, black at FP32's least one and white at its largest."""
+    """Returns depths as a grey image, from black at FP32's least depth to white at its largest."""
     clipped = np.clip(after, before.min(), before.max())
     shares = (clipped - before.min()) / (float(np.ptp(before)) or 1.0)
     return data_uri(np.repeat(np.asarray(np.round(255 * shares), np.uint8)[..., None], 3, axis=-1))

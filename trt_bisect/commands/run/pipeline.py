@@ -1,4 +1,4 @@
-"""Finds the layers of several networks that lose what a function makes of them."""
+"""``run`` for pipelines: finds the layers of several networks that lose the outputs of a function that calls them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from trt_bisect.report.model import Report
 from trt_bisect.support.progress import default_progress
 
 _SHARE_FED = 4
-"""The networks' inputs may take a quarter of the memory."""
+"""The share of the memory that the networks' inputs may take."""
 
 
 @takes(PipelineOptions)
@@ -57,7 +57,7 @@ def run_pipeline(function: str | Callable[..., Any], options: PipelineOptions, c
 
 
 def _loaded(options: PipelineOptions) -> Mapping[str, Network]:
-    """Returns the networks with the same version of the ONNX operators."""
+    """Returns the networks, all converted to the same opset."""
     use_machine(options)
     how = (None, options.low_precision, options.base_precision)
     given = {name: Path(file) if isinstance(file, str) else file for name, file in (options.networks or {}).items()}

@@ -41,9 +41,9 @@ MOST = 1 << 30
 """The most bytes of tensors that a run saves."""
 _FP32, _RECIPE = "fp32", "recipe"
 _LONGEST = 100
-"""The most characters of a layer's name in that of a folder."""
+"""The most characters of a layer's name in the name of a folder."""
 _BASE64 = 4 / 3
-"""The bytes of text for a byte of an array in Polygraphy's JSON."""
+"""The bytes of text per byte of an array in Polygraphy's JSON."""
 
 
 def refuse_tensors(options: RunOptions, folder: Path | None, engine: str) -> None:
@@ -60,7 +60,7 @@ def refuse_tensors(options: RunOptions, folder: Path | None, engine: str) -> Non
 def save_tensors(options: RunOptions, answer: Answer, folder: Path, progress: Progress) -> list[str]:
     """Saves the tensors of as many inputs as fit into ``MOST`` bytes: first those given, then those held out.
 
-    A sample that is there already, from the same plan under the same fingerprint, is not run again.
+    A sample already saved for the same plan under the same fingerprint is not run again.
 
     Returns:
         A note if not all samples were saved; else nothing.
@@ -86,9 +86,9 @@ def save_tensors(options: RunOptions, answer: Answer, folder: Path, progress: Pr
 def save_boundaries(
     options: RunOptions, answer: Answer, findings: Findings, folder: Path, progress: Progress
 ) -> list[str]:
-    """Saves the final outputs on the inputs that the curve is judged on: FP32's, and those of each boundary.
+    """Saves the final outputs on the curve's inputs: FP32's, and those of each boundary.
 
-    Where the user fixed all layers, as with ``--scoped``, the only boundary is that of the plan measured.
+    If the user fixed all layers, as with ``--scoped``, the only boundary is that of the measured plan.
 
     Returns:
         A note if not all samples were saved; else nothing.
@@ -111,12 +111,12 @@ def _nothing_low(experiment: Experiment) -> PrecisionPlan:
 
 
 class _Writing:
-    """The plans whose tensors are saved, and the way to run them.
+    """The plans whose tensors are saved, and the means to run them.
 
     Args:
-        plans: by name; that of FP32 is among them.
+        plans: by name, FP32 included.
         layers: save every layer's tensors, not only the outputs.
-        recipe: the network and ranges of the recipe, where they are others.
+        recipe: the network and ranges of the recipe, if they differ from the run's.
     """
 
     def __init__(
@@ -130,7 +130,7 @@ class _Writing:
         """Saves as many samples as fit into ``MOST`` bytes, in a folder for each plan.
 
         Args:
-            as_json: leave room for the same as Polygraphy's JSON.
+            as_json: reserve room for the same samples as Polygraphy's JSON.
 
         Returns:
             The number of samples, and a note if that is not all of them.
@@ -158,7 +158,7 @@ class _Writing:
         return count, [] if count == len(feeds) else [note]
 
     def begin(self, folder: Path, labels: Sequence[str], input_count: int) -> None:
-        """Writes the index into the folder; removes the samples of another fingerprint, and those that are too many."""
+        """Writes the index into the folder; removes samples of another fingerprint and surplus samples."""
         plans = {name: plan.key() for name, plan in self.plans.items()}
         if self._recipe is not self._experiment:
             plans[_RECIPE] += f" {self._recipe.key}"
@@ -183,7 +183,6 @@ class _Writing:
 
     @contextmanager
     def opened(self, name: str) -> Iterator[Run]:
-        """Opens a plan for inferences; raises BadInput where it cannot be built or run."""
         experiment, plan = self._recipe if name == _RECIPE else self._experiment, self.plans[name]
         if self._layers:
             writer = PlanWriter(experiment.network, experiment.ranges.scales, GraphTarget.ONNXRUNTIME)
@@ -199,7 +198,8 @@ class _Writing:
 
 
 def write_polygraphy(folder: Path, plans: Iterable[str], feeds: Sequence[Feeds]) -> None:
-    """Writes the samples, and for each plan its run with one runner, named ``trt-bisect-`` and the plan's name.
+    """Writes Polygraphy's JSON: the samples, and for each plan its run with one runner, ``trt-bisect-`` and the plan's
+    name.
 
     ``folder`` has an ``.npz`` for each plan and sample.
     """

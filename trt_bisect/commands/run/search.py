@@ -1,4 +1,4 @@
-"""The curve: connects a driver, which asks for plans, to an evaluator, which measures them."""
+"""The search for the curve: a driver asks for plans, and an evaluator measures them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ NOTHING_FOUND = Findings(None, (), (), ())
 
 @dataclass(frozen=True)
 class Curve:
-    """The curve of a search, and the suspects that it shows; ``nothing`` is the trial of the plan without INT8."""
+    """The measured curve, and the suspects that it shows; ``nothing`` is the trial of the plan without INT8."""
 
     findings: Findings = NOTHING_FOUND
     nothing: Trial = UNTRIED
@@ -59,7 +59,9 @@ class CurveSearch:
         return drive(search_for(experiment.curve, experiment.question, watched), measure)
 
     def _by_workers(self) -> Findings:
-        """Returns the findings on whole engines, with all workers: they measure the plans that probably come next."""
+        """Returns the findings on whole engines; workers also measure the plans that the driver probably asks for
+        next.
+        """
         experiment, whole, losses = self.experiment, self.experiment.whole, dict[PrecisionPlan, Loss]()
 
         def search() -> Search[Findings]:

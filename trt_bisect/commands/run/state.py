@@ -23,9 +23,9 @@ class Phase(IntEnum):
 
     SEARCH = 0
     CHANGES = 1
-    """A network that loses less is being searched."""
+    """A changed network that loses less is being searched."""
     VERDICT = 2
-    """The answer is the run's; curve and causes are looked for."""
+    """The answer is final; curve and causes are being measured."""
     COMPLETE = 3
 
 
@@ -34,12 +34,12 @@ class RunState:
     """The results of a run so far.
 
     Attributes:
-        known: the report without the answer: the question, and what is not measured plan by plan, such as the front,
-            latencies, overflows, the explanation, and what stopped the run.
-        setup, first, of_curve: the facts that all experiments share, the experiment with the first ranges, and that of
-            the curve. None before data and engine are ready.
-        curve: None as long as it is not measured to its end.
-        answer: the cheapest so far; None before full INT8 is known on all inputs.
+        known: the report without the answer: the question, and results such as the front, latencies, overflows, the
+            explanation, and what stopped the run.
+        setup, first, of_curve: the facts that all experiments share, the experiment with the first ranges, and the
+            experiment of the curve. None before data and engine are ready.
+        curve: None until it is measured completely.
+        answer: the answer with the cheapest recipe so far; None before full INT8 is known on all inputs.
         alone: by layer index, the loss that full INT8 sheds when the layer alone stays high.
     """
 
@@ -55,18 +55,18 @@ class RunState:
 
     @property
     def found(self) -> Answer:
-        """The answer, once there is one."""
+        """The answer; only where one exists."""
         assert self.answer is not None
         return self.answer
 
     @property
     def suspects(self) -> tuple[int, ...]:
-        """The suspects of the curve; none as long as it is not measured."""
+        """The suspects of the curve; none until it is measured."""
         return self.curve.findings.suspects if self.curve else ()
 
     @property
     def experiments(self) -> tuple[Experiment, ...]:
-        """The experiments whose trials count."""
+        """The experiments whose trials the report counts."""
         experiments = [experiment for experiment in (self.first, self.of_curve) if experiment is not None]
         if self.answer is not None:
             answers = (self.answer.of_user, self.answer, self.answer.emulated.of_user)
@@ -74,13 +74,13 @@ class RunState:
         return tuple(experiments)
 
     def trials(self) -> int:
-        """Returns the number of trials: with more of them the report is another one."""
+        """Returns the number of trials; when it has grown, the report needs an update."""
         return sum(len(store.trials) for store in {experiment.store for experiment in self.experiments})
 
 
 @dataclass(frozen=True)
 class RunTrials:
-    """The trials of a run by plan key; ``experiment`` is that of the curve."""
+    """The trials of a run by plan key; ``experiment`` is the curve's."""
 
     trials: Mapping[str, Trial]
     experiment: Experiment
@@ -95,20 +95,20 @@ class RunTrials:
         return self.trials.get(self._canonical(plan))
 
     def that_ran(self, plan: PrecisionPlan) -> Trial | None:
-        """Returns a trial of a plan that says what ran, on whatever engines; None if there is none."""
+        """Returns a trial of a plan that reports the precisions that ran, from any engine; None without one."""
         key = self._canonical(plan)
         return next(
             (trial for text, trial in self.trials.items() if TrialKey.from_text(text).plan == key and trial.ran), None
         )
 
     def _canonical(self, plan: PrecisionPlan) -> str:
-        """The key under which the trial of a plan is stored."""
+        """Returns the key under which the trial of a plan is stored."""
         return self.experiment.whole.canonical(plan).key()
 
     def curve(self) -> Curve:
-        """Returns the curve so far; measures nothing.
+        """Returns the curve so far, without measuring.
 
-        The drivers run again on the trials so far, up to the first plan without one: as many steps as there are layers.
+        The drivers are replayed on the trials so far, up to the first plan without a trial.
         """
         question, rule, curve = self.experiment.question, self.experiment.rule, self.experiment.curve
         full, steps = self.of_plan(question.all_but(())), list[Step]()

@@ -1,1 +1,1 @@
-"""``verify``: an engine's own outputs against what its file says, and the cause of a difference."""
+"""``verify``: an engine's outputs compared with the emulation of its file, and the cause of a difference."""

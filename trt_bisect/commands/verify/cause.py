@@ -1,4 +1,7 @@
-"""The search for what an engine does otherwise than its file, among suspicions."""
+"""The search for the suspicion that explains an engine's difference from its file.
+
+A suspicion (``suspicions``) is something that an engine may do otherwise than its file says.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ from trt_bisect.builder.debug_tensors import ENGINE, EngineTensor
 from trt_bisect.builder.pipeline import AllPlans
 from trt_bisect.commands.verify import suspicions as suspected
 from trt_bisect.commands.verify.emulation import Emulation, Held, Infer
-from trt_bisect.commands.verify.kernel import KERNEL, Spoiled
+from trt_bisect.commands.verify.kernel import KERNEL, WithErrors
 from trt_bisect.commands.verify.suspicions import Suspicion
 from trt_bisect.errors import BadInput, TrialFailed
 from trt_bisect.evaluator.inferences import SHARE_KEPT, switch_session
@@ -22,26 +25,30 @@ from trt_bisect.report.verification import Tried
 from trt_bisect.support.machine import MEMORY
 from trt_bisect.support.progress import Progress
 
-_FEW, _CONFIRMED = 2, 3
-"""The samples, the worst, on which suspicions are ranked, and the best ones, which are then tried on all."""
+_RANKED_ON, _TRIED_ON_ALL = 2, 3
+"""The number of samples (the worst) on which suspicions are ranked, and of the best suspicions then tried on all
+samples.
+"""
 _TOGETHER = 4
-"""The best layers that are tried together."""
-_SMALL = 0.3
-"""A suspicion that leaves more of a difference does not reproduce it, however large its own floor is."""
-_CLOSE = 2.0
-"""Of suspicions of a kind that leave about as much, up to this factor, the first one counts; and the best one before
-them."""
-_ALIKE, _AS_LARGE = 0.3, 4.0
-"""Roundings to a type depend on what an engine fuses. In a plan without INT8 they are reproduced if the engine's
-difference and the emulation's have this cosine or more, and up to this ratio."""
+"""The number of layers, those that explain most, that are tried together."""
+_MOST_LEFT = 0.3
+"""A suspicion that leaves a larger share of the difference does not reproduce it, however large its own noise floor."""
+_EQUAL_WITHIN = 2.0
+"""Suspicions of a kind that leave a difference within this factor of each other are equal: the first one counts. So is
+an earlier one within this factor of the best.
+"""
+_LEAST_COSINE, _LARGEST_RATIO = 0.3, 4.0
+"""Roundings to a type depend on what an engine fuses. In a plan without INT8 they are reproduced if the cosine of the
+engine's and the emulation's difference is at least the first number, and the ratio of their sizes at most the second.
+"""
 
 
 class Search:
-    """The suspicions that were tried on an engine.
+    """Tries suspicions on an engine.
 
     Attributes:
-        tried: those that were emulated on all samples, in the order of trying.
-        best: the one that is nearest to the engine.
+        tried: the suspicions that were emulated on all samples, in the order of trying.
+        best: the one whose emulation is nearest to the engine.
     """
 
     def __init__(self, held: Held, progress: Progress) -> None:
@@ -56,9 +63,9 @@ class Search:
         """Tries suspicions, the simple and cheap first, until one reproduces the engine's outputs.
 
         Args:
-            given: simple ones, in groups.
+            given: simple suspicions, in groups.
             tensors: the engine's own tensors.
-            kernels: also tries a wrong kernel for each layer.
+            kernels: also try a wrong kernel for each layer.
         """
         self._progress.stage("Trying suspicions", None)
         for group, held in self._groups(given, tensors, kernels=kernels):
@@ -70,7 +77,7 @@ class Search:
         self, given: Iterable[Sequence[Suspicion]], tensors: Iterable[EngineTensor], *, kernels: bool
     ) -> Iterator[tuple[Iterable[Suspicion], Held]]:
         """Yields suspicions that are tried together, and the samples on which they are ranked."""
-        file, few, one = self._held.file, self._held.worst(_FEW), self._held.worst(1)
+        file, few, one = self._held.file, self._held.worst(_RANKED_ON), self._held.worst(1)
         for group in given:
             yield group, one
         for row in tensors:
@@ -91,10 +98,12 @@ class Search:
                 if both in self._shares and self._shares[both] > self._shares[together[0]]:
                     together[0] = both
         if kernels:
-            yield Spoiled(file).suspicions(few), few
+            yield WithErrors(file).suspicions(few), few
 
     def _pairs(self) -> Iterator[Suspicion]:
-        """Yields the best one that is no type with each other, and values with orders of axes."""
+        """Yields the pairs of the best suspicion that changes no type with each other one, and of value and axis-order
+        suspicions.
+        """
         changing = [each for each in self._ranked if self._shares[each][0] != 0.0]
         best = next((each for each in changing if each.kind not in suspected.TYPES), None)
         for other in changing:
@@ -116,7 +125,7 @@ class Search:
                 listed.append(each)
         self._ranked = sorted(listed, key=self._shares.__getitem__, reverse=True)
         rows = [self.best] if self.best else []
-        for each in filter(self._ranked[:_CONFIRMED].__contains__, listed):
+        for each in filter(self._ranked[:_TRIED_ON_ALL].__contains__, listed):
             row = self._emulated(each, self._held)
             if row is not None:
                 rows.append(replace(row, explained=max(0.0, row.explained)))
@@ -126,32 +135,34 @@ class Search:
         least = min(rows, key=lambda row: (not row.reproduces, row.left))
         for row in rows:
             is_simple = row is self.best or row.kind == least.kind
-            if is_simple and row.reproduces == least.reproduces and row.left <= _CLOSE * least.left:
+            if is_simple and row.reproduces == least.reproduces and row.left <= _EQUAL_WITHIN * least.left:
                 self.best = row
                 break
 
     def _emulated(self, suspicion: Suspicion, held: Held) -> Tried | None:
-        """Emulates a suspicion on some samples, or on all, which decides; None where that cannot be done."""
+        """Emulates a suspicion on some samples; None if that is not possible."""
         decides = held is self._held
         try:
             changed = suspicion.change(held.file)
             there = held.vector(changed.outputs(held.places, None if decides else self._switched(changed)))
             left = float(np.linalg.norm(held.of_engine - there))
-            reproduces = decides and left <= _SMALL * held.distance and left <= held.floor(changed, there)
+            reproduces = decides and left <= _MOST_LEFT * held.distance and left <= held.floor(changed, there)
         except (TrialFailed, BadInput, ValueError, LookupError):
             return None
         explained = 1.0 - (left / held.distance) ** 2
         if suspicion.kind in suspected.TYPES and not reproduces and not held.file.plan.lowered:
             difference = there - held.of_file
             does = float(np.linalg.norm(difference))
-            if does / _AS_LARGE <= held.distance <= does * _AS_LARGE:
+            if does / _LARGEST_RATIO <= held.distance <= does * _LARGEST_RATIO:
                 alike = float((held.of_engine - held.of_file) @ difference) / (does * held.distance)
                 explained = max(0.0, alike) ** 2
-                reproduces = decides and alike >= _ALIKE
+                reproduces = decides and alike >= _LEAST_COSINE
         return Tried(suspicion.kind, suspicion.text, left, explained, reproduces, suspicion.layers)
 
     def _switched(self, changed: Emulation) -> Infer | None:
-        """Returns what runs an emulation in the session of all plans of the file, if that can."""
+        """Returns a function that runs an emulation on the session of all plans of the file; None if that cannot run
+        it.
+        """
         of_file = changed.builder is self._held.file.builder and not changed.edits
         if self._session is None or not of_file or not self._session.runs(changed.plan):
             return None

@@ -24,24 +24,25 @@ from trt_bisect.model.session import CPU_DEVICE, make_session
 from trt_bisect.precision import PrecisionPlan
 
 Outcome = Mapping[int, Outputs] | Sequence[Outputs]
-"""Outputs by the places of samples."""
+"""Outputs by the index of the sample."""
 Change = Callable[["Emulation"], "Emulation"]
 Infer = Callable[[Feeds], Outputs]
 Edit = Callable[[Written], Written]
 NodeEdit = Callable[[onnx.NodeProto], Iterable[onnx.NodeProto]]
-"""From a node, which it may change, to the nodes that stand for it."""
+"""A function from a node, which it may change, to the nodes that replace it."""
 JITTER = 3e-6
-"""The relative noise of weights and inputs that stands for other kernels: ten to a hundred times what another order of
-sums makes, as Winograd's convolutions need it."""
-_DRAWS, _TIMES = 3, 2.5
-"""The noisy emulations, and the multiple of the largest distance among them that still counts as noise."""
-_LEAST = 1e-5
-"""The least floor: the six digits of trtexec's JSON."""
+"""The relative noise on weights and inputs that simulates other kernels: ten to a hundred times the effect of another
+order of sums, as Winograd's convolutions have.
+"""
+_NOISY_RUNS, _NOISE_MULTIPLE = 3, 2.5
+"""The number of noisy emulations, and the multiple of the largest distance among them that counts as noise."""
+_LEAST_FLOOR = 1e-5
+"""The least noise floor, from the six digits of trtexec's JSON."""
 _FAR = 1e3
-"""Stands for NaN and infinite values, in units of an output's own magnitude."""
+"""The distance that stands for NaN and infinite values, in units of an output's own magnitude."""
 _LEAST_CHANNEL = 1e-2
 _FUSED = {*POINTWISE, "QuantizeLinear"}
-"""The operators that are fused with what makes their input, if nothing else reads that."""
+"""Operators that are fused with the layer that makes their input, if nothing else reads that."""
 DOMAIN = "trt_bisect"
 TF32, FP16, BF16 = "TF32", "FP16", "BF16"
 SCALED, SIZED, UNCLIPPED = "Scaled", "Sized", "Unclipped"
@@ -70,8 +71,9 @@ _ROUNDED = (
 }""",
 )
 _FUNCTIONS = (*_ROUNDED, *(name + _WRONG.format(term) for name, term in _TERMS.items()))
-"""Operators for edits. TF32 rounds to eleven significant bits by Veltkamp's splitter, 2^13 + 1. The last three add to y
-a multiple of a term; the multiple is the number at a place."""
+"""ONNX functions for edits. TF32 rounds to eleven significant bits by Veltkamp's splitting with 2^13 + 1. The last
+three add to y a multiple of a term; ``place`` is the index of the multiple in an input.
+"""
 
 
 @dataclass(frozen=True)
@@ -80,7 +82,6 @@ class Emulation:
 
     Attributes:
         builder: has the network, and the scales of its activations.
-        feeds: the samples.
         edits: changes of the graph that is run, in their order.
         after: changes of the outputs of each sample.
     """
@@ -97,7 +98,7 @@ class Emulation:
         return self.builder.network
 
     def outputs(self, places: Iterable[int], infer: Infer | None = None) -> dict[int, Outputs]:
-        """Returns the outputs for the samples at some places, by place.
+        """Returns the outputs for the samples with some indices, by index.
 
         Args:
             infer: runs a sample in place of this emulation's own session.
@@ -160,7 +161,9 @@ def edit_nodes(edit: NodeEdit, written: Written) -> Written:
 
 
 def reading_in(kind: str, network: Network, node: onnx.NodeProto) -> Iterator[onnx.NodeProto]:
-    """Rounds to a type what a kernel reads: in TF32 the operands of products, in FP16 and BF16 all from outside."""
+    """Yields nodes that round to a type what a kernel reads: in TF32 the operands of products, in FP16 and BF16 all
+    tensors from other kernels.
+    """
     for slot, name in enumerate(node.input):
         if node.op_type in PRODUCTS:
             reads = slot < 2
@@ -175,15 +178,15 @@ def reading_in(kind: str, network: Network, node: onnx.NodeProto) -> Iterator[on
 
 @dataclass(frozen=True)
 class Held:
-    """An engine's outputs against those of its file, on some of the samples.
+    """An engine's outputs compared with those of its file, on some of the samples.
 
     Distances are in units of each channel's root mean square (axis 1), so that scores count as much as boxes. NaN and
     infinite values are far from all finite ones.
 
     Attributes:
         reference: the file's outputs for all samples.
-        engine: the engine's.
-        places: the samples that count.
+        engine: the engine's outputs for all samples.
+        places: the indices of the samples compared.
     """
 
     file: Emulation
@@ -199,9 +202,9 @@ class Held:
         }
 
     def vector(self, outputs: Outcome) -> np.ndarray:
-        """Returns outputs as a vector; that of the file's own has a length of about 1.
+        """Returns outputs as one vector, scaled so that the file's own has a length of about 1.
 
-        Of an output with more values than the file's the first ones count; missing ones are NaN.
+        Surplus values are cut off; missing ones are NaN.
         """
         parts = []
         for place in self.places:
@@ -225,24 +228,26 @@ class Held:
 
     @cached_property
     def distance(self) -> float:
-        """The distance of the engine to its file."""
+        """The distance between the engine's and the file's outputs."""
         return float(np.linalg.norm(self.of_engine - self.of_file))
 
     def apart(self, emulation: Emulation) -> float:
-        """Returns the distance of an emulation to the file."""
+        """Returns the distance between an emulation's and the file's outputs."""
         return float(np.linalg.norm(self.vector(emulation.outputs(self.places)) - self.of_file))
 
     def floor(self, emulation: Emulation, there: np.ndarray) -> float:
-        """Returns the distance from ``there``, the vector of an emulation, that other kernels explain."""
-        others = [emulation.noisy(seed).outputs(self.places) for seed in range(_DRAWS)]
+        """Returns the noise floor of an emulation with the vector ``there``: the distance that other kernels
+        explain.
+        """
+        others = [emulation.noisy(seed).outputs(self.places) for seed in range(_NOISY_RUNS)]
         if emulation.plan.lowered and not emulation.edits and emulation.builder.has_plain(emulation.plan):
             plain = emulation.builder.plain(emulation.plan)
             others.append(emulation.outputs(self.places, plain.infer))
         apart = max(float(np.linalg.norm(self.vector(other) - there)) for other in others)
-        return max(_LEAST * float(np.linalg.norm(there)), _TIMES * apart)
+        return max(_LEAST_FLOOR * float(np.linalg.norm(there)), _NOISE_MULTIPLE * apart)
 
     def worst(self, count: int) -> Held:
-        """Returns the samples on which the two differ most."""
+        """Returns the comparison on the ``count`` samples on which engine and file differ most."""
         apart = {place: replace(self, places=[place]).distance for place in self.places}
         return replace(self, places=sorted(apart, key=apart.__getitem__, reverse=True)[:count])
 
@@ -250,7 +255,7 @@ class Held:
 def _unit(samples: Sequence[np.ndarray]) -> np.ndarray:
     """Returns the root mean square of each channel over samples, at least a hundredth of that of all values.
 
-    It is one number where there are no channels, or samples differ in shape.
+    It is one number if there are no channels, or samples differ in shape.
     """
     values = np.concatenate([np.ravel(each) for each in samples]).astype(np.float64)
     squares, shape = np.square(np.nan_to_num(values, nan=0.0, posinf=0.0, neginf=0.0)), np.shape(samples[0])

@@ -1,7 +1,8 @@
-"""A wrong kernel: by the engine's inner tensors, else the layer whose wrongness explains most; and its minimal network.
+"""A wrong kernel: found by the engine's inner tensors, else by the layer whose error explains most; and its minimal
+network.
 
-Without inner tensors one graph lets each layer be wrong by two numbers, which are an input of it: y becomes
-y + a y + b |y|. An activation may leave its input as it is, as where it is fused into a scale that does not clip.
+Without inner tensors, one graph adds an error to each layer's output y, with two numbers as inputs: y + a y + b |y|. An
+activation may also be left out, as if it were fused into a scale that does not clip.
 """
 
 from __future__ import annotations
@@ -27,8 +28,8 @@ from trt_bisect.support.files import make_folder, write_whole
 
 KERNEL, CLIP_FUSED = "kernel", "clip-fused"
 _NUMBERS = "__verify"
-_STEP, _REFINED, _ROUNDS = 0.1, 6, 4
-"""The first step along each way of being wrong, the ways that are refined, and the steps for that."""
+_FIRST_STEP, _MOST_REFINED, _REFINING_STEPS = 0.1, 6, 4
+"""The first step of an error's number, the number of errors that are refined, and the refining steps."""
 _RANGE = (-2.0, 8.0)
 _ACTIVATIONS = ("Relu", "Clip")
 _MOST_LAYERS = 150
@@ -45,8 +46,8 @@ def parted(e: Emulation, tensors: Sequence[Outputs]) -> tuple[EngineTensor, ...]
     return engine_tensors(writer, e.plan, lambda _: next(shown), e.feeds)
 
 
-class Spoiled:
-    """An emulation in which layers may be wrong: a number for each layer and term is an input of its graph."""
+class WithErrors:
+    """An emulation with errors: for each layer and term, the graph has a number as an input."""
 
     def __init__(self, e: Emulation) -> None:
         self._ways = list[tuple[str, str]]()
@@ -61,12 +62,12 @@ class Spoiled:
                 self._ways.append((layer.name, term))
 
     def _edit(self, written: Written) -> Written:
-        edited = edit_nodes(self._spoil, written)
+        edited = edit_nodes(self._with_error, written)
         numbers = helper.make_tensor_value_info(_NUMBERS, TensorProto.FLOAT, [len(self._ways)])
         edited.model.graph.input.append(numbers)
         return edited
 
-    def _spoil(self, node: onnx.NodeProto) -> Iterator[onnx.NodeProto]:
+    def _with_error(self, node: onnx.NodeProto) -> Iterator[onnx.NodeProto]:
         out = node.output[0]
         places = self._places.get(out, [])
         made = right = f"{out}{_NUMBERS}"
@@ -80,7 +81,7 @@ class Spoiled:
             yield helper.make_node(self._ways[place][1], inputs, [made], domain=DOMAIN, place=here)
 
     def _wrong(self, place: int, number: float) -> Change:
-        """Returns the change by which a layer is wrong by a number times a term."""
+        """Returns the change that adds an error to a layer: a number times a term."""
         numbers = np.zeros(len(self._ways), np.float32)
         numbers[place] = number
 
@@ -90,7 +91,9 @@ class Spoiled:
         return change
 
     def suspicions(self, held: Held) -> Iterator[Suspicion]:
-        """Yields the activations left out, and the wrong kernels that explain most, their numbers fitted."""
+        """Yields suspicions of activations left out, and of the wrong kernels that explain most, with fitted
+        numbers.
+        """
 
         def at(place: int, number: float) -> np.ndarray:
             return held.vector(self._wrong(place, number)(held.file).outputs(held.places))
@@ -101,17 +104,17 @@ class Spoiled:
                 text = f"leaves out '{name}': a scale that does not clip stands for it"
                 yield Suspicion(CLIP_FUSED, text, self._wrong(place, 1.0), (name,))
                 continue
-            response = at(place, _STEP) - right
+            response = at(place, _FIRST_STEP) - right
             power, along = float(response @ response), float((held.of_engine - right) @ response)
             if power:
-                shares.append((along**2 / power, place, _STEP * along / power))
-        for _, place, number in sorted(shares, reverse=True)[:_REFINED]:
+                shares.append((along**2 / power, place, _FIRST_STEP * along / power))
+        for _, place, number in sorted(shares, reverse=True)[:_MOST_REFINED]:
             tried = list[tuple[float, float]]()
-            for _ in range(_ROUNDS):  # Gauss's and Newton's steps
+            for _ in range(_REFINING_STEPS):  # Gauss's and Newton's steps
                 number = float(np.clip(number, *_RANGE))
                 rest = held.of_engine - at(place, number)
                 tried.append((float(np.linalg.norm(rest)), number))
-                step = _STEP**2 * (abs(number) + _STEP)
+                step = _FIRST_STEP**2 * (abs(number) + _FIRST_STEP)
                 response = (at(place, number + step) - held.of_engine + rest) / step
                 number += float(rest @ response) / (float(response @ response) or 1.0)
             yield self._kernel(place, min(tried)[1])
@@ -128,7 +131,7 @@ class Spoiled:
 
 
 def write_minimal(e: Emulation, layers: Sequence[str], folder: Path) -> Path:
-    """Writes layers, and those between them, as a network in the precisions of the plan, with inputs for one sample.
+    """Writes layers, and those between them, as a network in the plan's precisions, with inputs for one sample.
 
     trtexec builds ``network.onnx`` and reads the ``.bin`` files; ``README.md`` has the command.
     """

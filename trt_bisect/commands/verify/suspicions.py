@@ -1,4 +1,4 @@
-"""The suspicions: each is a small function from an emulation to another one, which an engine may have computed instead.
+"""The suspicions: each has a function from the emulation of a file to that of what an engine may have computed instead.
 
 They are grouped by what they change: inputs, outputs, the arithmetic of all layers, scales, single layers.
 """
@@ -33,7 +33,7 @@ _NORMALIZATIONS = {
     "ImageNet's": ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)),
     "CLIP's": ((0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711)),
 }
-"""By name the mean and the standard deviation, of values from 0 to 1."""
+"""By name, the mean and standard deviation for values from 0 to 1."""
 _MOST_OUTPUTS = 6
 
 
@@ -45,7 +45,7 @@ class Suspicion:
         kind: a word for the cause.
         text: a phrase that follows "the engine".
         change: from an emulation of the file to what the engine would compute.
-        layers: the layers that are suspected alone.
+        layers: the suspected layers; empty for the whole network.
     """
 
     kind: str
@@ -65,7 +65,7 @@ class Suspicion:
 def _got(kind: str, text: str, change: Callable[[np.ndarray], np.ndarray]) -> Suspicion:
     """Returns the suspicion that inputs were changed before the engine got them.
 
-    Rows of a batch are those of all inputs. Else pictures are meant, or where there are none all floats.
+    The change is of the inputs that are pictures; without any, of all float inputs; of rows of a batch, of all inputs.
     """
 
     def changed(sample: Feeds) -> Feeds:
@@ -82,7 +82,9 @@ def _got(kind: str, text: str, change: Callable[[np.ndarray], np.ndarray]) -> Su
 
 
 def on_values(channels: int | None) -> Iterator[Suspicion]:
-    """Yields other scales and normalizations of the inputs; ``channels`` is the axis of three channels, if any."""
+    """Yields other scales and normalizations of the inputs; ``channels`` is the axis of three channels, None without
+    one.
+    """
 
     def linear(kind: str, text: str, factor: Any, offset: Any = 0.0) -> Suspicion:
         return _got(kind, text, lambda x: x * factor + offset)
@@ -129,7 +131,7 @@ def on_pictures(network: Network, source: Any, asked: Preprocessing) -> Iterator
 
 
 def on_axes(channels: int | None) -> Iterator[Suspicion]:
-    """Yields other orders of the values of pictures; ``channels`` is the axis of three channels, if any."""
+    """Yields other orders of the axes of pictures; ``channels`` is the axis of three channels, None without one."""
     if channels is not None:
         yield _got(CHANNEL_ORDER, "in BGR for RGB", lambda x: np.flip(x, channels))
     theirs, ours, order = "NHWC", "NCHW", (0, 2, 3, 1)
@@ -146,7 +148,7 @@ def on_axes(channels: int | None) -> Iterator[Suspicion]:
 
 
 def on_batches(e: Emulation) -> Iterator[Suspicion]:
-    """Yields outputs of other samples, and other rows in a batch."""
+    """Yields outputs of other samples, and changed rows of a batch."""
 
     def of_others(text: str, order: np.ndarray) -> Suspicion:
         return Suspicion(
@@ -168,7 +170,7 @@ def on_batches(e: Emulation) -> Iterator[Suspicion]:
 
 
 def on_outputs(found: Outputs) -> Iterator[Suspicion]:
-    """Yields exchanged outputs of equal size, and outputs in another layout; ``found`` are those of a sample."""
+    """Yields swapped outputs of equal size, and outputs in another layout; ``found`` are those of a sample."""
 
     def gives(text: str, change: Callable[[Outputs], Outputs]) -> Suspicion:
         return Suspicion(OUTPUT_ORDER, f"gives {text}", lambda e: replace(e, after=(*e.after, change)))
@@ -189,8 +191,8 @@ def on_outputs(found: Outputs) -> Iterator[Suspicion]:
                 yield permuted(name, order)
 
 
-def on_arithmetic(network: Network) -> Iterator[Suspicion]:
-    """Yields other types in place of FP32."""
+def on_types(network: Network) -> Iterator[Suspicion]:
+    """Yields TF32, FP16 and BF16 in place of FP32."""
 
     def computing(kind: str) -> Suspicion:
         edit = partial(edit_nodes, partial(reading_in, kind, network))
@@ -201,7 +203,7 @@ def on_arithmetic(network: Network) -> Iterator[Suspicion]:
 
 
 def _running(e: Emulation, what: str, precisions: Mapping[int, Precision], note: str = "") -> Suspicion:
-    """Returns the suspicion that layers, by index, run in other precisions; all for the same kind of cause."""
+    """Returns the suspicion that layers, by index, run in other precisions; all have the same cause."""
 
     def change(e: Emulation) -> Emulation:
         changed = list(e.plan.precisions)
@@ -217,14 +219,14 @@ def _running(e: Emulation, what: str, precisions: Mapping[int, Precision], note:
 
 
 def _kind(asked: Precision, ran: Precision) -> str:
-    """Returns the cause of another precision than asked for."""
+    """Returns the cause for a layer that ran in another precision than asked for."""
     if asked.needs_scale or ran is Precision.FP32:
         return LAYERS_HIGH
     return LAYERS_LOW if ran.needs_scale else str(ran)
 
 
 def on_info(e: Emulation, ran: Mapping[int, str]) -> Iterator[Suspicion]:
-    """Yields the layers that ran in another precision than the plan has, as the engine's layer info tells."""
+    """Yields the layers that ran in another precision than planned, according to the engine's layer info."""
     found = dict[str, dict[int, Precision]]()
     for index, word in ran.items():
         asked = e.plan.precisions[index]
@@ -238,7 +240,7 @@ def on_info(e: Emulation, ran: Mapping[int, str]) -> Iterator[Suspicion]:
 
 
 def on_plan(e: Emulation) -> Iterator[Suspicion]:
-    """Yields all layers in floats, and those of each operator."""
+    """Yields all low layers in floats, and those of each operator."""
     by_operator = dict[str, dict[int, Precision]]()
     for k in e.network.quantizable:
         if e.plan.precisions[k].needs_scale:
@@ -270,7 +272,9 @@ def having(
     plan: PrecisionPlan | None = None,
     unquantized: bool = False,
 ) -> Suspicion:
-    """Returns the suspicion that the engine is of another form of the network, with scales, and a plan if given."""
+    """Returns the suspicion that the engine was built from another form of the network, with other scales or another
+    plan.
+    """
     builder = builder_of(network, scales, unquantized=unquantized)
     return Suspicion(kind, text, lambda e: replace(e, builder=builder, plan=plan or e.plan))
 
@@ -301,7 +305,7 @@ def on_scales(e: Emulation) -> Iterator[Suspicion]:
 
 
 def _requantized(network: Network, change: Callable[[Quantizer], Quantizer], *, weights: bool) -> Network:
-    """Returns a network with other quantizers of weights, or else of activations, where its file has pairs."""
+    """Returns a network with other quantizers of weights, or of activations, if its file has pairs."""
     layers = []
     for layer in network.layers:
         roundings = list(layer.roundings)

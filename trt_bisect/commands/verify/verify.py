@@ -1,4 +1,4 @@
-"""``verify``: is the engine its file, and if not, why not. The command line calls this too."""
+"""``verify``: compares an engine with its file, and finds the cause of a difference."""
 
 from __future__ import annotations
 
@@ -39,28 +39,35 @@ from trt_bisect.support.progress import Progress, default_progress
 from trt_bisect.support.text import percent
 
 _SAMPLES = 8
-"""The samples that are compared."""
-_UNSURE, _AS_LARGE = 1.5, 2.0
-"""A difference without a cause may be noise up to this multiple of the floor; and FP16 between INT8 layers, up to this
-multiple of what that makes: the roundings that unlike small changes flip are alike."""
-_CAUSED, _NEAR = 0.9, 0.1
-"""A suspicion that explains so much of the squared difference is the cause, although more is left than noise; and so
-much, the nearest one."""
-_MANY, _EXACT = 100, 0.01
-"""One of many suspicions reproduces fewer values of outputs by chance, unless it leaves so little; or a type, unless it
-explains as much as a cause, or the layer info tells it."""
-_CLEAR, _LOUD = 0.1, 0.1
-"""A difference below so much of the floor is noise; a larger one is none if a suspicion leaves no more than that. A
-floor of this size, or as large as what INT8 changes, hides differences."""
+_MAYBE_NOISE = 1.5
+"""A difference without a cause may be noise up to this multiple of the noise floor."""
+_LIKE_FP16 = 2.0
+"""In INT8 a difference up to this multiple of the effect of FP16 tells no cause: all small changes flip like
+roundings.
+"""
+_CAUSE_EXPLAINS = 0.9
+"""A suspicion that explains this share of the squared difference is the cause, even if more is left than noise."""
+_NEAREST_EXPLAINS = 0.1
+"""Without a cause, the nearest suspicion is named if it explains this share of the squared difference."""
+_FEW_VALUES = 100
+"""With fewer output values, one of many suspicions reproduces them by chance."""
+_LEFT_OF_FEW = 0.01
+"""With few values, a cause that is no type must leave at most this share of the difference."""
+_NEGLIGIBLE = 0.1
+"""The share of the noise floor, or of INT8's effect, below which a difference needs no explanation."""
+_HIGH_FLOOR = 0.1
+"""A noise floor of this size, or as large as INT8's effect, hides differences."""
 
 
 @takes(VerifyOptions)
 def verify(model: GivenModel, options: VerifyOptions) -> Verification:
-    """Says if an engine is its file, from the outputs that it gave; and if not, why, by emulating each suspicion.
+    """Returns whether an engine computes what its file says, judged by its outputs, and the cause if not.
+
+    Each suspicion is emulated, and its outputs are compared with the engine's.
 
     Args:
-        model: the ONNX file that the engine was built from, with or without Q/DQ pairs; or a run folder, which stands
-            for the file of its recipe.
+        model: the ONNX file that the engine was built from, with or without Q/DQ pairs; or a run folder, for the file
+            of its recipe.
         options: as listed.
 
     Raises:
@@ -83,7 +90,7 @@ def verify(model: GivenModel, options: VerifyOptions) -> Verification:
 
 
 class _Verifying:
-    """The file on the samples, and the engines that are held against it."""
+    """The file's outputs on the samples, and the engines that are compared with them."""
 
     def __init__(self, model: GivenModel, options: VerifyOptions, progress: Progress) -> None:
         if isinstance(model, (str, Path)) and Path(model).is_dir():
@@ -98,7 +105,7 @@ class _Verifying:
         self.reference = self.file.outputs(range(len(self.file.feeds)))
 
     def _asked(self, network: Network) -> tuple[Network, Scales, PrecisionPlan, str]:
-        """Returns the network, scales and plan that the engine was to have, and these in words."""
+        """Returns the network, scales and plan that the engine should have, and a description of these."""
         if network.has_pairs:
             network = network.as_in_file()
             return network, {}, network.free_plan(network.quantizable), "the file's own Q/DQ pairs"
@@ -113,7 +120,7 @@ class _Verifying:
         return replace(network, layers=free), ranges.scales, plan, f"INT8, scales: {ranges.origin}"
 
     def _calibrated(self, network: Network, data: Any) -> tuple[Network, Ranges, list[str]]:
-        """Returns a network with its ranges, and notes on the layers that have none."""
+        """Returns a network with its ranges, and notes on layers without a range."""
         ranges, _ = ranges_of(network, data, self.options.calibrating(), self.progress)
         network, notes = keeping_unusable_high(network, ranges)
         return network, ranges, notes
@@ -141,7 +148,9 @@ class _Verifying:
         )
 
     def _ran(self, path: Any) -> dict[int, tuple[str, str]]:
-        """Returns by index of a layer the precision that it ran in, and that with the layers it is fused with."""
+        """Returns by index of a layer the precision that it ran in, and that with the names of the layers fused with
+        it.
+        """
         if path is None:
             return {}
         try:
@@ -158,7 +167,7 @@ class _Verifying:
         return {k: (word, f"{word}: {fused.get(layers[k].name, '')}") for k, word in ran.items()}
 
     def _saved(self, path: Any, specs: Sequence[TensorSpec]) -> list[Feeds]:
-        """Returns what an engine gave for each sample."""
+        """Returns the engine's saved outputs for each sample."""
         return inferences_for(Path(str(path)), self.count, specs)[: len(self.reference)]
 
     def _verdict(self, source: Any, ran: Mapping[int, tuple[str, str]], tensors: Any) -> Verdict:
@@ -172,14 +181,14 @@ class _Verifying:
             inner = zip(self._saved(tensors, ()), saved, strict=True)
             self.tensors = parted(self.file, [{**each, **outputs} for each, outputs in inner])
         search, differs = Search(held, self.progress), held.distance > floor
-        if differs or held.distance > _CLEAR * floor:
+        if differs or held.distance > _NEGLIGIBLE * floor:
             told = suspected.on_info(self.file, {k: word for k, (word, _) in ran.items()})
             search.run([[*told], [*self._simple(held)]], self.tensors, kernels=differs)
         cause, nearest = _cause(search.best, held, differs=differs), None
         answer, text = self._answer(held, floor, cause)
         if answer == DIFFERS and cause is None:
             nearest = max(search.tried, key=lambda row: row.explained, default=None)
-            if nearest is not None and nearest.explained >= _NEAR:
+            if nearest is not None and nearest.explained >= _NEAREST_EXPLAINS:
                 text += f" Nearest: that it {nearest.text}."
             else:
                 nearest = None
@@ -202,7 +211,7 @@ class _Verifying:
         )
 
     def _under_our_names(self, saved: Sequence[Feeds], source: Any) -> list[Outputs]:
-        """Returns an engine's outputs under the names that the file has for them; raises BadInput if that has none."""
+        """Returns an engine's outputs under the file's names; raises BadInput if an output of the file is missing."""
         ours = self.reference[0]
         names = match_names(numeric_outputs(ours), saved[0])
         if not names:
@@ -222,27 +231,27 @@ class _Verifying:
         return engine
 
     def _answer(self, held: Held, floor: float, cause: Tried | None) -> tuple[str, str]:
-        """Returns the answer, and that in a sentence."""
+        """Returns the answer (a word), and a sentence for it."""
         differs = held.distance > floor
         if cause is not None:
             return DIFFERS, f"The engine differs from its file: it {cause.text}."
         if not held.of_file.size:
             return UNKNOWN, "It cannot be told: the file's outputs have no values for these inputs."
-        if differs and held.of_file.size < _MANY:
+        if differs and held.of_file.size < _FEW_VALUES:
             values = f"{held.of_file.size} values of outputs"
             self.notes.append(f"{values} are few to tell causes apart: give more samples")
         if differs and self.file.plan.lowered:
-            _, in_fp16, _ = suspected.on_arithmetic(self.file.network)
-            if held.distance <= _AS_LARGE * held.apart(in_fp16.change(self.file)):
+            _, in_fp16, _ = suspected.on_types(self.file.network)
+            if held.distance <= _LIKE_FP16 * held.apart(in_fp16.change(self.file)):
                 text = "It cannot be told: FP16 in place of FP32 makes as large a difference, as any small change does."
                 return UNKNOWN, text
-        if held.distance > _UNSURE * floor:
+        if held.distance > _MAYBE_NOISE * floor:
             return DIFFERS, "The engine differs from its file, but no suspicion tells why."
         if differs:
             return UNKNOWN, "It cannot be told: the difference is hardly more than noise."
         if self.file.plan.lowered:
             lost = held.apart(replace(self.file, plan=self.file.network.free_plan()))
-            if floor >= min(lost, _LOUD) and held.distance > _CLEAR * lost:
+            if floor >= min(lost, _HIGH_FLOOR) and held.distance > _NEGLIGIBLE * lost:
                 changes = f"{percent(floor)}, and {self.file.network.low.title} by {percent(lost)}"
                 return UNKNOWN, f"It cannot be told: float noise alone changes these outputs by up to {changes}."
         return SAME, "The engine is its file."
@@ -255,7 +264,7 @@ class _Verifying:
             for axis in (3, 1):
                 if x.ndim == 4 and x.dtype.kind == "f" and x.shape[axis] == 3:
                     channels = axis
-        yield from suspected.on_arithmetic(network)
+        yield from suspected.on_types(network)
         if e.plan.lowered:
             yield from suspected.on_plan(e)
             if network.has_pairs and options.calibration is not None:
@@ -277,7 +286,6 @@ class _Verifying:
         yield from suspected.on_outputs({name: self.reference[0][name] for name in held.engine[0]})
 
     def _next(self, answer: str, cause: Tried | None) -> Iterator[str]:
-        """Yields what to do."""
         network, folder = self.file.network, self.options.output
         if answer == SAME:
             yield "NEXT: the loss, if any, is in the file: find its layers with"
@@ -296,18 +304,18 @@ class _Verifying:
 
 
 def _cause(best: Tried | None, held: Held, *, differs: bool) -> Tried | None:
-    """Returns a suspicion if it tells why an engine's outputs are others, or not quite the same."""
+    """Returns the best suspicion if it explains why the engine differs, or nearly differs; else None."""
     if best is None:
         return None
-    few = held.of_file.size < _MANY
+    few = held.of_file.size < _FEW_VALUES
     if few and best.kind not in suspected.TYPES:
-        tells = best.left <= _EXACT * held.distance
+        tells = best.left <= _LEFT_OF_FEW * held.distance
     elif not differs:
-        tells = best.reproduces and best.left <= _CLEAR * held.distance
+        tells = best.reproduces and best.left <= _NEGLIGIBLE * held.distance
     elif few and not best.layers:
-        tells = best.explained >= _CAUSED
+        tells = best.explained >= _CAUSE_EXPLAINS
     else:
-        tells = best.reproduces or best.explained >= _CAUSED
+        tells = best.reproduces or best.explained >= _CAUSE_EXPLAINS
     return best if tells else None
 
 
@@ -332,4 +340,4 @@ NEXT = {
     "clip-fused": "keep {layers} apart from its reader: mark its output as an output of the network.",
     "kernel": f"build with {_OBEY}, another --builderOptimizationLevel or --tacticSources, and report it.",
 }
-"""By cause what to do; ``{layers}`` are those to blame, and ``{flags}`` trtexec's for them."""
+"""By cause, the next step; ``{layers}`` are the layers to blame, and ``{flags}`` trtexec's options for them."""

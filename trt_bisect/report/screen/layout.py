@@ -16,7 +16,7 @@ from trt_bisect.errors import BadInput
 from trt_bisect.support.table import TableColumn, columns_of
 
 _PROSE = 14
-"""The width that a wrapped text needs."""
+"""The least width of a column with wrapped text."""
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class ScreenPart:
     """A part of a screen.
 
     Attributes:
-        name: for the line on what is left out.
+        name: its name in the line on parts left out.
         rank: lower ranks come first if not all fit.
         versions: in full and in short; the first that fits is shown.
     """
@@ -35,12 +35,14 @@ class ScreenPart:
 
 
 def height(content: RenderableType, console: Console) -> int:
-    """Returns the lines that a text or table takes."""
+    """Returns the number of lines that a text or table takes."""
     return len(console.render_lines(content, pad=False))
 
 
 def fitting(parts: Sequence[ScreenPart], console: Console, room: int) -> dict[int, int]:
-    """Returns by the place of each part that fits into ``room`` lines its version."""
+    """Returns the version in which each part is shown, by the part's index; parts that do not fit into ``room``
+    lines are left out.
+    """
     chosen: dict[int, int] = {}
     for index in sorted(range(len(parts)), key=lambda index: parts[index].rank):
         heights = [height(version, console) for version in parts[index].versions]

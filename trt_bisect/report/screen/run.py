@@ -34,7 +34,7 @@ NOTES_UP_TO = 5
 LINES = 40
 """The most lines of ``run``'s screen, unless its verdict is unusually long."""
 _AROUND = 8
-"""The lines that the command prints around the report, and those on what is not shown."""
+"""The lines that the command prints around the report, and the lines that name parts left out."""
 _ROWS, _FEW_ROWS = 5, 3
 _SUSPECTS = 3
 _OUTPUTS = 4
@@ -142,7 +142,7 @@ def _plan_name(report: Report, choice: Choice) -> str:
 
 
 def plan_texts(report: Report) -> list[str]:
-    """Returns the figure that decides, and the time if known, of each plan that a user may ship."""
+    """Returns for each plan that a user may ship the deciding figure, and the time if known."""
     texts = []
     for choice in report.choices:
         value = choice.accuracy if report.goal.drop else choice.similarity
@@ -154,7 +154,9 @@ def plan_texts(report: Report) -> list[str]:
 
 
 def verdict_first(report: Report) -> tuple[Sequence[Line], Sequence[Line]]:
-    """Returns the lines that say which plan to ship, and the others; without a verdict all are of the first kind."""
+    """Returns the lines that say which plan to ship, and the other lines; without a verdict all are of the first
+    kind.
+    """
     if report.verdict not in {line.kind for line in report.lines}:
         return report.lines, ()
     first = [line for line in report.lines if line.kind in (FP16_INSTEAD, report.verdict)]
@@ -263,7 +265,7 @@ def _culprits(report: Report, most: int, console: Console) -> Table:
 
 
 def culprit_cells(report: Report, row: LayerRow) -> tuple[str, ...]:
-    """Returns a culprit's name, operator, figure if put back, loss on the curve, and gain alone."""
+    """Returns a culprit's name, operator, figure if put back, loss on the curve, and what it wins back alone."""
     losses = (loss_text(report.metric, value) for value in (row.loss, row.alone))
     return row.name, row.op_type, report.put_back_text(row), *losses
 
@@ -293,7 +295,7 @@ def _calibrators(report: Report, rows: Sequence[CalibratorRow], console: Console
 
 
 def _why_chosen(report: Report, rows: Sequence[CalibratorRow]) -> str:
-    """Returns a sentence on a chosen calibrator whose first recipe is not the cheapest; else empty."""
+    """Returns a sentence if the chosen calibrator's first recipe is not the cheapest; else an empty text."""
     priced = [(row.cost, row.mean_loss, row) for row in rows if row.cost is not None and row.mean_loss is not None]
     chosen = next((entry for entry in priced if entry[2].chosen), None)
     if chosen is None or chosen[0] <= min(cost for cost, _, _ in priced):
@@ -311,7 +313,7 @@ def _why_chosen(report: Report, rows: Sequence[CalibratorRow]) -> str:
 
 
 def calibrator_cells(report: Report, row: CalibratorRow) -> tuple[str, ...]:
-    """Returns the cells of a calibrator; ``-`` if given up, ``or worse`` if not all inputs were run."""
+    """Returns the cells of a calibrator; ``-`` if its search was given up, ``or worse`` if not all inputs were run."""
     metric, rows = report.metric, report.answer.calibrators if report.answer else (row,)
     cut = row.similarity is not None and row.inputs < max(each.inputs for each in rows)
     layers = "-" if row.high is None else str(row.high)
@@ -346,13 +348,13 @@ def sets_of_inputs(answer: AnswerFacts) -> list[tuple[str, Held]]:
 
 
 def held_cells(report: Report, name: str, held: Held) -> tuple[str, ...]:
-    """Returns the cells of a set of inputs; of the worst its file's name."""
+    """Returns the cells of a set of inputs; the worst input by its file name."""
     figures = (figure_text(report.metric, value, report.threshold) for value in (held.mean, held.fifth, held.worst))
     return name, f"{held.holds} of {held.inputs}", *figures, held.worst_input.rsplit("/", 1)[-1]
 
 
 def layer_table(report: Report, rows: Sequence[LayerRow], console: Console) -> Table:
-    """Returns the curve: each layer's figures are those with layers up to it in INT8."""
+    """Returns the table of the curve: each layer's figures are those with all layers up to it in INT8."""
     texts = {**metric_texts(report.metric, report.threshold), DECIDING: report.text}
     return fitted(LayerRow, rows, console, names=report.names, without=[report.metric], style=_style, texts=texts)
 
@@ -383,8 +385,8 @@ def output_tables(report: Report) -> list[Table]:
 
 
 def _output_table(report: Report, shown: Sequence[str], *, of_task: bool) -> Table:
-    """Returns the metric and the SQNR of final outputs by plan; with a task its agreement, the outputs' cosine, and its
-    counts.
+    """Returns the metric and the SQNR of final outputs by plan; with a task, its agreement and counts, and the outputs'
+    cosine.
     """
     measured = {metric for _, of_plan in report.outputs.items() for name in shown for metric in of_plan.get(name, ())}
     columns = (AGREEMENT.name, "cosine", "sqnr") if of_task else tuple(dict.fromkeys((report.metric, "sqnr")))
@@ -493,7 +495,7 @@ def _title(cause: Cause, explanation: Explanation) -> str:
 
 
 def _measured_lines(report: Report, measured: Sequence[Tried]) -> Iterator[Padding]:
-    """Yields those that meet the threshold, then those that miss it."""
+    """Yields the remedies that meet the threshold, then those that miss it."""
     for attempt in [attempt for attempt in measured if attempt.offered][:_MEETING_UP_TO]:
         yield _indented(Text(f"{_sentence(report, attempt)} (measured)", style="green"))
     missing = [attempt for attempt in measured if not attempt.offered][:_MISSING_UP_TO]
@@ -535,7 +537,7 @@ _OF_GITHUB = re.compile(r"[~$@]|:(?=[A-Za-z+/_-])")
 
 
 def literal(text: str) -> str:
-    """Returns a text without effective tags, marks and line breaks."""
+    """Returns a text without effective HTML tags, Markdown marks and line breaks."""
     marked = _MARKS.sub(r"\\\1", html.escape(" ".join(text.split()), quote=False))
     return _OF_GITHUB.sub(lambda mark: f"&#{ord(mark[0])};", marked)
 

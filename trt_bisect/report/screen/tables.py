@@ -64,7 +64,7 @@ def _print_dropped(dropped: Sequence[DroppedNode], console: Console) -> None:
 
 
 def _sized(spec: TensorSpec) -> str:
-    """The option that gives a dynamic input sizes: 1 for the batch, 224 for the edges of pictures, else 128.
+    """Returns the option that gives a dynamic input sizes: 1 for the batch, 224 for the edges of pictures, else 128.
 
     A picture has four axes, the second or the last of 1, 3 or 4 channels.
     """
@@ -119,7 +119,7 @@ def check_table(report: CheckReport, *, every_layer: bool = False) -> Table:
 
 
 def _of_paragraphs(*columns: tuple[str, int]) -> Table:
-    """Returns an empty table with room between its rows; a column is its title and its share of the width."""
+    """Returns an empty table with spaced rows; each column is given as its title and its share of the width."""
     table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 1, 0))
     for title, ratio in columns:
         table.add_column(title, overflow="fold", ratio=ratio)
