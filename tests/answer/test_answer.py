@@ -200,11 +200,12 @@ def test_inputs_on_which_a_recipe_misses_join_the_judged_ones(two_kinds, tmp_pat
     path, data = two_kinds
     monkeypatch.setattr(plans_module, "_JOIN", 1)
     monkeypatch.setattr(answer_module, "JUDGED", 1)
-    few = trt_bisect.run(path, data, threshold=0.9999, calibrator="minmax", **HOW)
+    how = {"threshold": 0.9999, "calibrator": "minmax", "effort": "quick", **HOW}
+    few = trt_bisect.run(path, data, **how)
     assert few.recipe.meets
     assert few.answer.given.holds == few.answer.given.inputs
     monkeypatch.setattr(answer_module, "JUDGED", 100)
-    all_judged = trt_bisect.run(path, data, threshold=0.9999, calibrator="minmax", **HOW)
+    all_judged = trt_bisect.run(path, data, **how)
     assert set(few.culprits) == set(all_judged.culprits)
     assert few.answer.judged <= all_judged.answer.judged == 20
 
@@ -330,6 +331,7 @@ def with_margin(narrow, tmp_path_factory):
     def run(margin):
         path, data = narrow
         wanted = {"threshold": 1.0 - 4e-4, "validation": 0.0, "calibrator": "minmax", "as_is": True, "margin": margin}
+        wanted["effort"] = "quick"
         folder = tmp_path_factory.mktemp("margin")
         return trt_bisect.run(path, data, output=folder, **wanted, **HOW), folder
 
@@ -368,7 +370,7 @@ def many(monkeypatch):
 def test_small_errors_of_many_layers_lead_to_a_recipe_that_holds_in_all_settings(many, narrow, tmp_path):
     path, data = narrow
     budget = 4e-4
-    wanted = {"threshold": 1.0 - budget, "margin": 0.0, "validation": 0.0, "calibrator": "minmax"}
+    wanted = {"threshold": 1.0 - budget, "margin": 0.0, "validation": 0.0, "calibrator": "minmax", "effort": "quick"}
     report = trt_bisect.run(path, data, output=tmp_path / "run", **wanted, **HOW)
     assert all(report.answer.settings[setting] >= 1.0 - budget for setting in DECIDING)
     each = cosines(path, tmp_path / "run/recipe/network.qdq.onnx", data["x"], OFF)
@@ -392,7 +394,7 @@ def test_few_inputs_leave_inferences_for_the_search_itself(tmp_path):
 def test_groups_and_then_their_layers_lead_to_the_recipe_of_all_layers(long_chain, many, monkeypatch, refused):
     """Of 13 convolutions one is planted; ``refused``: each plan takes a session of its own."""
     path, data = long_chain
-    wanted = {"margin": 0.0, "validation": 0.0, "calibrator": "minmax", "curve": "culprits"}
+    wanted = {"margin": 0.0, "validation": 0.0, "calibrator": "minmax", "curve": "culprits", "effort": "quick"}
     if refused:
         monkeypatch.setattr(plans_module, "switch_session", lambda *_: None)
         monkeypatch.setattr(recipe_search, "_MOST_ENGINES", 6)

@@ -41,7 +41,7 @@ def of_the_search(report, folder):
 
 
 def test_a_search_keeps_to_the_inferences_of_its_effort(given, tmp_path, monkeypatch):
-    most, taken = 130, []
+    most, taken = 110, []
     for name in ("usual", "bounded"):
         report = trt_bisect.run(*given, output=tmp_path / name, calibrator="minmax", **ASKED)
         assert report.recipe.meets

@@ -37,7 +37,7 @@ SAMPLES = Path(__file__).parents[2] / "samples"
 STOPPED = {"calibrator": "minmax", "drop": "1%", "history": "none"}
 SHARES, WAYS = (0.3, 0.6, 0.8, 0.95), ("interrupted", "time limit")
 STOPPED_NETWORKS = ("lenet_planted", "lenet")
-FEW_STOPS = [("lenet_planted", 0.8, "time limit"), ("lenet", 0.95, "interrupted")]
+FEW_STOPS = [("lenet_planted", 0.8, "time limit"), ("lenet_planted", 0.95, "interrupted")]
 BASED = {"engine": "onnxruntime", "calibrator": "minmax", "base": "fp16", "precision": "fp32", "explain": "none"}
 
 
