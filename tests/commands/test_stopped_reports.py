@@ -181,6 +181,7 @@ def test_full_int8_is_judged_as_soon_as_it_is_known_on_all_inputs(given, tmp_pat
     assert found.similarity.int8 == pytest.approx(worst, abs=1e-6)
     assert found.verdict == (PASSES if found.similarity.int8 >= threshold else FAILS)
     assert found.recipe.meets == (found.verdict == PASSES)
+    assert found.similarity.recipe == (found.similarity.int8 if found.recipe.meets else None)
     assert "the curve was not measured" in found.answer.not_done
 
 

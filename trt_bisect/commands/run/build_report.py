@@ -282,7 +282,9 @@ def _on_answer(state: RunState, answer: Answer, known: Report, curve: Curve, *, 
         *float_kernel_notes(network, full, answer.restored, known.latency),
         *noted(RECIPE, recipe.notes if recipe else ()),
     ]
-    restored = answer.restored if is_found or answer.meets else None
+    # A run stopped before its search knows full INT8, which is no recipe unless it passes.
+    is_known = state.phase >= Phase.VERDICT or (is_found and answer.recipe.high)
+    restored = answer.restored if is_known or answer.meets else None
     facts = answer_facts(answer)
     if not is_found:
         given = facts.given if restored is not None else None
