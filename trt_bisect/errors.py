@@ -78,7 +78,7 @@ class TrialFailed(Exception):
     """One plan could not be built or run. Only this trial fails, not the run.
 
     Attributes:
-        outcome: the given one; ``out of memory`` if the message of a failure tells of lacking memory.
+        outcome: the outcome of the trial; ``out of memory`` if the message of a failure is about lacking memory.
         message: the engine's message.
     """
 

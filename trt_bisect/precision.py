@@ -57,7 +57,7 @@ class PrecisionPlan:
     """The precision of every layer, in execution order: ``precisions[k]`` is layer k's.
 
     Attributes:
-        low: the low precision in question; a layer in another one is high.
+        low: the low precision in question; a layer in another precision is high.
     """
 
     precisions: tuple[Precision, ...]

@@ -258,8 +258,8 @@ class Evidence:
     """The evidence against a culprit.
 
     Attributes:
-        findings: those of ``advise``, on the whole network.
-        checked: those of the structure check, on the whole network.
+        findings: the findings of ``advise`` on the whole network.
+        checked: the findings of the structure check on the whole network.
         alone: the culprit's losses alone.
         loss: the loss that the culprit added in the run.
         budget: the loss that the threshold allows.

@@ -81,7 +81,9 @@ def is_destroyed(rule: Rule, trial: Trial) -> bool:
 
 
 def doubts(rule: Rule, trial: Trial) -> tuple[Doubt, ...]:
-    """Returns the doubts on a passing trial's outputs and groups of places; with a task, on what it reads and finds."""
+    """Returns the doubts on a passing trial's outputs and slices; with a task, on the outputs that it reads and on its
+    findings.
+    """
     return tuple(_found(rule, trial)) if rule.meets(trial) else ()
 
 

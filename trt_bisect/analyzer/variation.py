@@ -182,7 +182,7 @@ def _correlation(v: np.ndarray, w: np.ndarray, product: np.ndarray) -> np.ndarra
 
 
 def _lost_columns(sums: _Sums, numbers: int) -> list[tuple[int, int]]:
-    """Returns axis and place of the first lost columns."""
+    """Returns axis and index of the first lost columns."""
     lost: list[tuple[int, int]] = []
     for axis, (v, w, product) in sums.by_place.items():
         if numbers // len(v) < _COLUMN_NUMBERS:

@@ -215,7 +215,7 @@ def _holds_in_float(plans: AnswerPlans, recipe: Recipe) -> bool:
 
 
 def _held(plans: AnswerPlans) -> list[int]:
-    """The places of the inputs that no change is made from."""
+    """The indices of the inputs that no change is made from."""
     assert plans.experiment.data is not None
     used = set(map(digest_of_feeds, islice(plans.experiment.data, 0, None, _ONE_SAMPLE_IN)))
     feeds = plans.inputs.given.feeds

@@ -12,7 +12,7 @@ from trt_bisect.report.parts import PASSES, WITH_DOUBTS
 
 
 def choices_of(report: Report, answer: Answer) -> tuple[Choice, ...]:
-    """Returns the plans with what was measured of them; the recipe only where it is not full INT8.
+    """Returns the plans with their measured figures; the recipe only if it is not full INT8.
 
     Args:
         report: has its verdict, latencies, predicted times and accuracies.

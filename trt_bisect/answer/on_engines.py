@@ -86,7 +86,7 @@ class NoKernels(Exception):
 
     Attributes:
         reasons: by index of the layer, why it stays high.
-        trials: those of the engines so far, see ``OnEngines``.
+        trials: the engines' trials so far, see ``OnEngines``.
     """
 
     def __init__(self, reasons: dict[int, str], trials: Trials) -> None:
@@ -164,7 +164,7 @@ class OnEngines:
             measured.
         kept: the units of the current recipe.
         holding: the units of the last recipe measured to hold or, within a budget, measured; None before.
-        kernels: the units that the engine computes otherwise than its file says.
+        kernels: the units that the engine does not compute as its file says.
         grown: the units by which the recipe grew; they are not put back.
         put_back: by unit of ``kept``, the recipe with the unit in INT8.
         lines: the contradictions of the emulation.

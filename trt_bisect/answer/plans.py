@@ -116,7 +116,7 @@ class AnswerPlans:
 
     @property
     def taken(self) -> int:
-        """The number of single inferences taken on the session that runs all plans."""
+        """The number of single inferences taken on the session of all plans."""
         return sum(evaluator.taken for evaluator in self._by_ranges.values())
 
     def left(self, reserved: float = 0.0) -> float:
@@ -153,7 +153,7 @@ class AnswerPlans:
         give_back_memory()
 
     def close(self) -> None:
-        """Frees the session that runs all plans; it is made again when a plan is measured."""
+        """Frees the session of all plans; it is made again when a plan is measured."""
         if self._session is not None:
             self._session.close()
         give_back_memory()
@@ -214,7 +214,7 @@ class AnswerPlans:
         """Returns the largest loss of each plan on the judged inputs, variation included (``by_variation``).
 
         Args:
-            among: the places of other inputs than the judged ones.
+            among: the indices of other inputs than the judged ones.
             to_the_end: inputs after the first miss are run too.
         """
         places, budget = self.judged if among is None else among, self.experiment.rule.budget
@@ -283,7 +283,7 @@ class AnswerPlans:
         return self.losses(plans, ranges, among, to_the_end=True)
 
     def on_all(self, plan: PrecisionPlan, ranges: Ranges) -> dict[int, float]:
-        """Returns the loss of a plan on every input that counts, by its place; empty if the plan cannot be run."""
+        """Returns the loss of a plan on every input that counts, by index; empty if the plan cannot be run."""
         counting = self.inputs.counting
         (loss,) = self.to_the_end([plan], ranges, counting)
         losses = self.each(ranges).by_place(plan)
@@ -295,12 +295,12 @@ class AnswerPlans:
         return max(largest, self.by_variation(plan, ranges))
 
     def worst(self, plan: PrecisionPlan, ranges: Ranges) -> list[int]:
-        """Returns the places of the inputs that count, those on which a plan loses most first."""
+        """Returns the indices of the inputs that count, those on which a plan loses most first."""
         losses = self.on_all(plan, ranges)
         return sorted(self.inputs.counting, key=lambda input_index: -losses.get(input_index, 0.0))
 
     def exceeding(self, losses: Mapping[int, float], budget: float | None = None) -> list[int]:
-        """Returns the places of the losses that exceed a budget (default: the run's), the largest first."""
+        """Returns the indices of the losses that exceed a budget (default: the run's), the largest first."""
         most = self.experiment.rule.budget if budget is None else budget
         return sorted((index for index in losses if losses[index] > most), key=lambda index: -losses[index])
 
@@ -442,7 +442,7 @@ class AnswerPlans:
 
     @cached_property
     def _compared_by_fp32(self) -> dict[int, float] | None:
-        """With a task, by place the number of FP32's findings to compare; None without."""
+        """With a task, by index the number of FP32's findings to compare; None without."""
         if self.experiment.rule.metric is not AGREEMENT:
             return None
         references = self.inputs.given.references
@@ -458,8 +458,8 @@ class AnswerPlans:
 
     @cached_property
     def _at_once(self) -> int:
-        """The number of inferences that may run at a time, by half of the memory allowed; one for a pipeline, whose
-        function need not be thread-safe.
+        """The number of inferences that may run at a time, limited by half of the memory allowed; one for a pipeline,
+        whose function need not be thread-safe.
         """
         if self.experiment.network.pipeline is not None:
             return 1
@@ -492,8 +492,8 @@ class AnswerInputs:
 
     Attributes:
         given: all inputs given; the first are those that the curve is judged on.
-        counting: the places of those that are measured; on the others FP32's output is almost zero.
-        first: the places of the inputs that the curve is judged on.
+        counting: the indices of those that are measured; on the others FP32's output is almost zero.
+        first: the indices of the inputs that the curve is judged on.
         warnings: sentences on inputs for which FP32 itself gives nothing to compare.
     """
 
@@ -608,7 +608,7 @@ def held_out_inputs(setup: Setup, experiment: Experiment, inputs: AnswerInputs) 
 
 
 def _empty(experiment: Experiment, references: Sequence[Outputs]) -> frozenset[int]:
-    """Returns the places of the inputs on which FP32 finds nothing that the task judges."""
+    """Returns the indices of the inputs on which FP32 finds nothing that the task judges."""
     if experiment.task is None:
         return frozenset()
     judge = experiment.task.judge(references)

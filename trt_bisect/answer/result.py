@@ -47,7 +47,7 @@ class EngineResult:
         proposal: the answer of the emulation.
         base: the trial with no layer low.
         builds: the number of engines built.
-        kernels: the units that the engine computes otherwise than its file says.
+        kernels: the units that the engine does not compute as its file says.
         lines: the contradictions of the emulation.
     """
 

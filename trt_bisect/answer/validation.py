@@ -146,7 +146,7 @@ def check(plans: AnswerPlans, experiment: Experiment, plan: PrecisionPlan, *, ow
 
 
 def losses_by_place(rule: Rule, trial: Trial, counting: tuple[int, ...]) -> dict[int, float]:
-    """Returns the loss of a trial on each input that counts, by its place; empty if the trial failed.
+    """Returns the loss of a trial on each input that counts, by index; empty if the trial failed.
 
     It is infinite where the figure is not finite. With a task, an input on which there is nothing to compare does not
     count.

@@ -51,7 +51,7 @@ class EngineStatus:
         typings: the choices for ``--typing``, the default first.
         device: the device that it runs on, if any.
         why_not: why it cannot be used, with a remedy.
-        note: a limit of what is installed, with a remedy.
+        note: a limit of the installed version, with a remedy.
     """
 
     name: Annotated[str, Column("engine", rank=0)]

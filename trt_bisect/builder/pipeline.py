@@ -35,7 +35,7 @@ class PipelineEngine:
 
     Attributes:
         ran: by index in the merged network, see ``Engine.ran``.
-        messages: those of the engines, and the reasons for samples without outputs.
+        messages: the engines' messages, and the reasons for samples without outputs.
     """
 
     def __init__(self, pipeline: Pipeline, parts: tuple[Part, ...], build: Callable[[int], Engine]) -> None:

@@ -251,7 +251,7 @@ def new_config(
     """Makes a builder configuration with TF32 off, and detailed profiling verbosity for the engine inspector.
 
     Args:
-        definition: tells shape tensors among the inputs.
+        definition: identifies shape tensors among the inputs.
 
     Returns:
         The configuration and its optimization profile, None if no input is dynamic or a shape tensor.

@@ -183,7 +183,7 @@ def _divergences(counts: np.ndarray) -> np.ndarray:
 
 
 def _level_terms(running: np.ndarray, occupied: np.ndarray) -> np.ndarray:
-    """Returns mass * log(mass / occupied bins) of the bins b to b + w, at place w * (BINS + 1) + b."""
+    """Returns mass * log(mass / occupied bins) of the bins b to b + w, at index w * (BINS + 1) + b."""
     padded = [np.pad(sums, (0, BINS + 1 + _WIDEST - sums.size), "edge") for sums in (running, occupied)]
     ends = np.arange(_WIDEST + 1)[:, np.newaxis] + np.arange(BINS + 1)
     mass, bins = (sums[ends] - sums[: BINS + 1] for sums in padded)

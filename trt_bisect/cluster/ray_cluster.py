@@ -106,7 +106,7 @@ class RayCluster(AbstractContextManager["RayCluster"]):
     def begin(self, key: str, content: bytes) -> None:
         """Begins a plan, by its key, as soon as a worker is free.
 
-        The worker gets ``content``, or, if that is empty, what was sent with the plan before.
+        The worker gets ``content``; if that is empty, the content sent with the plan before.
         """
         self._ask("begin", key, content)
 
@@ -248,7 +248,9 @@ class RayProcess:
         self._said: list[str] = []
 
     def employ(self, gpu: bool) -> int:
-        """Gives each task from now on a GPU, or else a processor core; returns the number of places."""
+        """Gives each task from now on a GPU, or else a processor core; returns the number of tasks that can run at a
+        time.
+        """
         needs = {"num_cpus": 0, "num_gpus": 1} if gpu else {"num_cpus": 1}
         if self._needs != needs:
             self._needs, self._nodes = needs, {}
@@ -331,7 +333,8 @@ class RayProcess:
 
 
 def _make_call() -> Callable[..., Any]:
-    """Returns the function of all tasks: it calls ``try_plan``, and says which node it is and what that lacks.
+    """Returns the function of all tasks: it calls ``try_plan``, and reports its node and the packages that the node
+    lacks.
 
     Ray pickles a nested function by value, so that a node without trt-bisect can report that.
     """

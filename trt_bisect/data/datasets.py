@@ -94,7 +94,7 @@ class Dataset:
     fed: Callable[[Iterable[Mapping[str, np.ndarray]]], Iterable[Feeds]] | None = None
 
     def label(self, place: int) -> str:
-        """Returns a sample's name by its place: ``data.npz 3``, ``dir/a.png``."""
+        """Returns a sample's name by index: ``data.npz 3``, ``dir/a.png``."""
         return self.names[place] if self.names else f"{self.source} {place}"
 
     def __iter__(self) -> Iterator[Feeds]:

@@ -35,7 +35,7 @@ class TensorSpec:
 
 
 def size_remedy(shapes: Iterable[Sequence[int | None]], otherwise: str) -> str:
-    """Returns the remedy for a refused sample: one size, if an input takes pictures of any size."""
+    """Returns the remedy for a refused sample: pictures of one size if an input takes any size, else ``otherwise``."""
     # Networks that concatenate may take only sizes that their strides divide.
     free = any(len(shape) == 4 and (not any(shape[1:3]) or not any(shape[2:])) for shape in shapes)
     return "The pictures differ in size: give them one size with --resize 320x320 --letterbox." if free else otherwise

@@ -24,7 +24,7 @@ class Preprocessing:
 
     Attributes:
         mean: a number, or one for each channel in the order of ``colors``.
-        std: likewise.
+        std: a number, or one for each channel in the order of ``colors``.
         scale: default: 255, or 1 if a mean or a standard deviation above 1 shows that they are in pixels.
         resize: height and width; default: the input's.
         letterbox: the picture keeps its shape, and the rest becomes grey.

@@ -149,7 +149,9 @@ class ImageInput:
 
 
 def image_input(spec: TensorSpec, asked: Preprocessing) -> ImageInput:
-    """Returns how pictures are fed to an input; raises BadInput if it takes no pictures, or not so."""
+    """Returns the conversion of pictures to an input; raises BadInput if the input takes no pictures, or not with these
+    options.
+    """
     if len(spec.shape) not in (3, 4):
         raise BadInput(f"The network's input {spec} takes no pictures.", "Give arrays, as .npz.")
     row = spec.shape[-3:]

@@ -2,7 +2,4 @@
 
 A driver is a generator: it yields a precision plan and is sent the plan's loss (0 for outputs equal to FP32's, infinite
 for NaN, None for a plan that could not be measured). It returns its findings.
-
-Searches for suspects: ``curves``. Searches for the cheapest plan that meets a target, or the most accurate one within a
-cost: ``search_space``, ``estimated``.
 """

@@ -1,8 +1,7 @@
 """The curves, which are the boundaries that a search for suspects measures; the exhaustive search, and bisection.
 
-Among thousands of layers most change the loss by almost nothing. There the exhaustive search measures the ends of
-strides, and all boundaries of a stride only where the loss rises. Losses and gains that cancel within a stride are not
-seen: such a curve is drawn, and decides nothing.
+For large networks the exhaustive search measures only the ends of strides, and all boundaries of a stride where the
+loss rises: see docs/concepts/strategies.md.
 
 The similarity need not be monotone in k: every reported boundary was measured on both sides. Where it is monotone, the
 suspects of bisection are those of the exhaustive search.

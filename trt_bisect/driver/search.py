@@ -124,7 +124,8 @@ def added(before: float, after: float) -> float:
 
 @dataclass(frozen=True)
 class LossSoFar:
-    """The losses that the next layer is compared with: those of the plans without suspects and layers set aside.
+    """The losses with which the next layer's loss is compared, those of plans with suspects and layers set aside kept
+    high.
 
     Losses can fall where roundings cancel. Each loss is compared with the largest before it, so that the layer that
     ends a fall is not blamed. An infinite loss is forgotten as soon as a finite one is measured.
@@ -167,7 +168,7 @@ def next_plans(search: Search[Any], losses: Mapping[PrecisionPlan, Loss], count:
 
     Args:
         search: one that has not begun.
-        losses: by plan, what was measured.
+        losses: the measured losses by plan.
         count: the most plans returned.
     """
     assumed = dict(losses)

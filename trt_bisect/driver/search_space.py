@@ -40,7 +40,7 @@ class Space:
         units: the layers of each unit; they always have the same precision.
         costs: the cost of each unit in the high precision instead of the low one, above 0, in the unit of ``--cost``.
         budget: the largest loss that is good.
-        others: by unit, the higher precision of units that have another one than ``high``.
+        others: by unit, the higher precision of units that differ from ``high``.
         spent: the cost of the layers outside all units.
         price_of: the cost of a whole plan, if it is not the sum over its units.
     """

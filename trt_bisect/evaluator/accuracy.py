@@ -126,7 +126,7 @@ def accuracy_by_labels(
 
 
 def place_finder(samples: Dataset, names: Sequence[str], what: str) -> Callable[[int], int]:
-    """Returns the function from a sample's position to the place of its label, which messages call ``what``.
+    """Returns the function from a sample's position to the index of its label, which messages call ``what``.
 
     Files are found by name, other samples by number.
     """
@@ -144,7 +144,7 @@ def place_finder(samples: Dataset, names: Sequence[str], what: str) -> Callable[
 
 
 def places_of(files: Sequence[str], names: Sequence[str], what: str) -> dict[int, int]:
-    """Returns by number of a file the place of its name among ``names``; files without a name are left out.
+    """Returns by number of a file the index of its name among ``names``; files without a name are left out.
 
     Endings do not count, folders only where files or names are alike without them.
 

@@ -94,7 +94,7 @@ class EachInput:
         ranges: identifies the runner's scales, for the trials' keys.
         metric: the metric of the losses, for the trials' keys.
         canonical: from a plan to that under which trials are stored.
-        together: by place the number of FP32's things to compare, if inputs are judged together.
+        together: by index the number of FP32's things to compare, if inputs are judged together.
         pools: the figures judged over all inputs, next to each input.
         ran: called with the number of inferences for a plan, and their seconds.
     """

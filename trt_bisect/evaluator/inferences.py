@@ -125,7 +125,7 @@ class InputLoss(NamedTuple):
 Judged = tuple[Mapping[str, OutputFigures], InputLoss]
 """The figures of the outputs for an input, and their loss."""
 JudgeAt = Callable[[int, Outputs], Judged]
-"""Judges a plan's outputs for the input at a place."""
+"""Judges a plan's outputs for the input with an index."""
 
 
 @dataclass

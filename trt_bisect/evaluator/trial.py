@@ -147,8 +147,9 @@ class Trial:
         inferences: the number of inferences.
         builds: the number of engines built.
         losses: for a plan run on one input after another, the losses so far, by the index of the input.
-        items: likewise the number of things compared by a task.
-        pooled: likewise ``OutputFigures.pooled`` by output and kind, where something differs.
+        items: for such a plan with a task, the number of things compared, by the index of the input.
+        pooled: for such a plan, ``OutputFigures.pooled`` by the index of the input, output and kind, where something
+            differs.
         latency: the time of an inference on the engine.
         apart: the largest loss of the engine's outputs against the emulation's of the same plan; infinite if they
             cannot be compared.

@@ -60,7 +60,7 @@ def attempt(
 
     Args:
         timed: measure the latency of the first input too.
-        keep: from the outputs of an input to what is kept.
+        keep: from the outputs for an input to the part of them that is kept.
         further: called with the plan and the open engine.
     """
 

@@ -294,7 +294,9 @@ def run_table(groups: Sequence[Sequence[HistoryEntry]], top: int, console: Conso
 
 
 def _figures(report: Report) -> tuple[str, str]:
-    """Returns the figures of full INT8 and of the recipe, the first with its low precision if that is another one."""
+    """Returns the figures of full INT8 and of the recipe as text; the first names its low precision if that is not
+    INT8.
+    """
     int8, recipe = (figure_text(report.metric, value) for _, value in report.similarity.items())
     return with_low(int8, report.low), recipe
 

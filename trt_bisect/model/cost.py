@@ -286,7 +286,7 @@ class EngineModel:
 
     @cached_property
     def aliases(self) -> Mapping[str, str]:
-        """The tensors that are reshaped from another one, with that one."""
+        """By tensor that is a reshaped copy, the original tensor."""
         same: dict[str, str] = {}
         for layer in self.network.layers:
             if layer.op_type in _SHAPES and layer.inputs and layer.outputs:

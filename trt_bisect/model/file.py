@@ -1,7 +1,6 @@
 """Reads and writes ONNX files with external data; large weights are kept apart from protobuf messages.
 
-So the graph is quick to copy and serialise, and networks over protobuf's 2 GB need no special case. A detached weight
-remains in the graph as a tensor with external data in a file named ``MEMORY``, which does not exist.
+A detached weight remains in the graph as a tensor with external data in a file named ``MEMORY``, which does not exist.
 
 Protobuf copies a weight when it parses a file, reads or sets bytes of a message, and serialises it. So the fields that
 lead to a weight's ``raw_data`` in the main graph are read and written directly (source: "Encoding" in the protobuf

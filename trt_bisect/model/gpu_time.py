@@ -220,7 +220,7 @@ class Product:
         columns: of the result, for each group.
         channels: the length of the sums, without ``taps``.
         taps: the size of the filter; 1 for a matrix product.
-        precision: of what it reads.
+        precision: the precision of its inputs.
         groups: the products of a grouped convolution or a batched matrix product.
         by_fours: it reads a format four channels wide.
     """

@@ -104,7 +104,7 @@ def match_layers(first: Network, second: Network) -> Matching:
 
 
 def match_inputs(first: Network, second: Network) -> dict[str, str]:
-    """Maps the inputs of one network to those of another: by name, else by place.
+    """Maps the inputs of one network to those of another: by name, else by position.
 
     Raises BadInput if an input of the second network has no counterpart, or one of another size.
     """

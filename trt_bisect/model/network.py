@@ -324,7 +324,7 @@ class Network:
     def with_low(self, low: LowPrecision) -> Network:
         """Returns this network, as it was loaded, with another low precision.
 
-        Raises BadInput if its Q/DQ pairs have another one, or its opset is too old.
+        Raises BadInput if its Q/DQ pairs have another low precision, or its opset is too old.
         """
         if self.has_pairs or self.typed_in_file or self.opset < low.opset:
             raise BadInput(
@@ -398,8 +398,8 @@ class Network:
         return replace(self, layers=tuple(layers), one_scale=self.one_scale | indices)
 
     def digest(self) -> str:
-        """SHA-256 over the graph, the weights, the base, and by layer if it is quantizable and what is rounded; not
-        over precisions, which plans have.
+        """SHA-256 over the graph, the weights, the base, and which layers are quantizable and which tensors they round;
+        not over precisions, which belong to plans.
         """
         self.rounded.digest = self.rounded.digest or weights_digest(self.weights)
         sha = hashlib.sha256(self.skeleton.SerializeToString(deterministic=True))

@@ -227,7 +227,7 @@ class GraphWriting:
         self._rounded_names: dict[tuple[object, ...], str] = {}
         self._times_rounded: Counter[tuple[str, str]] = Counter()
         self._typed_names: dict[tuple[str, str], str] = {}
-        """By tensor and type, the name of the tensor in that type, if a layer made or moved it so."""
+        """By tensor and type, the name of the tensor in that type, if a layer has made or moved it in that type."""
         self._cast_names: dict[tuple[str, str], str] = {}
         """The same for tensors that were rounded for a reader."""
         self._spare: set[str] = set()

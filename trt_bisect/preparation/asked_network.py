@@ -292,7 +292,7 @@ _WORDS = {str(precision): precision for precision in Precision if precision not 
 
 @dataclass(frozen=True)
 class FilePlan:
-    """The content of a plan's file; None for what the file does not say.
+    """The content of a plan's file; None for missing entries.
 
     Attributes:
         layers: by layer or pattern, in the order of the file.

@@ -162,7 +162,7 @@ class DataCalibration:
 
     @cached_property
     def ranges(self) -> Ranges:
-        """The ranges of the calibrator asked for; of ``auto``, entropy's."""
+        """The ranges of the calibrator asked for; of entropy for ``auto``."""
         calibrator = Calibrator(self._options.calibrator_method, self._options.percentile)
         return self._kept(cached_inputs.RANGES, str(calibrator), lambda: self.magnitudes.ranges(calibrator))
 
@@ -205,7 +205,7 @@ class DataCalibration:
         return kept(self._folder, form, self._key(how), compute)
 
     def _key(self, how: str) -> str:
-        """The key of a result in the run folder, a digest of what it depends on."""
+        """Returns the key of a result in the run folder, a digest of all that determines it."""
         if self._folder is None:
             return ""
         rules = [THRESHOLDS] if how else [None]

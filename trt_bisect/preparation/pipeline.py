@@ -1,6 +1,7 @@
 """A pipeline: a user's function that runs several networks on a sample, as one network with one data set.
 
-It runs once in FP32 on all samples. What it feeds the networks is their calibration data; its outputs judge plans.
+The function runs once in FP32 on all samples. The feeds of each network are its calibration data; the outputs of the
+function are the reference for plans.
 """
 
 from __future__ import annotations
@@ -282,9 +283,9 @@ def opened(
 
     Args:
         given: the sets.
-        calibration: by network, data, a calibration cache or ranges, instead of what it is fed.
+        calibration: by network, data, a calibration cache or ranges, instead of its feeds.
         most: calls for a sample; default: ten times as many as in FP32.
-        spill: keeps what the networks are fed.
+        spill: keeps the feeds of the networks.
 
     Raises:
         BadInput: the function fails on a sample, or a network's data or cache cannot be used.

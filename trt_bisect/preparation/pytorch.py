@@ -76,7 +76,7 @@ def exported(model: Any, data: Iterable[Any], shapes: Mapping[str, tuple[int, ..
 
     Args:
         model: a module; or ``module:function`` or ``file.py:function``, that returns a module.
-        data: what the user gave, such as a DataLoader, first choice first.
+        data: the user's data, such as a DataLoader, first choice first.
         shapes: of inputs, if no data have a sample.
         output: the folder for the file; default: one that lasts as long as the process.
 

@@ -126,7 +126,7 @@ def same_tensors(
 
     Args:
         ours: the tensors of ``first`` on a sample.
-        others: those of ``second``.
+        others: the tensors of ``second`` on the sample.
     """
     modules = first.modules(), second.modules()
     of_modules = set.intersection(*({each.tensor for each in side} for side in modules))

@@ -95,7 +95,7 @@ class Told:
 
 @dataclass(frozen=True)
 class Dialect:
-    """The form in which a tool is told which layers stay high.
+    """The file format in which a tool reads which layers stay high.
 
     Attributes:
         file: the recipe's file.

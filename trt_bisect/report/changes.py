@@ -169,7 +169,7 @@ def changes(now: Report, runs: Sequence[Report], tolerances: Tolerances, directi
 
     Args:
         now: as ``compared_part`` returns it.
-        runs: the repeats of the earlier run, likewise; equal ones once.
+        runs: the repeats of the earlier run, as ``compared_part`` returns them; equal repeats once.
         direction: see ``metric_of``, whose errors are raised.
     """
     allowed = min(metric_of(report, direction).loss(report.threshold) for report in (now, *runs))

@@ -341,7 +341,7 @@ class Mark:
         kind: ``kept``, ``lost`` or ``invented``, against FP32; empty for FP32.
         text: the class and the score.
         outline: the corners of its box, x and y in pixels.
-        points: its visible keypoints, likewise.
+        points: its visible keypoints, x and y in pixels.
     """
 
     kind: str

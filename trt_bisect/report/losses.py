@@ -189,7 +189,7 @@ class WorstReport(Result):
         places: the indices of the worst samples, worst first.
         stopped: the search was stopped before the end of the data set.
         distribution: the distribution over the samples that are not faint; over all samples if all are faint.
-        verdict: a sentence that says if the inputs or the network cause the loss.
+        verdict: a sentence on the cause of the loss, the inputs or the network.
         other: the file of the second network, if two were compared.
         inputs: the worst samples, worst first; not in the file.
     """

@@ -155,9 +155,9 @@ def front(report: Report, *, log: bool = True) -> Figure:
     if report.least is not None:
         figure.add_hline(height(report.least, log), line={"dash": "dash", "color": "#17703c"})
     figure.update_layout(hovermode="closest", margin={"t": 30, "b": 40})
-    title = f"price: the share of {low.upper()}'s speedup over {instead_of(low).upper()} that is given up, %"
+    title = f"cost: the share of {low.upper()}'s speedup over {instead_of(low).upper()} that is given up, %"
     if report.predicted_ms is not None:
-        title = "price: the predicted time, ms"
+        title = "cost: the predicted time, ms"
     figure.update_xaxes(title=title)
     figure.update_yaxes(**axis(report.figure, log))
     return figure

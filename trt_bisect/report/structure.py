@@ -133,14 +133,14 @@ class MigratedLayer:
 
 @dataclass(frozen=True)
 class Choice:
-    """A fact that the deployment does not tell, and what is assumed.
+    """A fact that is unknown from the deployment, and the assumption.
 
     Attributes:
         kind: ``unquantized layers``, ``no scale``, ``faster in floats``, ``unknown layer``, ``cannot be INT8``,
             ``output types``, ``not obeyed``, ``unused entries``, ``found otherwise``, ``unsure``, ``far``, ``byte
             order``, ``shapes`` or ``DLA``.
-        about: what is unknown.
-        choice: what the network does.
+        about: the unknown fact.
+        choice: the assumption that the network is built on.
         names: the layers, tensors or entries.
     """
 
@@ -198,7 +198,7 @@ class Migration(Result):
         commands: by engine, the command that builds it.
         layers: the layers in execution order.
         scales: the scales of the activations that INT8 layers round.
-        choices: what the old engine does not tell, and what is assumed.
+        choices: the unknown facts of the old engine, with the assumptions.
         gone: the options that TensorRT 11 does not have, with their replacements.
         refused: the reasons why TensorRT cannot build the network.
         proof: the network on the user's data.

@@ -82,7 +82,7 @@ def _opened(path: Path) -> FileIO:
     """Opens the journal at ``path``, created if need be.
 
     Raises:
-        BadInput: the file cannot be written, or is a symbolic link: what it names is not the run's to write.
+        BadInput: the file cannot be written, or is a symbolic link, whose target may not belong to the run.
     """
     if path.is_symlink():
         problem = f"The journal '{path}' is a symbolic link, which is not followed."
@@ -98,7 +98,7 @@ def append(file: FileIO, path: Path, lines: bytes) -> None:
     """Writes whole lines to the end of a file and waits until they are on disk.
 
     Raises:
-        NoRoom: the file cannot be written; it is left as it was.
+        NoRoom: the file cannot be written; it is unchanged.
     """
     end = file.seek(0, os.SEEK_END)
     unwritten = memoryview(lines)

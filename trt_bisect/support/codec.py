@@ -31,7 +31,7 @@ def _plain(value: Any) -> Any:
 
 @dataclass(frozen=True)
 class FileHead:
-    """The part of a file that tells its form."""
+    """The part of a file that identifies its form."""
 
     schema: int
     kind: str = ""

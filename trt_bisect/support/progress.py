@@ -27,7 +27,7 @@ class Progress(Protocol):
         """Begins a step that counts as ``size`` steps; the one before it is done."""
 
     def left(self, seconds: float | None) -> None:
-        """Tells how long the whole job will still take, if known."""
+        """Shows the time left of the whole job, if known."""
 
     def say(self, text: str) -> None:
         """Shows a permanent line."""

@@ -367,7 +367,7 @@ def check_folder(folder: Path) -> None:
 def listen(host: str, port: int | None) -> socket.socket:
     """Returns a listening socket: on ``port``, on any free port for 0, on 8765 or the next free port for None.
 
-    Raises BadInput if the host is not this machine's, or the port is taken or not allowed.
+    Raises BadInput if the host is not a name of this machine, or the port is taken or not allowed.
     """
     try:
         family, _, _, _, address = socket.getaddrinfo(host, port or 0, type=socket.SOCK_STREAM)[0]

@@ -55,8 +55,8 @@ class EngineFacts:
 
     Attributes:
         engine: its name and version.
-        kernels: those of the engine.
-        fp32: those of the engine without pairs, if any.
+        kernels: the number of the engine's kernels by kind.
+        fp32: the same of the engine without pairs; None without one.
         low: the layers with pairs that read low tensors.
         rounded: the layers with pairs that are only rounded, in a kernel that reads floats.
         untold: the layers with pairs that no kernel names.

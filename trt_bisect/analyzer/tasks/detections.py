@@ -176,10 +176,10 @@ def box_overlaps(before: Detections, after: Detections) -> np.ndarray:
 
 
 def matched(before: Detections, after: Detections, least: float, alike: Alike) -> tuple[np.ndarray, np.ndarray]:
-    """Returns for each detection of ``before`` the place of the same one in ``after``, and their likeness; -1 and 0 if
-    lost.
+    """Returns for each detection of ``before`` the index of its partner in ``after``, and their likeness.
 
-    By decreasing score, each takes the most similar free detection of its class, at likeness ``least`` or more.
+    By decreasing score, each takes the most similar free detection of its class, at likeness ``least`` or more; a lost
+    detection has -1 and 0.
     """
     partners, kept = np.full(len(before), -1), np.zeros(len(before))
     if not len(before) or not len(after):

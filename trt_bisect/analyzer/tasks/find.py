@@ -430,7 +430,7 @@ Line = tuple[int, ...]
 
 
 def text(asked: AskedTask, reference: Sequence[Outputs]) -> Task:
-    """Returns the task for an output of CTC scores, whose blank is told from its values or named."""
+    """Returns the task for an output of CTC scores, whose blank is found from the values or named."""
     if asked.head not in (None, *_BLANKS):
         raise BadInput(f"--head '{asked.head}' names no blank.", f"Give --head {' or '.join(_BLANKS)}.")
     scored, scored_if_named = (

@@ -71,12 +71,14 @@ def are_spread(centres: np.ndarray) -> bool:
 
 
 def are_in_order(boxes: np.ndarray) -> bool:
-    """Returns true if the second corners of nearly all boxes lie behind the first."""
+    """Returns true if nearly all boxes have the second corner right of and below the first."""
     return bool(np.mean((boxes[:, 2:] >= boxes[:, :2]).all(axis=-1)) >= NEARLY_ALL) if len(boxes) else True
 
 
 def are_corners(boxes: np.ndarray) -> bool:
-    """Returns true if boxes can be two corners each: all in order or, in pixels, most of them."""
+    """Returns true if boxes can be two corners each: all (in pixels, most) have the second corner right of and below
+    the first.
+    """
     in_order = (boxes[:, 2:] >= boxes[:, :2]).all(axis=-1)
     # Boxes in pixels can be little else, and a head without DFL (YOLO26) gives some negative sizes.
     return are_in_order(boxes) or bool(not are_shares(boxes) and np.mean(in_order) >= _MOSTLY)

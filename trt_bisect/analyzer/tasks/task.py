@@ -31,7 +31,7 @@ _EDITION = 6
 _Read = TypeVar("_Read")
 
 Judge = Callable[[Mapping[int, Outputs]], OutputFigures]
-"""Maps the outputs for some inputs, by their places, to the agreement with FP32 there."""
+"""Maps the outputs for some inputs, by index, to the agreement with FP32 there."""
 Counts = Mapping[str, Any]
 """Counts on an input, which ``+`` joins: ``AGREED``, ``ITEMS`` and others; numbers, arrays or lists."""
 
@@ -98,8 +98,8 @@ class Task:
         note: how the outputs are read, for the user.
         judge: from the FP32 outputs by input to the function that judges other outputs for any of these inputs. The
             figures of several inputs are those of each added up.
-        nearby: likewise to the function that returns ``NEARBY`` of other outputs for all of these inputs; None without
-            a threshold.
+        nearby: from the FP32 outputs by input to the function that returns ``NEARBY`` of other outputs for all of these
+            inputs; None without a threshold.
         looks: None if nothing can be shown.
     """
 

@@ -421,7 +421,7 @@ def figures_of(trial: Trial | None) -> dict[str, Mapping[str, float | None]]:
 def layer_rows(
     known: Report, trials: RunTrials, curve: Curve, reasons: Mapping[int, str]
 ) -> dict[str, tuple[LayerRow, ...]]:
-    """Returns ``layers`` and ``constants`` with what the curve measured; ``reasons`` are those of the suspects."""
+    """Returns ``layers`` and ``constants`` with the figures of the curve; ``reasons`` are those of the suspects."""
     rule = trials.experiment.rule
     steps = {step.layers[-1]: step for step in curve.findings.steps}
     before = None if curve.nothing.failed else curve.nothing

@@ -99,7 +99,7 @@ class Remedies:
 
     Attributes:
         header: the first line of calibration caches.
-        files: those of the remedies tried so far.
+        files: the files of the remedies tried so far.
         notes: on remedies that could not be tried.
     """
 

@@ -106,7 +106,7 @@ STOPS = (KeyboardInterrupt, TimeUp, NoRoom, OSError)
 
 
 class StoppedRun(KeyboardInterrupt):
-    """The user interrupted a run; the ``summary`` of its report so far ends with what was not done."""
+    """The user interrupted a run; the ``summary`` of its report so far ends with the parts that were not done."""
 
     def __init__(self, report: Report) -> None:
         super().__init__(report.summary)

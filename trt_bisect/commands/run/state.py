@@ -1,4 +1,4 @@
-"""The state of a run: what it has measured so far, of which ``build_report`` makes a report at any moment."""
+"""The state of a run: its measurements so far, from which ``build_report`` makes a report at any moment."""
 
 from __future__ import annotations
 

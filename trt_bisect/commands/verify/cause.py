@@ -1,6 +1,6 @@
 """The search for the suspicion that explains an engine's difference from its file.
 
-A suspicion (``suspicions``) is something that an engine may do otherwise than its file says.
+A suspicion (``suspicions``) is a way in which an engine may differ from its file.
 """
 
 from __future__ import annotations

@@ -39,7 +39,7 @@ _MOST_OUTPUTS = 6
 
 @dataclass(frozen=True)
 class Suspicion:
-    """Something that an engine may do otherwise than its file says.
+    """A way in which an engine may differ from its file.
 
     Attributes:
         kind: a word for the cause.

@@ -42,8 +42,8 @@ _SAMPLES = 8
 _MAYBE_NOISE = 1.5
 """A difference without a cause may be noise up to this multiple of the noise floor."""
 _LIKE_FP16 = 2.0
-"""In INT8 a difference up to this multiple of the effect of FP16 tells no cause: all small changes flip like
-roundings.
+"""In INT8 a difference up to this multiple of the effect of FP16 has no known cause: all small changes flip roundings
+alike.
 """
 _CAUSE_EXPLAINS = 0.9
 """A suspicion that explains this share of the squared difference is the cause, even if more is left than noise."""
