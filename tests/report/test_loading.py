@@ -37,16 +37,6 @@ def test_all_is_as_it_was_saved_and_shown_in_20_lines(saved, kind):
     assert "<table" in loaded._repr_html_()
 
 
-def test_the_loaded_can_be_used(saved):
-    place, found = saved
-    sensitivity = trt_bisect.Sensitivity.load(place / "sensitivity")
-    assert sensitivity == found[trt_bisect.Sensitivity]
-    assert sensitivity.sorted_by("alone") == found[trt_bisect.Sensitivity].sorted_by("alone")
-    comparison = trt_bisect.Comparison.load(place / "compare")
-    names = [row.origin.tensor for row in comparison.sorted_by("mse")]
-    assert names == [row.origin.tensor for row in found[trt_bisect.Comparison].sorted_by("mse")]
-
-
 def test_a_comparison_in_short_has_the_worst_tensors_first_and_tells_the_limit(saved):
     found = saved[1][trt_bisect.Comparison]
     by_cosine = sorted(found.tensors, key=lambda row: row.figures.cosine)

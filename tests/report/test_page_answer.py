@@ -129,19 +129,6 @@ def test_causes_and_tables_name_all_their_culprits(tab, strange_run, report, tmp
         assert page.locator("#details-body .layer-name").inner_text() == some[3]
 
 
-def test_several_inputs(tab, finished):
-    report = pages.read(finished)
-    with tab.shown(finished / "report.html") as page:
-        int8, recipe = page.evaluate("document.querySelector('#inputs-plot').data.slice(0, 2).map(trace => trace.y)")
-        assert recipe == sorted(report.by_input.recipe.values)
-        by_recipe = sorted(zip(report.by_input.recipe.values, report.by_input.int8.values, strict=True))
-        assert sorted(int8) == pytest.approx(sorted(value for _, value in by_recipe))
-        assert int8[0] == pytest.approx(by_recipe[0][1])
-        worst = page.locator("#inputs-table tbody tr").first.locator("td").all_inner_texts()
-        assert worst[0] == report.answer.given.worst_input
-        assert worst[2:] == [pages.percent(value, report.threshold) for value in by_recipe[0]]
-
-
 @pytest.fixture(scope="module")
 def answered(report) -> Report:
     """The report with held-out inputs, a doubt, a suspect, and another set that will do."""

@@ -25,12 +25,6 @@ def test_markdown_names_the_culprit_in_a_table(report):
     assert float(cells[3].replace("\\", "").rstrip("%")) == pytest.approx(100 * drop, abs=1e-2)
 
 
-def test_a_report_is_equal_to_itself(report):
-    found = report.compare(report)
-    assert (found.changes, found.differs) == ((), ())
-    assert str(found).startswith("Nothing changed.")
-
-
 def test_what_changed_is_named(report):
     sound = {"culprit": False, "loss": 0.0, "similarity": 1.0}
     layers = tuple(replace(row, **sound) if row.name == "ip2" else row for row in report.layers)

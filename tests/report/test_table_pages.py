@@ -141,6 +141,27 @@ def test_on_paper_are_the_first_rows(wide):
     wide.evaluate("window.dispatchEvent(new Event('afterprint'))")
 
 
+def cells(page):
+    """The number of cells in the head of the table of tensors, and in each row."""
+    head = page.locator("#tensors-table .head button").count()
+    rows = page.locator("#tensors-table .body [role=row]").evaluate_all("rows => rows.map(row => row.children.length)")
+    return head, set(rows)
+
+
+@on("profile.html")
+def test_a_window_that_becomes_narrow_or_wide_shows_the_columns_of_that_width(wide):
+    before, rows = cells(wide)
+    assert rows == {before}
+    for width, fewer in ((390, True), (1280, False)):
+        wide.set_viewport_size({"width": width, "height": 900})
+        wide.wait_for_function(
+            "([count, fewer]) => (document.querySelectorAll('#tensors-table .head button').length < count) === fewer",
+            arg=[before, fewer],
+        )
+        head, rows = cells(wide)
+        assert rows == {head}
+
+
 @on("profile.html")
 def test_a_weights_histogram_and_channels(page, made):
     model = onnx.load(str(made / "strange.onnx"))

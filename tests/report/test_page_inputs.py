@@ -1,9 +1,11 @@
-"""The page's curve table shows the shape of what a layer makes, and that of the final output that was compared."""
+"""The page of a run on several inputs: each input, and of each layer its shape and that of the compared output."""
 
 import numpy as np
 import onnx
 import onnxruntime as ort
 import pytest
+
+from tests.support import pages
 
 COLUMNS = ("#", "Layer shape", "Output shape")
 
@@ -24,6 +26,18 @@ def shapes_of(path):
 def opened(tab, finished):
     with tab.shown(finished / "report.html", width=2400) as page:
         yield page
+
+
+def test_several_inputs(opened, finished):
+    report = pages.read(finished)
+    int8, recipe = opened.evaluate("document.querySelector('#inputs-plot').data.slice(0, 2).map(trace => trace.y)")
+    assert recipe == sorted(report.by_input.recipe.values)
+    by_recipe = sorted(zip(report.by_input.recipe.values, report.by_input.int8.values, strict=True))
+    assert sorted(int8) == pytest.approx(sorted(value for _, value in by_recipe))
+    assert int8[0] == pytest.approx(by_recipe[0][1])
+    worst = opened.locator("#inputs-table tbody tr").first.locator("td").all_inner_texts()
+    assert worst[0] == report.answer.given.worst_input
+    assert worst[2:] == [pages.percent(value, report.threshold) for value in by_recipe[0]]
 
 
 def test_both_shapes_stand_in_the_table(opened, lenet):
