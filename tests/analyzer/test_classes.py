@@ -152,6 +152,7 @@ def outputs_of(path, samples):
 BY_CLASS = {"metric": "top1", "threshold": 0.9, "engine": "onnxruntime", "history": "none", "explain": "none"}
 
 
+@pytest.mark.slow
 def test_a_run_judges_pixels_by_their_classes(segmenting, tmp_path):
     """The recipe's own Q/DQ file on ONNX Runtime, and NumPy's argmax over axis 1."""
     path, data = segmenting
@@ -175,6 +176,7 @@ def test_an_axis_that_is_not_there_is_refused_before_anything_is_measured(segmen
     assert not (tmp_path / "run" / "report.json").exists()
 
 
+@pytest.mark.slow
 def test_another_axis_takes_no_figures_of_the_first(segmenting, tmp_path):
     path, data = segmenting
     how = {**BY_CLASS, "effort": "quick", "output": tmp_path / "run"}

@@ -101,6 +101,7 @@ def test_parts_hold_each_value_once(shape, axis):
     assert max(sizes, default=0) <= max(1 << 17, channel)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("axis", edition([1], [0, 1]))
 def test_a_large_weight_is_compared_in_little_memory(random, axis):
     """In float64 it takes twice its bytes, and the figures need several such arrays."""

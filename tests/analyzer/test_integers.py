@@ -177,6 +177,7 @@ def classifier(folder, offset, *, beside=False):
     return network(folder, nodes if beside else nodes[:2], outputs, ["N", 8], constants), {"x": x}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("beside", [False, True])
 def test_labels_that_int8_changes_name_the_culprit(tmp_path, beside):
     path, data = classifier(tmp_path, 1000.0, beside=beside)

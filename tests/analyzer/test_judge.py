@@ -149,6 +149,7 @@ def test_cosine_and_sqnr_that_disagree_give_a_warning():
     assert sqnr_disagreement(rule, Trial("", MEASURED, {"y": plain})) is None
 
 
+@pytest.mark.slow
 def test_nan_in_one_output_of_the_reference_does_not_poison_the_others(tmp_path):
     """Log of a negative number is NaN in FP32 already; the other output is judged all the same."""
     model = networks.chain(depth=2)

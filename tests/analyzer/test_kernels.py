@@ -95,6 +95,7 @@ def test_every_layer_with_a_weight_becomes_a_kernel_that_reads_int8(built, name)
         assert layer in report.engine.low
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "layers", "rounded"), [
     ("lenet", 6, ["pool2"]),
     ("residual", 9, ["pool"]),
@@ -148,6 +149,7 @@ def test_the_pairs_with_a_kernel_of_their_own(built):
     )
 
 
+@pytest.mark.slow
 def test_a_layer_left_high_breaks_the_fusion_that_it_was_in(tmp_path):
     facts = checked(written(FILES["encoder"], tmp_path, ["block0.k"]))[1].engine
     (parts,) = facts.broken
@@ -160,6 +162,7 @@ def test_a_sum_behind_a_high_convolution_is_only_rounded(tmp_path):
     assert set(facts.rounded) == {"block0.add", "pool"}
 
 
+@pytest.mark.slow
 def test_a_network_without_pairs_is_built_with_all_layers_in_int8(built):
     """In a worker process."""
     planned, of_file = trt_bisect.check(FILES["lenet"], engine=RTX), built("lenet")[2]
@@ -175,6 +178,7 @@ def test_the_facts_are_in_the_saved_report(built, tmp_path):
     assert report.engine.summary in (tmp_path / "check.html").read_text()
 
 
+@pytest.mark.slow
 def test_a_file_that_the_engine_refuses_is_an_error_with_its_message(tmp_path):
     report = trt_bisect.check(save(pairs(zero=3), tmp_path), engine=RTX)
     assert report.engine is None

@@ -41,6 +41,7 @@ def noise(seed, values):
             yield [np.asarray(make(random, shape)) for _ in range(2)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("task", TASKS)
 def test_noise_is_refused_or_read_by_its_shape(task):
     read = 0

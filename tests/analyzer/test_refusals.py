@@ -256,6 +256,7 @@ def test_operators_of_onnx_runtime_are_refused_whatever_the_parser_says(monkeypa
         ]
 
 
+@pytest.mark.slow
 def test_the_installed_parser_is_asked_in_a_worker(own_parser, tmp_path):
     """A form that no rule knows: a Reshape to another number of values, which ONNX's checker lets pass."""
     model = network(node("Reshape", "x shape"), constants={"shape": np.int64([5, 5])})

@@ -122,6 +122,7 @@ def test_the_pairs_that_onnx_runtime_puts_on_a_residual_sum_are_named(tmp_path):
     assert [(each.layers, each.severity) for each in found] == [((f"block{k}.add",), "warning") for k in (0, 1)]
 
 
+@pytest.mark.slow
 def test_the_samples_have_no_errors(lenet, ocr):
     for path in (lenet / "lenet.onnx", lenet / "lenet_planted.onnx", ocr / "network.onnx"):
         report = trt_bisect.check(path)

@@ -162,6 +162,7 @@ def planted(folder, *, outlier, anchors=8.0):
     return networks.save(model, folder), data
 
 
+@pytest.mark.slow
 def test_a_run_names_the_layer_and_finds_a_recipe(tmp_path):
     path, data = planted(tmp_path, outlier=2000)
     report = trt_bisect.run(path, data, inputs=data, output=tmp_path / "run", **HOW)

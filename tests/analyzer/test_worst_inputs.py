@@ -203,6 +203,7 @@ def test_a_bad_network_and_its_repair(lenet, tmp_path):
     assert repaired.high == ("ip2",)
 
 
+@pytest.mark.slow
 def test_the_worst_is_the_one_that_a_run_takes(lenet, tmp_path):
     """Both search with the same code; the saved inputs are read by ``run``."""
     model, data = lenet / "lenet_planted.onnx", lenet / "calibration.npz"

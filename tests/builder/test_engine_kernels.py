@@ -130,6 +130,7 @@ def test_the_layers_of_the_network_in_a_real_engine_and_their_times(torchvision_
     assert all(not kernel.layers for kernel, _ in kernels if kernel.kind is Kind.REFORMAT)
 
 
+@pytest.mark.slow
 def test_a_profile_makes_the_prediction_of_its_own_engine_exact(torchvision_resnet50):
     """In FP16 the profile of INT8 changes less: the layers' errors count half there."""
     network, facts = torchvision_resnet50

@@ -60,6 +60,7 @@ def pid_of(builder):
         return int(engine.infer(FEEDS)["pid"])
 
 
+@pytest.mark.slow
 def test_engines_are_built_and_run_in_one_process_that_is_not_this_one(isolated):
     builder = isolated()
     assert (builder.engine, builder.typing, builder.arithmetic) == ("fake", "strong", "measured")
@@ -97,6 +98,7 @@ def test_a_build_that_fails_costs_its_worker_and_one_trial(isolated, fault, outc
     assert not is_running(before)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("request_", ["infer", "latency"])
 def test_an_inference_that_crashes_costs_one_trial_too(isolated, request_):
     builder = isolated(bad={request_: fake_builders.segfault})
@@ -126,12 +128,14 @@ def killed(builder):
     return pid
 
 
+@pytest.mark.slow
 def test_a_worker_that_dies_between_builds_costs_nothing(isolated):
     builder = isolated()
     before = killed(builder)
     assert pid_of(builder) != before
 
 
+@pytest.mark.slow
 def test_what_crashes_after_it_was_measured_was_measured(isolated):
     builder = isolated(bad={"close": fake_builders.segfault})
     with builder.build("bad") as engine:
@@ -140,6 +144,7 @@ def test_what_crashes_after_it_was_measured_was_measured(isolated):
     assert pid_of(builder)
 
 
+@pytest.mark.slow
 def test_an_engine_lost_by_the_failure_of_another_is_built_again(isolated):
     builder = isolated(bad={"build": fake_builders.segfault})
     with builder.build("good") as engine:
@@ -151,6 +156,7 @@ def test_an_engine_lost_by_the_failure_of_another_is_built_again(isolated):
     assert outputs["pid"] != before
 
 
+@pytest.mark.slow
 def test_builders_share_a_worker_and_its_failures(process):
     first, second = (
         IsolatedBuilder(partial(FakeBuilder, faults), 30.0, process)
@@ -166,6 +172,7 @@ def test_builders_share_a_worker_and_its_failures(process):
     assert pid_of(first) == pid_of(second) == after
 
 
+@pytest.mark.slow
 def test_errors_for_the_user_and_bugs_are_no_outcomes(isolated):
     builder = isolated(bad={"build": fake_builders.bad_input}, worse={"build": fake_builders.bug})
     with pytest.raises(BadInput, match="dynamic") as error:
@@ -175,6 +182,7 @@ def test_errors_for_the_user_and_bugs_are_no_outcomes(isolated):
         builder.build("worse")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("fault", "error", "message"),
     [(fake_builders.bad_input, BadInput, "dynamic"), (fake_builders.segfault, EngineUnavailable, "SIGSEGV")],
@@ -184,6 +192,7 @@ def test_a_builder_that_does_not_start(isolated, fault, error, message):
         isolated(start=fault)
 
 
+@pytest.mark.slow
 def test_a_gpu_that_is_full_when_the_worker_starts_again_costs_one_trial(isolated, tmp_path):
     builder = isolated(start=partial(fake_builders.full_gpu, tmp_path / "full"))
     killed(builder)
@@ -195,6 +204,7 @@ def test_a_gpu_that_is_full_when_the_worker_starts_again_costs_one_trial(isolate
     assert pid_of(builder)
 
 
+@pytest.mark.slow
 def test_the_worker_ends_when_its_builder_is_forgotten():
     builder = IsolatedBuilder(partial(FakeBuilder, {}))
     pid = pid_of(builder)
@@ -218,6 +228,7 @@ SCRIPT = """
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stop", [signal.SIGINT, *edition((), (signal.SIGTERM,)), signal.SIGKILL])
 def test_a_worker_that_hangs_ends_with_its_parent(tmp_path, stop):
     """Ctrl-C reaches the whole process group; the script, which has no main guard, runs once."""
@@ -291,6 +302,7 @@ def test_tensorrt_rtx_builds_in_the_worker_and_the_sweep_outlives_a_crash_of_it(
     assert builder.engine == RTX
 
 
+@pytest.mark.slow
 def test_an_engine_that_cannot_run_here_says_so_from_its_worker(rtx_process, chain):
     pytest.importorskip("tensorrt_rtx_bindings")
     network, scales, shapes = chain

@@ -109,6 +109,7 @@ def test_a_prefix_becomes_an_engine_without_a_gpu(builder, k):
         )
 
 
+@pytest.mark.slow
 def test_marked_tensors_leave_the_real_engine_as_it_is(network):
     """The same kernels and the same size; the listener is one of the real module's."""
     plan = int8_set(len(network.layers), network.quantizable)
@@ -155,6 +156,7 @@ def test_fp16_layers_are_fp16_and_the_output_stays_fp32(builder):
     assert len(builder.serialize(plan).data) > 10_000
 
 
+@pytest.mark.slow
 def test_the_reference_has_no_int8(builder):
     definition = builder.network_definition(int8_set(len(LAYERS), ()))
     kinds = {layer.type for layer in layers_of(definition)}
@@ -281,6 +283,7 @@ def test_the_largest_value_of_a_constant_layer(builder, network):
     assert largest_constant(trt, constants["fc.weight"], network) == pytest.approx(expected)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("low", "kind"), [(FP16, "HALF"), (BF16, "BF16"), (FP8, "FP8")])
 def test_every_low_precision_is_parsed_and_built(low, kind, tmp_path):
     network = load_network(save(residual_model(), tmp_path), low=low)

@@ -182,6 +182,7 @@ def test_a_scale_far_from_the_values_on_inputs_is_told(tmp_path):
     assert scales_for(loaded(old, tmp_path), cache, [seen]).far == ("relu2_out",)
 
 
+@pytest.mark.slow
 def test_where_entries_are_missing_no_scale_is_given_by_order_alone(tmp_path):
     """No tensor of a renamed network gets the scale of another one; values on inputs tell some."""
     old = old_network(12)

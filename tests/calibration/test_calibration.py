@@ -138,6 +138,7 @@ def test_a_cache_of_another_writer_is_read_in_either_byte_order(order, prefix):
     assert cache.header == "TRT-8601-MinMaxCalibration"
 
 
+@pytest.mark.slow
 def test_cache_ranges_are_used_to_the_bit(lenet, tmp_path):
     names = load_network(lenet / "lenet.onnx").activations
     bits = {name: f"3c{place:02x}89{place:02x}" for place, name in enumerate(names, 16)}
@@ -215,6 +216,7 @@ def test_a_version_that_there_is_not_is_refused(version):
         parse_version(version)
 
 
+@pytest.mark.slow
 def test_calibrate_and_run_write_the_version_asked(command, lenet, tmp_path):
     data, cache = lenet / "calibration.npz", tmp_path / "own.cache"
     model = lenet / "lenet.onnx"

@@ -42,6 +42,7 @@ def test_the_distance_is_that_of_the_empirical_distributions():
     assert by_definition - 1 / 32 <= found <= by_definition + 1e-6  # at 64 quantiles of the values
 
 
+@pytest.mark.slow
 def test_samples_of_one_kind_are_seldom_far_apart_by_chance_though_their_values_depend_on_each_other():
     """Each sample has a brightness of its own: by its values alone, 256 a sample, any two such sets would differ."""
     random = np.random.default_rng(2)
@@ -115,6 +116,7 @@ def test_other_units_are_told_once(chain):
     assert "the scaling differs" in line.text
 
 
+@pytest.mark.slow
 def test_validation_data_that_drifted_are_a_warning_of_their_own(chain):
     """The judged inputs are like the calibration data; four of ten validation samples lie outside of them."""
     path, data = chain

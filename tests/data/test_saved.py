@@ -24,6 +24,7 @@ def outputs_of(images):
     return [session.run(None, {"data": image[np.newaxis]})[0] for image in images]
 
 
+@pytest.mark.slow
 def test_polygraphy_saves_inputs_and_outputs(tmp_path):
     inputs, outputs = tmp_path / "inputs.json", tmp_path / "outputs.json"
     tool = str(Path(sys.executable).with_name("polygraphy"))
@@ -124,6 +125,7 @@ def test_stacked_outputs_are_those_of_several_inferences(tmp_path):
         inferences_for(tmp_path / "rows.npz", 2, [PROB])
 
 
+@pytest.mark.slow
 def test_run_worst_and_compare_take_the_files_of_trtexec(tmp_path):
     """The outputs are FP32's with six digits: INT8 of a network of four layers is close, and the same everywhere."""
     images = digits(2)

@@ -61,6 +61,7 @@ def trials(folder):
     return sum("trial" in json.loads(line) for line in (folder / "journal.jsonl").read_text().splitlines())
 
 
+@pytest.mark.slow
 def test_a_closure_over_another_constant_takes_no_figure_of_the_first(planted, tmp_path):
     """Three times the factor is three times the error, to the last bit but rounding."""
     first = run(planted, tmp_path / "run", scaled(1.0))
@@ -69,6 +70,7 @@ def test_a_closure_over_another_constant_takes_no_figure_of_the_first(planted, t
     assert second.similarity.int8 == pytest.approx(3.0 * first.similarity.int8, rel=1e-12)
 
 
+@pytest.mark.slow
 def test_the_same_function_goes_on_though_it_has_functions_in_it_and_has_figures_as_an_object_too(planted, tmp_path):
     script = tmp_path / "mine.py"
     script.write_text(
@@ -89,6 +91,7 @@ def test_the_same_function_goes_on_though_it_has_functions_in_it_and_has_figures
     assert given.similarity.int8 == first.similarity.int8 > 0.05
 
 
+@pytest.mark.slow
 def test_what_cannot_be_seen_is_measured_anew_and_said(planted, tmp_path):
     with (tmp_path / "state").open("w") as state:
 

@@ -71,6 +71,7 @@ def test_where_losses_add_up_the_cheapest_set_is_that_of_brute_force():
     assert max(ratios) < 1.2
 
 
+@pytest.mark.slow
 def test_where_errors_cancel_the_cheapest_set_is_that_of_brute_force():
     """Networks of 8 to 11 units, the errors of each on three inputs are vectors; docs/howto/goals.md has the counts."""
     equal, networks = 0, edition(2, 232)
@@ -92,6 +93,7 @@ def test_where_errors_cancel_the_cheapest_set_is_that_of_brute_force():
     assert equal >= 0.95 * networks
 
 
+@pytest.mark.slow
 def test_errors_that_cancel_take_few_plans_and_no_more_expensive_sets_than_lowering():
     """Forty units whose errors are vectors: against lowering, on average over networks."""
     ratios, plans = [], []
@@ -114,6 +116,7 @@ def test_layers_that_look_bad_alone_but_cancel_stay_low():
     assert kept_by(search) == {12}
 
 
+@pytest.mark.slow
 def test_the_same_measurements_lead_to_the_same_sets():
     network, space = drawn(3, 30, 0.2)
     first, again = (searched(space, lambda low: [network.loss(low)])[1] for _ in range(2))

@@ -90,6 +90,7 @@ def gpus(monkeypatch):
     return have
 
 
+@pytest.mark.slow
 def test_plans_are_measured_on_every_gpu_at_once_and_a_crash_on_one_costs_one(tmp_path, gpus, monkeypatch):
     """The first two builds end only when both have begun, each in a process that sees another GPU."""
     network = load_network(networks.save(networks.chain(8), tmp_path))
@@ -131,6 +132,7 @@ def test_a_gpu_of_another_kind_is_left_out(gpus, monkeypatch):
     assert not any(attempted.trial.failed for attempted in ended)
 
 
+@pytest.mark.slow
 def test_where_no_place_can_be_used_it_says_so(gpus):
     gpus("0", "1")
     made = subject(partial(fake_builders.made, {"start": fake_builders.segfault}))
@@ -219,6 +221,7 @@ def test_a_run_in_processes_of_this_machine_reports_the_same(lenet, tmp_path, mo
     assert elsewhere.plans >= here.plans
 
 
+@pytest.mark.slow
 def test_a_run_in_the_emulation_says_what_a_cluster_does_for_it(command, lenet, tmp_path):
     arguments = ("--calibration", lenet / "calibration.npz", "--cluster", "local:2", "--output", tmp_path)
     arguments += ("--calibrator", "minmax", "--explain", "none", "--effort", "quick")

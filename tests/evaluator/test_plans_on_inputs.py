@@ -119,6 +119,7 @@ def test_inferences_that_take_long_run_in_threads_from_the_second_on_whatever_pl
     assert [thread is threading.main_thread() for thread in runner.began] == [True] + 7 * [False]
 
 
+@pytest.mark.slow
 def test_no_inference_is_under_way_after_an_error():
     runner = Slow(0.03)
 

@@ -78,6 +78,7 @@ def run(monkeypatch, lenet):
     return call
 
 
+@pytest.mark.slow
 def test_each_plan_is_timed(run, tmp_path):
     """9 layers, 6 quantizable, one culprit: 36 ms in FP32, 18 in FP16, 6 + 3 * 4 in INT8, 3 more in the recipe."""
     report = run(output=tmp_path / "run")
@@ -97,6 +98,7 @@ def test_each_plan_is_timed(run, tmp_path):
     assert report_from(record).layer_milliseconds("recipe", "ip2") == 4.0
 
 
+@pytest.mark.slow
 def test_a_plan_that_cannot_be_built_has_no_time(run, monkeypatch):
     monkeypatch.setattr(TimedBuilder, "without_fp16", True)
     report = run()

@@ -208,6 +208,7 @@ def chains(draw):
     return drawn.model({"x": [1, 4, 8, 8]}, {"y": [1, 5]})
 
 
+@pytest.mark.slow
 @settings(max_examples=15)
 @given(chains())
 def test_any_chain_computes_the_same(tmp_path_factory, model):

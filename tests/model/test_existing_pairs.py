@@ -335,6 +335,7 @@ def test_a_range_that_begins_at_zero_by_itself_is_no_absorbed_relu(by, levels, t
         np.testing.assert_allclose(found, by_onnxruntime(plain, samples[0]), rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.slow
 def test_a_file_that_is_not_the_references_without_its_pairs_either_is_said_to_be_so(tmp_path):
     plain, quantized, samples = asymmetric(tmp_path, "relu", **FLOAT_WEIGHTS)
     other = onnx.load(plain)

@@ -206,6 +206,7 @@ def test_layers_and_the_graph_of_the_page_have_them_and_the_digest_has_not(expor
     assert "Module" not in command("layers", path)[1]
 
 
+@pytest.mark.slow
 def test_the_table_of_a_run_has_them(exported, tmp_path):
     path, name = exported
     how = {"engine": "onnxruntime", "calibrator": "minmax", "explain": "none", "output": tmp_path / "run"}

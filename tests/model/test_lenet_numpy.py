@@ -113,6 +113,7 @@ def test_no_layer_that_stays_high_is_quantized_in_the_optimised_model(lenet, tmp
         assert [op for op in optimised_ops() if op.startswith("QLinear")], "the trap is gone: this test proves nothing"
 
 
+@pytest.mark.slow
 def test_trials_of_a_run_say_which_layers_ran_in_int8(finished):
     report = Report.load(finished)
     rows = {row.name: row for row in report.layers}

@@ -69,6 +69,7 @@ def test_the_network_alone_predicts_the_published_engines(resnet, name, precisio
     assert predicted(kernels, A100).ms == pytest.approx(MEASURED[name], rel=0.1)
 
 
+@pytest.mark.slow
 def test_full_int8_of_resnet18(resnet):
     """20 convolutions with all that follows them, the classifier and the pooling; the picture is rounded."""
     kernels = resnet.kernels(plan_of(resnet))
@@ -206,6 +207,7 @@ def test_attention_is_one_kernel_where_tensorrt_rtx_makes_one(base, high, fused,
     assert macs == sum(kernel.product.macs for kernel in model.kernels(network.full(base)) if kernel.product)
 
 
+@pytest.mark.slow
 def test_attention_left_in_fp16_is_predicted_to_be_faster_than_in_int8(tmp_path):
     """Four blocks, width 384, six heads, 128 tokens, batch 8: the figures of docs/concepts/time.md."""
     network = load_network(save(encoder(4), tmp_path), base=FP16)

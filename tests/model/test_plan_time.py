@@ -26,6 +26,7 @@ def keeping(prices, names, high=FP32):
     return prices.full.keeping([prices.network.layer_named(name).index for name in names], high)
 
 
+@pytest.mark.slow
 def test_full_int8_costs_nothing_and_fp16_the_whole_speedup(prices):
     assert prices.price(prices.full) == 0.0
     assert prices.price(prices.in_all(FP16)) == pytest.approx(1.0)

@@ -99,6 +99,7 @@ def test_an_old_opset_is_converted_and_a_scale_that_is_no_constant_is_refused(tm
         trt_bisect.load_network(given)
 
 
+@pytest.mark.slow
 @exact
 def test_an_integer_file_is_measured_with_its_zero_points(tmp_path):
     path, integer, samples = quantized(networks.residual(2), tmp_path)

@@ -65,6 +65,7 @@ def test_what_comes_before_is_kept_and_computes_the_same(tmp_path, domain, op):
         np.testing.assert_allclose(found[name], array, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_a_run_judges_what_comes_before_and_its_pass_is_no_pass_of_the_network(tmp_path):
     """Full INT8 of the part meets the threshold by far. The exit code is 1, and the first line says why."""
     data = {"x": np.random.default_rng(1).normal(size=(8, 3, 8, 8)).astype(np.float32)}

@@ -2,6 +2,7 @@
 
 import numpy as np
 import onnx
+import pytest
 
 import trt_bisect
 from tests.support.networks import chain, copied, samples, save, scale_constant
@@ -41,6 +42,7 @@ def test_weights_are_rounded_with_one_scale(tmp_path):
     assert np.abs(outputs[None] - outputs[0]).max() > 1e-6
 
 
+@pytest.mark.slow
 def test_a_recipe_for_the_dla_has_one_scale_a_weight_and_fp16_beside_int8(tmp_path):
     """It is that of the two options, for the TensorRT that has the DLA again; what the user says goes before."""
     model = chain(depth=3)
@@ -66,6 +68,7 @@ def test_a_recipe_for_the_dla_has_one_scale_a_weight_and_fp16_beside_int8(tmp_pa
     assert (weak.base, list(weak.one_scale)) == (None, [])
 
 
+@pytest.mark.slow
 def test_a_run_takes_the_option(tmp_path):
     model, how = chain(), {"calibrator": "minmax", "explain": "none", "strategy": "bisect", "curve": "culprits"}
     path = save(model, tmp_path)

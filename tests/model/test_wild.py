@@ -150,6 +150,7 @@ def test_integer_layers_without_constant_scales_are_refused(tmp_path):
         load_network(out)
 
 
+@pytest.mark.slow
 def test_labels_are_judged_by_equality_and_sequences_do_not_break_a_run(tmp_path):
     sketch, x = one_conv()
     sketch.node("ArgMax", [x], "argmax", out="label", axis=1)

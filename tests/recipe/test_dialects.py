@@ -89,6 +89,7 @@ def glib_list(text):
     return [re.sub(r"\\(.)", lambda match: codes[match[1]], part) for part in parts]
 
 
+@pytest.mark.slow
 @given(strategies.lists(strategies.text(min_size=1), min_size=1, unique=True))
 @example(["/head/Conv;1", r"a\b", " first", "a:b"])
 def test_deepstream_and_tao_read_the_layers_of_weak_typing(names):
@@ -139,6 +140,7 @@ def test_ultralytics_is_given_our_file_and_the_metadata_of_its_export(version, a
     assert "ultralytics_engine.py" not in texts_of(told(version=version))
 
 
+@pytest.mark.slow
 def test_a_run_writes_them_and_its_readme_says_how_to_use_each(lenet, tmp_path):
     network, data = written(lenet, tmp_path)
     how = {"engine": "onnxruntime", "history": "none", "explain": "none", "trt_version": "8.6.1"}

@@ -27,6 +27,7 @@ def edited(network, path, high, folder):
     return folder / path.name
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_tools_file_without_some_pairs_is_its_file_and_computes_the_plan(kind, tmp_path):
     path, network = FILES / f"{kind}.onnx", load_network(FILES / f"{kind}.onnx").as_in_file()
@@ -64,6 +65,7 @@ def judged(request, tmp_path_factory):
     return path, quantized, samples["x"], report, folder / "run/recipe"
 
 
+@pytest.mark.slow
 def test_the_recipe_has_the_users_file_whose_outputs_are_as_told(judged):
     """ONNX Runtime alone: the cosine of both files on the worst sample; a Clip is the Relu that the tool removed."""
     path, quantized, samples, report, recipe = judged
@@ -150,6 +152,7 @@ def edges(graph):
     return {(node.name, slot) for node in readers for slot, name in enumerate(node.input) if name in rounded}
 
 
+@pytest.mark.slow
 def test_a_placement_without_scales_is_calibrated_where_it_is(tmp_path):
     """ModelOpt 0.47's autotune placed the pairs, with a benchmark that counts pairs in place of TensorRT's times."""
     path, data = FILES / "modelopt-autotune.onnx", {"x": np.concatenate([sample["x"] for sample in SAMPLES])}

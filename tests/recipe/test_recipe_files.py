@@ -45,6 +45,7 @@ def test_the_qdq_network_gives_the_similarity_reported(recipe):
     assert culprit.input[0] == "block1.relu1_out"
 
 
+@pytest.mark.slow
 def test_the_qdq_network_keeps_its_dynamic_axes_and_builds_in_tensorrt_rtx(recipe):
     trt = pytest.importorskip("tensorrt_rtx_bindings")
     path = recipe[0] / "recipe/network.qdq.onnx"

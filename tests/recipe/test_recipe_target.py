@@ -75,6 +75,7 @@ def strong_words(files):
     return words
 
 
+@pytest.mark.slow
 def test_the_shapes_cover_every_sample_given_also_those_held_out(tmp_path):
     """Every fifth sample of the calibration data is held out; the longest stands there, or in other data alone."""
     random = np.random.default_rng(0)
@@ -211,6 +212,7 @@ def test_a_spoiled_plan_gives_no_command(spoiled):
     assert Build.from_json({"target": "10.3.0", "precisions": [], "weak": True, "shapes": {"x": [[1]]}}) is None
 
 
+@pytest.mark.slow
 def test_a_run_tells_the_shapes_of_all_its_data(tmp_path, monkeypatch):
     """The inputs are of three widths; the NEXT command, the README and the page have all of them."""
     monkeypatch.chdir(tmp_path)
@@ -258,6 +260,7 @@ def test_a_real_builder_takes_the_shapes_of_the_command(measured, tmp_path):
     assert builder.build_serialized_network(network, config) is not None
 
 
+@pytest.mark.slow
 def test_a_real_engine_is_asked_with_the_readmes_command(measured, tmp_path, monkeypatch):
     """Of two MatMuls one has pairs: its kernel reads INT8 (TensorRT-RTX's own log)."""
     pytest.importorskip("tensorrt_rtx_bindings")

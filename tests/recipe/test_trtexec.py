@@ -274,6 +274,7 @@ def norm_run(tmp_path_factory):
     return folder / "run/recipe", report, model
 
 
+@pytest.mark.slow
 def test_a_recipe_pins_the_layers_around_a_culprit(norm_run, tools):
     folder, _, _ = norm_run
     done = documented(folder, tools)
