@@ -15,7 +15,6 @@ import shlex
 import shutil
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
 from pathlib import Path
@@ -296,7 +295,6 @@ _COLUMNS = "Print these columns: their CSV names, separated by commas. Default: 
 Columns = Annotated[str, Option(effect=_COLUMNS)]
 
 
-@dataclass(frozen=True, kw_only=True)
 class Output(Options):
     """The output of a command, as its display options ask for it.
 
@@ -359,7 +357,6 @@ class Output(Options):
             print(text, flush=True)
 
 
-@dataclass(frozen=True, kw_only=True)
 class Configured(Output):
     """The output of a command whose options may stand in a file.
 

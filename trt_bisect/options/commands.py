@@ -1,7 +1,7 @@
 """The options of the other commands: concerns together, with what the command has in addition, or fixes."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import field, fields
 from typing import TYPE_CHECKING, Annotated, Any
 
 from trt_bisect.driver.curves import FULL
@@ -28,7 +28,7 @@ from trt_bisect.options.concerns import (
     ShapeOptions,
     UnquantizedOptions,
 )
-from trt_bisect.options.declare import Option
+from trt_bisect.options.declare import Option, fixed
 from trt_bisect.options.kinds import (
     Curve,
     Data,
@@ -53,23 +53,21 @@ if TYPE_CHECKING:
     from trt_bisect.calibration.collect import Calibrating
 
 
-@dataclass(frozen=True, kw_only=True)
 class WithoutRecipeOptions(MeasuringOptions):
     """The options of commands that measure in this process with TensorRT's defaults, and write no recipe."""
 
-    strategy: Strategy = field(default=AUTO, init=False)
-    curve: Curve = field(default=FULL, init=False)
-    trtexec: str = field(default="", init=False)
-    tensorboard: File | None = field(default=None, init=False)
-    tensorboard_detail: Detail | None = field(default=None, init=False)
-    margin: Share = field(default=0.0, init=False)
-    validation: Data = field(default=0.0, init=False)
-    dla: int | None = field(default=None, init=False)
-    cluster: str = field(default="", init=False)
-    accept: bool = field(default=False, init=False)
+    strategy: Strategy = fixed(AUTO)
+    curve: Curve = fixed(FULL)
+    trtexec: str = fixed("")
+    tensorboard: File | None = fixed(None)
+    tensorboard_detail: Detail | None = fixed(None)
+    margin: Share = fixed(0.0)
+    validation: Data = fixed(0.0)
+    dla: int | None = fixed(None)
+    cluster: str = fixed("")
+    accept: bool = fixed(False)
 
 
-@dataclass(frozen=True, kw_only=True)
 class PipelineOptions(RunOptions):
     """The options of ``pipeline``.
 
@@ -88,17 +86,17 @@ class PipelineOptions(RunOptions):
     calibration: DataByName | None = field(default=None, kw_only=False)
     inputs: Annotated[Data, INPUT] = field(default=None, kw_only=False)
     most_calls: Annotated[int | None, whole(least=1)] = None
-    reference: None = field(default=None, init=False)
-    dataset: Data = field(default=None, init=False)
-    shapes: None = field(default=None, init=False)
-    resize: None = field(default=None, init=False)
-    letterbox: bool = field(default=False, init=False)
-    scale: None = field(default=None, init=False)
-    mean: None = field(default=None, init=False)
-    std: None = field(default=None, init=False)
-    colors: None = field(default=None, init=False)
-    save_tensors: str = field(default=NO_TENSORS, init=False)  # type: ignore[assignment]
-    cluster: str = field(default="", init=False)
+    reference: None = fixed(None)
+    dataset: Data = fixed(None)
+    shapes: None = fixed(None)
+    resize: None = fixed(None)
+    letterbox: bool = fixed(False)
+    scale: None = fixed(None)
+    mean: None = fixed(None)
+    std: None = fixed(None)
+    colors: None = fixed(None)
+    save_tensors: str = fixed(NO_TENSORS)  # type: ignore[assignment]
+    cluster: str = fixed("")
 
     def __post_init__(self) -> None:
         """Makes the samples the data that labels belong to."""
@@ -119,7 +117,6 @@ class PipelineOptions(RunOptions):
         return RunOptions(**options)
 
 
-@dataclass(frozen=True, kw_only=True)
 class SensitivityOptions(WithoutRecipeOptions):
     """The options of ``sensitivity``. Nothing is judged by its threshold.
 
@@ -128,10 +125,9 @@ class SensitivityOptions(WithoutRecipeOptions):
             recipe's layers). Repeatable.
     """
 
-    threshold: Share | None = field(default=None, init=False)
+    threshold: Share | None = fixed(None)
 
 
-@dataclass(frozen=True, kw_only=True)
 class WorstOptions(OtherOptions, WithoutRecipeOptions):
     """The options of ``worst``.
 
@@ -147,9 +143,9 @@ class WorstOptions(OtherOptions, WithoutRecipeOptions):
     steps: Annotated[int | None, whole(least=1)] = None
     keep: Annotated[int, whole(least=1)] = 10
     output: Annotated[Place | None, OUTPUT] = None
-    inputs: Data = field(default=None, init=False)
-    samples: int | None = field(default=None, init=False)
-    precision: None = field(default=None, init=False)
+    inputs: Data = fixed(None)
+    samples: int | None = fixed(None)
+    precision: None = fixed(None)
 
     @property
     def saved_for(self) -> Data:
@@ -157,7 +153,6 @@ class WorstOptions(OtherOptions, WithoutRecipeOptions):
         return self.calibration if self.dataset is None else self.dataset
 
 
-@dataclass(frozen=True, kw_only=True)
 class TensorOptions(OutputOptions, MemoryOptions, FixedLayerOptions, CalibrationOptions, PictureOptions, DataOptions):
     """The options that ``compare`` and ``profile`` share.
 
@@ -176,7 +171,6 @@ class TensorOptions(OutputOptions, MemoryOptions, FixedLayerOptions, Calibration
         return Calibrating(self.calibrator_method, self.percentile, self.memory_bytes, self.preprocessing())
 
 
-@dataclass(frozen=True, kw_only=True)
 class CompareOptions(OtherOptions, ReferenceOptions, UnquantizedOptions, TensorOptions):
     """The options of ``compare``.
 
@@ -201,7 +195,6 @@ class CompareOptions(OtherOptions, ReferenceOptions, UnquantizedOptions, TensorO
     sort: str = "index"
 
 
-@dataclass(frozen=True, kw_only=True)
 class ProfileOptions(TensorOptions):
     """The options of ``profile``.
 
@@ -214,7 +207,6 @@ class ProfileOptions(TensorOptions):
     op_types: Annotated[Sequence[str], Option("--op --op-types")] = ()
 
 
-@dataclass(frozen=True, kw_only=True)
 class CalibrateOptions(MemoryOptions, NetworkOptions, CalibrationOptions, PictureOptions, DataOptions):
     """The options of ``trt-bisect calibrate``.
 
@@ -225,10 +217,9 @@ class CalibrateOptions(MemoryOptions, NetworkOptions, CalibrationOptions, Pictur
 
     output: Annotated[Place, Option("--output -o")] = "calibration.cache"
     trt_version: Annotated[Version, Option(panel="Results")] = ""
-    inputs: Data = field(default=None, init=False)
+    inputs: Data = fixed(None)
 
 
-@dataclass(frozen=True, kw_only=True)
 class MigrateOptions(OutputOptions, JudgeOptions, PictureOptions, ShapeOptions, DeviceOptions):
     """The options of ``migrate``.
 
@@ -251,7 +242,6 @@ class MigrateOptions(OutputOptions, JudgeOptions, PictureOptions, ShapeOptions, 
     output: Annotated[Place | None, Option("--output -o", repeated=False)] = None
 
 
-@dataclass(frozen=True, kw_only=True)
 class VerifyOptions(LowOptions, TensorOptions):
     """The options of ``verify``.
 
@@ -278,16 +268,15 @@ class VerifyOptions(LowOptions, TensorOptions):
     layers: File | None = None
     other_layers: File | None = None
     tensors: File | None = None
-    tensorboard: File | None = field(default=None, init=False)
-    tensorboard_detail: Detail | None = field(default=None, init=False)
+    tensorboard: File | None = fixed(None)
+    tensorboard_detail: Detail | None = fixed(None)
 
 
-@dataclass(frozen=True, kw_only=True)
 class LayersOptions(LowOptions, ShapeOptions):
     """The options of ``trt-bisect layers``."""
 
-    base: None = field(default=None, init=False)
-    device: None = field(default=None, init=False)
+    base: None = fixed(None)
+    device: None = fixed(None)
 
 
 COMMANDS: dict[str, Any] = {

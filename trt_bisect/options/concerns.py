@@ -1,7 +1,7 @@
 """The options by concern, where several commands share them, and those of ``run`` together."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -93,7 +93,6 @@ INPUT, LOADED = Option("--input --inputs"), Option("--input --inputs --load-inpu
 OUTPUT = Option("--output -o", repeated=False, without_in_python="None, nothing is written")
 
 
-@dataclass(frozen=True, kw_only=True)
 class ShapeOptions(Options):
     """The shapes of dynamic inputs.
 
@@ -104,7 +103,6 @@ class ShapeOptions(Options):
     shapes: Annotated[Shapes | None, Option("--shape --shapes")] = None
 
 
-@dataclass(frozen=True, kw_only=True)
 class DataOptions(ShapeOptions):
     """The data that a network is calibrated with and judged on.
 
@@ -118,7 +116,6 @@ class DataOptions(ShapeOptions):
     inputs: Annotated[Data, LOADED] = field(default=None, kw_only=False)
 
 
-@dataclass(frozen=True, kw_only=True)
 class PictureOptions(Options):
     """Preprocessing of JPEG, PNG and other pictures; other data are fed as they are.
 
@@ -147,7 +144,6 @@ class PictureOptions(Options):
         return preprocessing({name: getattr(self, name) for name in PICTURE_OPTIONS})
 
 
-@dataclass(frozen=True, kw_only=True)
 class ReferenceOptions(Options):
     """The network or outputs that a network is compared with.
 
@@ -181,7 +177,6 @@ def saved_outputs(reference: Any) -> Path | None:
     return path if path.suffix in SAVED or path.is_dir() else None
 
 
-@dataclass(frozen=True, kw_only=True)
 class OtherOptions(Options):
     """A second network.
 
@@ -192,7 +187,6 @@ class OtherOptions(Options):
     other: Model | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
 class JudgeOptions(ReferenceOptions):
     """The judgement of outputs.
 
@@ -238,7 +232,6 @@ class JudgeOptions(ReferenceOptions):
         return AskedTask(self.task, self.score_threshold, class_axis=self.class_axis, head=self.head)
 
 
-@dataclass(frozen=True, kw_only=True)
 class DeviceOptions(Options):
     """The device.
 
@@ -259,7 +252,6 @@ class DeviceOptions(Options):
             object.__setattr__(self, "engine", ONNXRUNTIME)
 
 
-@dataclass(frozen=True, kw_only=True)
 class NetworkOptions(DeviceOptions):
     """The reading of a network.
 
@@ -292,7 +284,6 @@ class NetworkOptions(DeviceOptions):
         return None
 
 
-@dataclass(frozen=True, kw_only=True)
 class LowOptions(NetworkOptions):
     """The low precision.
 
@@ -324,7 +315,6 @@ class LowOptions(NetworkOptions):
         return find_low(self.low)
 
 
-@dataclass(frozen=True, kw_only=True)
 class CalibrationOptions(Options):
     """The ranges of the activations.
 
@@ -346,7 +336,6 @@ class CalibrationOptions(Options):
         return float(self.calibrator.partition("=")[2] or 99.99)
 
 
-@dataclass(frozen=True, kw_only=True)
 class UnquantizedOptions(LowOptions):
     """The unquantized layers.
 
@@ -368,7 +357,6 @@ class UnquantizedOptions(LowOptions):
         return self.unquantized == UNQUANTIZED_INT8
 
 
-@dataclass(frozen=True, kw_only=True)
 class FixedLayerOptions(NetworkOptions):
     """The layers whose precision the user fixes; no search changes it.
 
@@ -398,7 +386,6 @@ class FixedLayerOptions(NetworkOptions):
         return Precision.FP32
 
 
-@dataclass(frozen=True, kw_only=True)
 class MemoryOptions(Options):
     """The memory for tensors.
 
@@ -414,7 +401,6 @@ class MemoryOptions(Options):
         return int(self.memory) * MIB
 
 
-@dataclass(frozen=True, kw_only=True)
 class OutputOptions(Options):
     """The files that are written.
 
@@ -434,7 +420,6 @@ class OutputOptions(Options):
     progress: Annotated[Progress | None, Option(repeated=False)] = None
 
 
-@dataclass(frozen=True, kw_only=True)
 class MeasuringOptions(
     OutputOptions,
     MemoryOptions,
@@ -539,7 +524,6 @@ class MeasuringOptions(
         return EMULATION if self.strategy == AUTO else self.strategy
 
 
-@dataclass(frozen=True, kw_only=True)
 class RunOptions(MeasuringOptions):
     """The options of ``run``. The goal is the cheapest recipe that meets the threshold, unless they name another one.
 

@@ -15,10 +15,22 @@ import sys
 import textwrap
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import MISSING, dataclass, fields, is_dataclass, replace
+from dataclasses import dataclass, field, is_dataclass, replace
 from functools import cache, partial, wraps
 from pathlib import Path
-from typing import Any, Concatenate, Literal, ParamSpec, Protocol, TypeVar, cast, get_args, get_origin, get_type_hints
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Concatenate,
+    Literal,
+    ParamSpec,
+    Protocol,
+    TypeVar,
+    cast,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 from trt_bisect.errors import BadInput, TrtBisectError, first_line
 from trt_bisect.model.gpu_time import GPU_KEYS, Gpu, gpu_named, gpu_of
@@ -30,6 +42,14 @@ if sys.version_info >= (3, 11):
     import tomllib
 else:
     import tomli as tomllib
+
+if TYPE_CHECKING:
+    from typing_extensions import dataclass_transform
+else:
+
+    def dataclass_transform(**_facts):
+        """Marks nothing: the mark is for type checkers, and comes with Python 3.11."""
+        return lambda marked: marked
 
 
 _LEAST_BEGINNING = 4
@@ -99,7 +119,7 @@ class Option:
     @property
     def shown_default(self) -> str:
         """The behaviour without the option, as text; empty if that is nothing."""
-        if self.without or self.default in (None, (), "", False, MISSING, inspect.Parameter.empty, Path()):
+        if self.without or self.default in (None, (), "", False, inspect.Parameter.empty, Path()):
             return self.without
         if self.default is True:
             return "on"
@@ -128,12 +148,8 @@ class Option:
 def _declared(taker: Any) -> tuple[Option, ...]:
     """Returns the options of a dataclass, or of a command's function with those of its dataclasses."""
     hints, texts = get_type_hints(taker, include_extras=True), _texts(taker)
-    if is_dataclass(taker):
-        defaults = {field.name: field.default for field in fields(taker) if field.init}
-    else:
-        defaults = {param.name: param.default for param in inspect.signature(taker).parameters.values()}
     options: list[Option] = []
-    for name, default in defaults.items():
+    for name, parameter in inspect.signature(taker).parameters.items():
         if is_dataclass(hints[name]):
             for option in declared(hints[name]):
                 options.append(replace(option, effect=texts.get(option.keyword, option.effect)))
@@ -144,7 +160,9 @@ def _declared(taker: Any) -> tuple[Option, ...]:
             mark = replace(mark, **_place_of(name))
         effect, _, without = texts.get(name, mark.effect).partition(" Default: ")
         without, kind = without.removesuffix("."), _kind_in(parts)
-        options.append(replace(mark, keyword=name, default=default, kind=kind, effect=effect, without=without))
+        options.append(
+            replace(mark, keyword=name, default=parameter.default, kind=kind, effect=effect, without=without)
+        )
     return tuple(options)
 
 
@@ -207,13 +225,21 @@ def nearest(name: str, names: Collection[str]) -> str:
     return next(iter(longer or difflib.get_close_matches(name, names, 1)), "")
 
 
-@dataclass(frozen=True, kw_only=True)
+def fixed(value: Any, *, init: Literal[False] = False) -> Any:
+    """Returns the field of an option that a command does not have, with the value that holds there."""
+    return field(default=value, init=init)
+
+
+@dataclass_transform(kw_only_default=True, frozen_default=True, field_specifiers=(field, fixed))
 class Options:
-    """The base of all options. A subclass is a concern, or a command: several concerns together.
+    """The base of all options. A subclass, a frozen dataclass, is a concern, or a command: several concerns together.
 
     Raises:
         BadInput: a value cannot be used.
     """
+
+    def __init_subclass__(cls) -> None:
+        dataclass(frozen=True, kw_only=True)(cls)
 
     def __post_init__(self) -> None:
         for option in declared(type(self)):
