@@ -88,9 +88,7 @@ def _rows(options: Sequence[Option], in_python: set[str]) -> list[str]:
         )
         default = option.shown_default
         without = option.without or (f"`{default}`" if default else "")
-        text = re.sub(
-            rf"(; |\()default: {re.escape(default)}\)$", lambda match: ")" * (match[1] == "; "), option.described
-        )
+        text = option.with_facts(option.effect, option.kind.choices)
         lines.append(" | ".join((f"| {flags}{expert}", name, without, text.strip().replace("|", "\\|") + " |")))
     return lines
 

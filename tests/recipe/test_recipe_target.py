@@ -19,7 +19,7 @@ from trt_bisect.builder.base import BuildOptions
 from trt_bisect.builder.tensorrt_weak import weak_plan
 from trt_bisect.calibration.cache import parse_version
 from trt_bisect.model.network import load_network
-from trt_bisect.options.kinds import parse_shapes
+from trt_bisect.options.kinds import read_shapes
 from trt_bisect.precision import Precision, int8_set
 from trt_bisect.recipe.files import recipe_commands, recipe_files
 from trt_bisect.recipe.trtexec import Build, missing
@@ -270,5 +270,5 @@ def test_a_real_engine_is_asked_with_the_readmes_command(measured, tmp_path, mon
     _, _, network, *options = shlex.split(line)
     assert options == ["--engine", "tensorrt-rtx", "--shape", "x:1x8x20"]
     monkeypatch.chdir(tmp_path)
-    found = trt_bisect.check(network, engine="tensorrt-rtx", shapes=parse_shapes(options[3:]))
+    found = trt_bisect.check(network, engine="tensorrt-rtx", shapes=read_shapes(options[3:]))
     assert found.engine.low == ("fc",)

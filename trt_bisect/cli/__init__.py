@@ -51,14 +51,16 @@ def _end(error: TrtBisectError) -> NoReturn:
 
 
 def _run(words: list[str]) -> Any:
-    from trt_bisect.cli.app import COMMANDS, bound_to
+    from trt_bisect.cli.app import CONTINUED, bound_to
 
     function, arguments = bound_to(words)
     try:
         with _stopped_alike():
             return function(**arguments)
     except KeyboardInterrupt as stop:
-        _, remedy = COMMANDS.get(words[0], ("", ""))
+        remedy = "The command keeps nothing; the same command begins again."
+        if words[0] in CONTINUED:
+            remedy = "The same command goes on from what was measured."
         raise Interrupted("interrupted.", remedy) from stop
 
 

@@ -6,7 +6,6 @@ Cyclopts splits a command line into values, and writes the help and the completi
 
 from __future__ import annotations
 
-import difflib
 import inspect
 import json
 import os
@@ -35,35 +34,35 @@ from trt_bisect._version import __version__
 from trt_bisect.errors import BadInput
 from trt_bisect.options import ARGUMENTS, PANELS
 from trt_bisect.options.declare import Option, Options, declared, nearest, read_config
-from trt_bisect.options.kinds import FILE, OBJECT, SWITCH, whole
+from trt_bisect.options.kinds import OBJECT, SWITCH, InFile, whole
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from trt_bisect.support.progress import Progress
 
-GOES_ON = "The same command goes on from what was measured."
-BEGINS_ANEW = "The command keeps nothing; the same command begins again."
 COMMANDS = {
-    "demo": ("runs", BEGINS_ANEW),
-    "run": ("runs", GOES_ON),
-    "pipeline": ("runs", GOES_ON),
-    "sensitivity": ("network", GOES_ON),
-    "regress": ("runs", GOES_ON),
-    "layers": ("network", BEGINS_ANEW),
-    "compare": ("network", BEGINS_ANEW),
-    "profile": ("network", BEGINS_ANEW),
-    "calibrate": ("network", BEGINS_ANEW),
-    "check": ("network", BEGINS_ANEW),
-    "migrate": ("network", BEGINS_ANEW),
-    "verify": ("network", BEGINS_ANEW),
-    "worst": ("network", GOES_ON),
-    "view": ("runs", GOES_ON),
-    "history": ("runs", GOES_ON),
-    "engines": ("network", BEGINS_ANEW),
-    "clean": ("runs", BEGINS_ANEW),
+    "demo": "runs",
+    "run": "runs",
+    "pipeline": "runs",
+    "sensitivity": "network",
+    "regress": "runs",
+    "layers": "network",
+    "compare": "network",
+    "profile": "network",
+    "calibrate": "network",
+    "check": "network",
+    "migrate": "network",
+    "verify": "network",
+    "worst": "network",
+    "view": "runs",
+    "history": "runs",
+    "engines": "network",
+    "clean": "runs",
 }
-"""The commands in the order of the help, each with its module in ``trt_bisect.cli`` and the remedy after Ctrl-C."""
+"""The commands in the order of the help, each with its module in ``trt_bisect.cli``."""
+CONTINUED = ("run", "pipeline", "sensitivity", "regress", "worst", "view", "history")
+"""The commands that keep what was done before Ctrl-C."""
 ABOUT = "Name the layers that lose a network's accuracy under TensorRT INT8, and write the recipe that restores it."
 _TABLES = (*COMMANDS, *map(str.lower, PANELS))
 """The tables that a configuration file may have."""
@@ -75,7 +74,7 @@ _NAMED = 3
 
 def function_of(command: str) -> Callable[..., int | None]:
     """Returns the function of a command."""
-    module = import_module(f"trt_bisect.cli.{COMMANDS[command][0]}")
+    module = import_module(f"trt_bisect.cli.{COMMANDS[command]}")
     return getattr(module, f"{command}_command")  # type: ignore[no-any-return]
 
 
@@ -216,20 +215,16 @@ def _arguments(command: str, given: Mapping[str, Any]) -> dict[str, Any]:
     return arguments
 
 
-def _no_command(words: Sequence[str]) -> BadInput:
-    near = difflib.get_close_matches(words[0], COMMANDS, 1)
-    remedy = f"Did you mean '{near[0]}'?" if near else f"The commands are {', '.join(COMMANDS)}."
-    if words[0].endswith(".onnx"):
-        remedy = f"Write the command first: {shlex.join(['trt-bisect', 'run', *words])}"
-    return BadInput(f"There is no command '{words[0]}'.", remedy)
-
-
 def _bad_input(error: CycloptsError, words: Sequence[str], options: Mapping[str, Option]) -> BadInput:
     """Returns the error on a command line; ``options``: those of the command, by keyword."""
     line = f"trt-bisect {words[0]}" if options else "trt-bisect"
     remedy = f"'{line} -h' lists the options."
     if isinstance(error, UnknownCommandError):
-        return _no_command(words)
+        near = nearest(words[0], COMMANDS)
+        remedy = f"Did you mean '{near}'?" if near else f"The commands are {', '.join(COMMANDS)}."
+        if words[0].endswith(".onnx"):
+            remedy = f"Write the command first: {shlex.join(['trt-bisect', 'run', *words])}"
+        return BadInput(f"There is no command '{words[0]}'.", remedy)
     if isinstance(error, UnknownOptionError):
         flag = str(error.token.keyword or error.token.value)
         near = nearest(flag, [*_HELP, *(name for option in options.values() for name in option.flags)])
@@ -288,7 +283,7 @@ _GROUPS = {title: Group(title, sort_key=place) for place, title in enumerate(PAN
 
 WIDE = 220
 """The columns of a table with many of them, where stdout is no terminal."""
-Model = Annotated[Path, FILE, Option(effect="The ONNX network, or a PyTorch module:function.")]
+Model = Annotated[InFile, Option(effect="The ONNX network, or a PyTorch module:function.")]
 Top = Annotated[int, whole(least=0), Option(effect="Print this many rows of a table; 0 prints all.")]
 Annotations = Annotated[Literal["github"] | None, Option(effect="Print annotations for this CI service too.")]
 _COLUMNS = "Print these columns: their CSV names, separated by commas. Default: those that fit."
@@ -364,7 +359,7 @@ class Configured(Output):
         config: Take options from this TOML file; the command line wins.
     """
 
-    config: Annotated[Path | None, FILE] = None
+    config: InFile | None = None
 
 
 def console(piped: int) -> Console:

@@ -24,7 +24,7 @@ from trt_bisect.options.commands import (
 )
 from trt_bisect.options.concerns import INT8, INT16
 from trt_bisect.options.declare import Option
-from trt_bisect.options.kinds import FILE, PLACE, TEXT, GpuName, Shapes
+from trt_bisect.options.kinds import TEXT, GpuName, InFile, Shapes
 
 _IN_JSON = ("index", "name", "op_type", "shape", "quantizable", "why_not", "module", "code")
 """The facts on a layer in the JSON of ``layers``."""
@@ -67,7 +67,7 @@ def layers_command(
 def check_command(
     model: Model,
     *,
-    output: Annotated[Path | None, PLACE, Option("--output -o")] = None,
+    output: Annotated[Path | None, Option("--output -o")] = None,
     engine: Annotated[Literal["", "tensorrt-rtx"], TEXT, Option(panel="TensorRT")] = "",
     shapes: Annotated[Shapes | None, Option("--shape --shapes")] = None,
     gpu: Annotated[GpuName | None, Option(panel="Goal")] = None,
@@ -204,7 +204,7 @@ def sensitivity_command(
 
 
 def compare_command(
-    model: Annotated[Path | None, FILE] = None,
+    model: InFile | None = None,
     *,
     options: CompareOptions = CompareOptions(),
     top: Top = 50,

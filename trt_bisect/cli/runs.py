@@ -20,7 +20,7 @@ from trt_bisect.errors import BadInput, install
 from trt_bisect.options.commands import PipelineOptions
 from trt_bisect.options.concerns import EXPLAIN_FULL, RunOptions
 from trt_bisect.options.declare import Option
-from trt_bisect.options.kinds import FILE, FUNCTION, PLACE, PLACES, whole
+from trt_bisect.options.kinds import FUNCTION, PLACES, InFile, whole
 
 if TYPE_CHECKING:
     from socket import socket
@@ -146,7 +146,7 @@ own network, with an .npz file or a folder of pictures:
 
 def demo_command(
     *,
-    output: Annotated[Path, PLACE, Option("--output -o")] = Path("trt-bisect-demo"),
+    output: Annotated[Path, Option("--output -o")] = Path("trt-bisect-demo"),
     display: Configured = Configured(),
 ) -> None:
     """Find the planted culprit of a small network that comes with the package, in seconds and without a GPU.
@@ -181,14 +181,14 @@ _STEP_SUMMARY = "GITHUB_STEP_SUMMARY"
 
 
 def view_command(
-    folder: Annotated[Path, FILE] = Path(),
+    folder: InFile = Path(),
     *,
     host: str = "127.0.0.1",
     port: Annotated[int | None, whole(least=0, most=65535)] = None,
     token: str | None = None,
     tls: bool = False,
-    certificate: Annotated[Path | None, FILE] = None,
-    key: Annotated[Path | None, FILE] = None,
+    certificate: InFile | None = None,
+    key: InFile | None = None,
     display: Configured = Configured(),
 ) -> None:
     """Serve the page of a run while it goes on, or of several runs with their history, until Ctrl-C.
@@ -257,16 +257,16 @@ def _say_where(display: Configured, folder: Path, bound: socket, token: str, pai
 
 
 def history_command(
-    where: Annotated[Path | None, PLACE] = None,
+    where: Path | None = None,
     *,
     label: str | None = None,
     model: Annotated[str | None, Option(panel="Runs")] = None,
     since: str | None = None,
     fingerprint: str | None = None,
     add: Annotated[list[Path] | None, PLACES] = None,
-    csv: Annotated[Path | None, PLACE] = None,
-    parquet: Annotated[Path | None, PLACE] = None,
-    copy: Annotated[Path | None, PLACE] = None,
+    csv: Path | None = None,
+    parquet: Path | None = None,
+    copy: Path | None = None,
     top: Top = 50,
     display: Configured = Configured(),
 ) -> None:
@@ -360,9 +360,9 @@ def clean_command(
 
 
 def regress_command(
-    suite: Annotated[Path | None, FILE] = None,
+    suite: InFile | None = None,
     *,
-    suite_file: Annotated[Path | None, FILE, Option("--config")] = None,
+    suite_file: Annotated[InFile | None, Option("--config")] = None,
     baseline: str = "latest",
     update_baseline: bool = False,
     annotations: Annotations = None,

@@ -35,7 +35,7 @@ from typing import (
 from trt_bisect.errors import BadInput, TrtBisectError, first_line
 from trt_bisect.model.gpu_time import GPU_KEYS, Gpu, gpu_named, gpu_of
 from trt_bisect.options import ARGUMENTS, PANELS
-from trt_bisect.options.kinds import OBJECT, SWITCH, TEXT, TEXTS, OptionKind, choice
+from trt_bisect.options.kinds import OBJECT, PLACE, SWITCH, TEXT, TEXTS, OptionKind, choice
 from trt_bisect.support.voices import in_python
 
 if sys.version_info >= (3, 11):
@@ -126,20 +126,16 @@ class Option:
         return f"{self.default:g}" if isinstance(self.default, float) else str(self.default)
 
     @property
-    def described(self) -> str:
-        """Its help with choices, bounds, and what holds without it."""
-        return self._with_facts(self.effect, self.kind.choices, self.shown_default)
-
-    @property
     def described_in_python(self) -> str:
-        """The same for Python: keywords in place of flags, values as Python writes them."""
+        """Its help for Python with all facts: keywords in place of flags, values as Python writes them."""
         effect = in_python(self.effect).replace("Repeatable", "A list names several")
         default = in_python(self.without_in_python or self.without)
         if not default and self.shown_default:
             default = repr(self.default)
-        return self._with_facts(effect, tuple(map(repr, self.kind.choices)), default)
+        return self.with_facts(effect, tuple(map(repr, self.kind.choices)), default)
 
-    def _with_facts(self, effect: str, choices: Sequence[str], default: str) -> str:
+    def with_facts(self, effect: str, choices: Sequence[str], default: str = "") -> str:
+        """Returns a help text with choices, bounds, and what holds without the option."""
         facts = [f"{'one of' if self.kind.closed else 'or'} {', '.join(choices)}"] if choices else []
         facts += filter(None, (self.kind.limits, default and f"default: {default}"))
         return f"{effect} ({'; '.join(facts)})" if facts else effect
@@ -185,7 +181,7 @@ def _parts(hint: Any) -> Iterator[Any]:
 
 
 def _kind_in(parts: Sequence[Any]) -> OptionKind:
-    """The kind that stands in a type, or that goes with a choice, bool or texts; else ``TEXT``."""
+    """The kind that stands in a type, or that goes with a choice, bool, path or texts; else ``TEXT``."""
     for part in parts:
         if isinstance(part, OptionKind):
             return part
@@ -193,6 +189,8 @@ def _kind_in(parts: Sequence[Any]) -> OptionKind:
             return choice(*get_args(part))
         if part is bool:
             return SWITCH
+        if part is Path:
+            return PLACE
         if get_origin(part) is Sequence:
             return TEXTS
     return TEXT

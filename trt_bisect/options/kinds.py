@@ -53,6 +53,11 @@ def shown(value: Any) -> str:
     return letters if len(letters) <= 60 else f"{letters[:57]}..."
 
 
+def refused(flag: str, value: Any, remedy: str) -> BadInput:
+    """Returns the error on a value of an option."""
+    return BadInput(f"{flag} cannot be {shown(value)}.", remedy)
+
+
 @dataclass(frozen=True)
 class OptionKind:
     """A kind of values.
@@ -96,7 +101,7 @@ def _checked(metavar: str, is_valid: Callable[[Any], bool], remedy: str, **facts
 
     def read(value: Any, flag: str) -> Any:
         if not is_valid(value):
-            raise BadInput(f"{flag} cannot be {shown(value)}.", remedy)
+            raise refused(flag, value, remedy)
         return value
 
     return OptionKind(metavar, read, **facts)
@@ -105,22 +110,6 @@ def _checked(metavar: str, is_valid: Callable[[Any], bool], remedy: str, **facts
 def choice(*words: str) -> OptionKind:
     """Returns the kind of one of some words."""
     return _checked("|".join(words), words.__contains__, f"Use one of {', '.join(words)}.", choices=words)
-
-
-def choice_with_percentile(*words: str) -> OptionKind:
-    """Returns ``choice``; the word ``percentile`` may have a number: ``percentile=99.9``."""
-    plain = choice(*words)
-    percent = number(above=0, most=100, unit="percent")
-
-    def read(value: Any, flag: str) -> Any:
-        method, _, number_text = str(value).partition("=")
-        if method != "percentile" or not number_text:
-            return plain.read(value, flag)
-        if percent.read(number_text, f"{flag} percentile") < 1:
-            raise BadInput(f"{flag} {value} is in per cent.", f"Give {flag} percentile={100 * float(number_text):g}.")
-        return value
-
-    return OptionKind("METHOD", read, choices=plain.choices, open=True)
 
 
 def choice_or_path(*words: str) -> OptionKind:
@@ -183,41 +172,39 @@ whole = partial(number, whole=True)
 
 
 ONLY = "only"
+_MOST = {"channels": 256, "samples": 1000, "plans": 1000}
+"""The counts of ``--tensorboard-detail``, with the most of each."""
 
 
-def counts(**most: int) -> OptionKind:
-    """Returns the kind of counts by name, each from 0 to its most, and patterns: ``samples=3,only=op:Conv``."""
-    kinds = {name: whole(least=0, most=bound) for name, bound in most.items()}
+def _detail(value: Any, flag: str) -> dict[str, Any]:
+    """Reads counts by name, and patterns: ``samples=3,only=op:Conv``."""
+    if isinstance(value, Mapping):
+        pairs = [*value.items()]
+    else:
+        pairs = [text.partition("=")[::2] for text in TEXT.read(value, flag).split(",")]
+    detail: dict[str, Any] = {}
+    for name, given in pairs:
+        if name not in (ONLY, *_MOST) or given == "":
+            raise refused(flag, value, f"Give one or more of {flag} {','.join(f'{name}=8' for name in _MOST)}.")
+        if name == ONLY:
+            detail[ONLY] = (*detail.get(ONLY, ()), *([given] if isinstance(given, str) else given))
+        elif name in detail:
+            raise BadInput(f"{flag} {value} has a name twice.", "Give each name once.")
+        else:
+            detail[name] = whole(least=0, most=_MOST[name]).read(given, f"{flag} {name}")
+    return detail
 
-    def read(value: Any, flag: str) -> dict[str, Any]:
-        is_read = isinstance(value, Mapping)
-        pairs = [*value.items()] if is_read else [text.split("=", 1) for text in TEXT.read(value, flag).split(",")]
-        detail: dict[str, Any] = {}
-        try:
-            for name, given in pairs:
-                if name == ONLY:
-                    detail[ONLY] = (*detail.get(ONLY, ()), *([given] if isinstance(given, str) else given))
-                elif name in detail:
-                    raise BadInput(f"{flag} {value} has a name twice.", "Give each name once.")
-                else:
-                    detail[name] = kinds[name].read(given, f"{flag} {name}")
-            return detail
-        except (KeyError, ValueError):
-            example = ",".join(f"{name}={min(8, bound)}" for name, bound in most.items())
-            raise BadInput(f"{flag} cannot be {shown(value)}.", f"Give one or more of {flag} {example}.") from None
 
-    def words(value: Mapping[str, Any]) -> tuple[str, ...]:
-        texts = [f"{name}={count}" for name, count in value.items() if name != ONLY]
-        return (",".join([*texts, *(f"{ONLY}={pattern}" for pattern in value.get(ONLY, ()))]),)
-
-    return OptionKind("NAME=N", read, words, joined=True)
+def _detail_words(value: Mapping[str, Any]) -> tuple[str, ...]:
+    texts = [f"{name}={count}" for name, count in value.items() if name != ONLY]
+    return (",".join([*texts, *(f"{ONLY}={pattern}" for pattern in value.get(ONLY, ()))]),)
 
 
 def _mebibytes(value: Any, flag: str) -> int:
     match = _SIZE.fullmatch("" if isinstance(value, bool) else str(value).strip())
     mebibytes = int(float(match[1]) * (1 << _BYTES[match[2].lower()]) / MIB) if match else 0
     if not mebibytes:
-        raise BadInput(f"{flag} cannot be {shown(value)}.", f"Give {flag} 1 MiB or more: 512, 512MB or 2GB.")
+        raise refused(flag, value, f"Give {flag} 1 MiB or more: 512, 512MB or 2GB.")
     if mebibytes >= _SURELY_BYTES:
         problem = f"{flag} {value} is in MiB: {mebibytes >> 10:,} GiB."
         raise BadInput(problem, f"Give {flag} {mebibytes // MIB} for as many bytes.")
@@ -247,13 +234,17 @@ def parse_time(value: str | float) -> float:
     return seconds
 
 
-def parse_shapes(texts: Sequence[str] | None) -> dict[str, tuple[int, ...]] | None:
-    """Returns ``name:1x3x224x224`` as a name and a shape; names may hold colons.
+def read_shapes(value: Any, flag: str = "--shape") -> Mapping[str, tuple[int, ...]]:
+    """Returns ``name:1x3x224x224`` as a name and a shape, where no mapping is given; names may hold colons.
 
     Raises BadInput if a text is of another form, or a size is 0.
     """
+    if isinstance(value, Mapping):
+        if not all(isinstance(size, int) and size > 0 for sizes in value.values() for size in sizes):
+            raise refused(flag, value, "Give sizes by input: { x = [1, 3, 224, 224] }.")
+        return {name: tuple(sizes) for name, sizes in value.items()}
     shapes = {}
-    for text in texts or ():
+    for text in _texts(value, flag):
         match = _SHAPE.fullmatch(text)
         if not match or "0" in match[2].split("x"):
             name, _, sizes_text = text.rpartition(":")
@@ -262,21 +253,13 @@ def parse_shapes(texts: Sequence[str] | None) -> dict[str, tuple[int, ...]] | No
             hint = "" if name else " with the input's name ('trt-bisect layers' prints it)"
             raise BadInput(f"The shape '{text}' cannot be read.", f"Write {example}{hint}, every size 1 or more.")
         shapes[match[1]] = tuple(int(size) for size in match[2].split("x"))
-    return shapes or None
-
-
-def _shapes(value: Any, flag: str) -> Mapping[str, tuple[int, ...]] | None:
-    if not isinstance(value, Mapping):
-        return parse_shapes(TEXTS.read(value, flag))
-    if not all(isinstance(size, int) and size > 0 for sizes in value.values() for size in sizes):
-        raise BadInput(f"{flag} cannot be {shown(value)}.", "Give sizes by input: { x = [1, 3, 224, 224] }.")
-    return {name: tuple(sizes) for name, sizes in value.items()}
+    return shapes
 
 
 def _texts(value: Any, flag: str) -> tuple[str, ...]:
     texts = (value,) if isinstance(value, str) else value
     if not isinstance(texts, Sequence):
-        raise BadInput(f"{flag} cannot be {shown(value)}.", 'Give a list of texts: ["conv1", "op:Softmax"].')
+        raise refused(flag, value, 'Give a list of texts: ["conv1", "op:Softmax"].')
     return tuple(TEXT.read(text, flag) for text in texts)
 
 
@@ -285,7 +268,7 @@ def _naming_option(read: Callable[[Any], Any], value: Any, flag: str) -> Any:
     try:
         return read(value)
     except BadInput as error:
-        raise BadInput(f"{flag} cannot be {shown(value)}.", error.remedy) from error
+        raise refused(flag, value, error.remedy) from error
 
 
 def _version(value: Any, flag: str) -> Any:
@@ -308,7 +291,7 @@ def _path(value: Any, flag: str) -> Any:
     if isinstance(value, str) and value and "\0" not in value:
         return Path(value)
     if isinstance(value, (int, float, Sequence, Mapping)):
-        raise BadInput(f"{flag} cannot be {shown(value)}.", "Give a path, in quotes.")
+        raise refused(flag, value, "Give a path, in quotes.")
     return value
 
 
@@ -375,7 +358,7 @@ def by_name(metavar: str) -> OptionKind:
             pairs = [tuple(text.split("=", 1)) for text in _texts(value, flag)]  # type: ignore[misc]
         named = dict(pair for pair in pairs if len(pair) == 2 and _NAME.fullmatch(pair[0]) and pair[1])
         if len(named) < len(pairs):
-            raise BadInput(f"{flag} cannot be {shown(value)}.", f"Give {flag} {metavar}, each name once, without '/'.")
+            raise refused(flag, value, f"Give {flag} {metavar}, each name once, without '/'.")
         return named
 
     def located(value: Any, folder: Path) -> Any:
@@ -403,10 +386,19 @@ def share_or_data(*, most: float) -> OptionKind:
     )
 
 
+def _calibrator(value: Any, flag: str) -> str:
+    method, _, percent = str(value).partition("=")
+    if method != "percentile" or not percent:
+        return choice(*get_args(CalibratorName)).read(value, flag)  # type: ignore[no-any-return]
+    if number(above=0, most=100, unit="percent").read(percent, f"{flag} percentile") < 1:
+        raise BadInput(f"{flag} {value} is in per cent.", f"Give {flag} percentile={100 * float(percent):g}.")
+    return str(value)
+
+
 def _device(value: Any, flag: str) -> str:
     match = _DEVICE.fullmatch(str(value).lower())
     if not match:
-        raise BadInput(f"{flag} cannot be {shown(value)}.", "Give cpu or a GPU: cuda:0.")
+        raise refused(flag, value, "Give cpu or a GPU: cuda:0.")
     return "cpu" if match[1] is None else f"cuda:{match[2] or 0}"
 
 
@@ -436,7 +428,10 @@ FUNCTION = replace(OBJECT, metavar="FUNCTION", words=_function_words, located=_f
 
 Address = Annotated[str, replace(TEXT, metavar="ADDRESS", read=_address)]
 """An address of workers; see ``check_address``."""
-Calibrator = Annotated[CalibratorName | str, choice_with_percentile(*get_args(CalibratorName))]
+Calibrator = Annotated[
+    CalibratorName | str, OptionKind("METHOD", _calibrator, choices=get_args(CalibratorName), open=True)
+]
+"""A calibrator by its name; ``percentile`` may have a number: ``percentile=99.9``."""
 Channels = Annotated[
     float | str | Sequence[float],
     OptionKind(
@@ -447,7 +442,7 @@ Channels = Annotated[
 Cost = Annotated[str | Path, choice_or_path("macs", "measured")]
 Data = Annotated[Any, _data_named("DATA")]
 DataFile = Annotated[Any, _data_named("FILE")]
-Detail = Annotated[Mapping[str, Any], counts(channels=256, samples=1000, plans=1000)]
+Detail = Annotated[Mapping[str, Any], OptionKind("NAME=N", _detail, _detail_words, joined=True)]
 DataByName = Annotated[Mapping[str, Any], by_name("NAME=DATA")]
 Drop = Annotated[float | str, OptionKind("SHARE", _drop)]
 """A loss of accuracy: a share of FP32's, points, or the name of a preset."""
@@ -456,6 +451,8 @@ Device = Annotated[str, replace(TEXT, metavar="DEVICE", read=_device)]
 Duration = Annotated[float | str, OptionKind("TIME", lambda value, _flag: parse_time(value) and value)]
 """A duration, which stays as given; see ``parse_time``."""
 File = Annotated[str | Path, FILE]
+InFile = Annotated[Path, FILE]
+"""A file or folder that the command line names, and that is read."""
 Fraction = Annotated[float | str, number(least=0, most=1, share=True)]
 Function = Annotated[str | Callable[..., Any], FUNCTION]
 GpuName = Annotated[
@@ -488,7 +485,7 @@ Shapes = Annotated[
     Mapping[str, tuple[int, ...]],
     OptionKind(
         "NAME:SIZES",
-        _shapes,
+        read_shapes,
         lambda shapes: tuple(f"{name}:{'x'.join(map(str, sizes))}" for name, sizes in shapes.items()),
         several=True,
     ),
