@@ -64,8 +64,6 @@ COMMANDS = {
 CONTINUED = ("run", "pipeline", "sensitivity", "regress", "worst", "view", "history")
 """The commands that keep what was done before Ctrl-C."""
 ABOUT = "Name the layers that lose a network's accuracy under TensorRT INT8, and write the recipe that restores it."
-_TABLES = (*COMMANDS, *map(str.lower, PANELS))
-"""The tables that a configuration file may have."""
 _HELP = ("-h", "--help", "--help-all")
 _WIDEST = 100
 _NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)")
@@ -180,8 +178,10 @@ def bound_to(words: Sequence[str]) -> tuple[Callable[..., Any], dict[str, Any]]:
 
     Raises BadInput if there is no such command, or an option or a value is unknown, missing or too many.
     """
-    commands = [command for command in words[:1] if command in COMMANDS]
-    options = [option for command in commands for option in declared(function_of(command))]
+    commands: Sequence[str] = ()
+    options: Sequence[Option] = ()
+    if words and words[0] in COMMANDS:
+        commands, options = words[:1], declared(function_of(words[0]))
     try:
         app = application(*commands, everything="--help-all" in words)
         called, bound, _ = app.parse_args(words, print_error=False, exit_on_error=False)
@@ -190,11 +190,10 @@ def bound_to(words: Sequence[str]) -> tuple[Callable[..., Any], dict[str, Any]]:
     given = dict(bound.arguments)
     if called.__module__ != __name__:  # help, version and completion are functions of cyclopts
         return called, given
-    (command,) = commands
     if "config" in given:
         in_file = [option for option in options if option.keyword != "config" and option.kind is not OBJECT]
-        given = read_config(given["config"], command, _TABLES, in_file) | given
-    return function_of(command), _arguments(command, given)
+        given = read_config(given["config"], words[0], COMMANDS, in_file) | given
+    return function_of(words[0]), _arguments(words[0], given)
 
 
 def _arguments(command: str, given: Mapping[str, Any]) -> dict[str, Any]:

@@ -65,7 +65,7 @@ if TYPE_CHECKING:
 
 AUTO: Final = "auto"
 ONNXRUNTIME: Final = "onnxruntime"
-EMULATION, EXHAUSTIVE, BISECT = "emulation", "exhaustive", "bisect"
+EMULATION, EXHAUSTIVE = "emulation", "exhaustive"
 QUICK: Final = "quick"
 DEFAULT: Final = "default"
 THOROUGH: Final = "thorough"

@@ -16,7 +16,7 @@ import textwrap
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, is_dataclass, replace
-from functools import cache, partial, wraps
+from functools import cache, wraps
 from pathlib import Path
 from typing import (
     TYPE_CHECKING,
@@ -211,12 +211,6 @@ def by_key(options: Iterable[Option]) -> dict[str, Option]:
     return {key: option for option in options for key in option.keys}
 
 
-def _instead_of(key: str, keys: Collection[str]) -> str:
-    """Returns the remedy for a key that is not known, the nearest one; empty without any."""
-    near = nearest(key, keys)
-    return f"Did you mean '{near}'?" if near else ""
-
-
 def nearest(name: str, names: Collection[str]) -> str:
     """Returns the first name that begins with an unknown one, else the most similar one; empty for neither."""
     longer = [each for each in names if each.startswith(name)] if len(name) >= _LEAST_BEGINNING else []
@@ -258,8 +252,8 @@ class Options:
         values: dict[str, Any] = {}
         for key, value in keywords.items():
             if key not in options:
-                remedy = _instead_of(key, options)
-                hint = f". {remedy}" if remedy else ""
+                near = nearest(key, options)
+                hint = f". Did you mean '{near}'?" if near else ""
                 raise TypeError(f"{function}() got an unexpected keyword argument '{key}'{hint}")
             name = options[key].keyword
             if name in values:
@@ -320,9 +314,8 @@ def takes(
     """
     cls: Any = options
     keywords = {flag: option.keyword for option in declared(cls) for flag in option.flags}
-    folded = partial(textwrap.fill, width=116, initial_indent=" " * 8, subsequent_indent=" " * 12)
-    texts = {option.keyword: option.described_in_python for option in declared(cls)}
-    help_lines = [folded(f"{keyword}: {text}", break_on_hyphens=False) for keyword, text in texts.items()]
+    wrapper = textwrap.TextWrapper(116, " " * 8, " " * 12, break_on_hyphens=False)
+    help_lines = [wrapper.fill(f"{option.keyword}: {option.described_in_python}") for option in declared(cls)]
     parameters = [param.replace(annotation=param.empty) for param in inspect.signature(cls).parameters.values()]
     places = [param for param in parameters if param.kind is param.POSITIONAL_OR_KEYWORD]
 
@@ -374,19 +367,15 @@ class NotThere(BadInput):
 
 
 def refuse_unknown(file: Path, where: str, table: Mapping[str, Any], keys: Collection[str]) -> None:
-    """Raises BadInput for a key that is none of the keys, with the nearest one that is."""
+    """Raises BadInput for a key that is none of the keys, with the nearest one that is, else with the first keys."""
     for key in table:
-        if key not in keys:
-            problem = f"{file}: {where + ' has' if where else 'there is'} no key {key!r}."
-            raise BadInput(problem, _instead_of(key, keys) or _keys_are(list(keys)))
-
-
-def _keys_are(keys: Sequence[str]) -> str:
-    """Returns a remedy that lists keys, of many the first ones."""
-    if len(keys) <= _MOST_KEYS:
-        return f"The keys are {', '.join(keys)}."
-    shown = ", ".join(keys[:_MOST_KEYS])
-    return f"The keys are {shown} and {len(keys) - _MOST_KEYS} more: the option --help-all lists them."
+        if key in keys:
+            continue
+        near, listed = nearest(key, keys), ", ".join([*keys][:_MOST_KEYS])
+        remedy = f"Did you mean '{near}'?" if near else f"The keys are {listed}."
+        if not near and len(keys) > _MOST_KEYS:
+            remedy = f"The keys are {listed} and {len(keys) - _MOST_KEYS} more: the option --help-all lists them."
+        raise BadInput(f"{file}: {where + ' has' if where else 'there is'} no key {key!r}.", remedy)
 
 
 def read_value(file: Path, where: str, key: str, value: Any, kind: OptionKind) -> Any:
@@ -435,7 +424,7 @@ def read_table(
     return values
 
 
-def read_config(file: Path, command: str, others: Sequence[str], options: Sequence[Option]) -> dict[str, Any]:
+def read_config(file: Path, command: str, commands: Collection[str], options: Sequence[Option]) -> dict[str, Any]:
     """Returns the values in a file for ``--config`` by the names of their options.
 
     Options stand at the top, in the table of the command (``[run]``) or of a panel (``[data]``, ``[run.data]``); those
@@ -443,7 +432,7 @@ def read_config(file: Path, command: str, others: Sequence[str], options: Sequen
 
     Args:
         file: TOML. Paths in it are relative to its folder.
-        others: the names of all commands and panels.
+        commands: the names of all commands.
 
     Raises:
         BadInput: the file cannot be read, or has a key or a value that cannot be used.
@@ -454,16 +443,17 @@ def read_config(file: Path, command: str, others: Sequence[str], options: Sequen
         raise BadInput(problem, f"Measure the suite: trt-bisect regress {shlex.quote(str(file))}")
     by_name = by_key(options)
     panels = {option.panel.lower() for option in options}
-    has_table = command not in by_name and isinstance(table.get(command), dict)
-    command_table = table.pop(command) if has_table else {}
+    others = {*commands, *map(str.lower, PANELS)} - by_name.keys()
+    own_table = table.pop(command) if command in others and isinstance(table.get(command), dict) else {}
     values: dict[str, Any] = {}
-    for where, content in (("", table), (f"[{command}]", command_table)):
-        tables = {key: part for key, part in content.items() if isinstance(part, dict) and key not in by_name}
-        for key, part in tables.items():
-            if key in panels:
+    for where, content in (("", table), (f"[{command}]", own_table)):
+        own: dict[str, Any] = {}
+        for key, part in content.items():
+            if key not in others or not isinstance(part, dict):
+                own[key] = part
+            elif key in panels:
                 values |= read_table(file, f"[{key}]", part, by_name)
-        skipped = {key for key in tables if key in panels or key in others}
-        values |= read_table(file, where, {key: part for key, part in content.items() if key not in skipped}, by_name)
+        values |= read_table(file, where, own, by_name)
     return values
 
 

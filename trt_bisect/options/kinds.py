@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from math import inf, isfinite, isnan, nan
 from numbers import Real
+from os.path import exists
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
@@ -301,16 +302,9 @@ def _path_in(folder: Path, value: Any) -> Any:
     return str(folder / value) if isinstance(value, str) else value
 
 
-def _exists(path: Path) -> bool:
-    try:
-        return path.exists()
-    except (OSError, ValueError):
-        return False
-
-
 def _existing(value: Any, folder: Path) -> Any:
     path = _path_in(folder, value)
-    if isinstance(path, str) and not _exists(Path(path)):
+    if isinstance(path, str) and not exists(path):  # noqa: PTH110  # Path.exists fails on long names
         raise BadInput(f"names '{path}', which does not exist", "Paths are relative to the folder of this file.")
     return path
 
@@ -329,7 +323,7 @@ def _function(value: Any, folder: Path) -> Any:
 
 
 def _data(value: Any, folder: Path) -> Any:
-    is_function = isinstance(value, str) and ":" in value and not _exists(folder / value)
+    is_function = isinstance(value, str) and ":" in value and not exists(folder / value)  # noqa: PTH110
     return (_function if is_function else _existing)(value, folder)
 
 
@@ -353,10 +347,13 @@ def by_name(metavar: str) -> OptionKind:
 
     def read(value: Any, flag: str) -> dict[str, Any]:
         if isinstance(value, Mapping):
-            pairs = [(str(name), given) for name, given in value.items()]
+            pairs = [*value.items()]
         else:
-            pairs = [tuple(text.split("=", 1)) for text in _texts(value, flag)]  # type: ignore[misc]
-        named = dict(pair for pair in pairs if len(pair) == 2 and _NAME.fullmatch(pair[0]) and pair[1])
+            pairs = [text.partition("=")[::2] for text in _texts(value, flag)]
+        named = {}
+        for name, given in pairs:
+            if _NAME.fullmatch(str(name)) and given:
+                named[str(name)] = given
         if len(named) < len(pairs):
             raise refused(flag, value, f"Give {flag} {metavar}, each name once, without '/'.")
         return named
@@ -372,16 +369,16 @@ def by_name(metavar: str) -> OptionKind:
 
 def share_or_data(*, most: float) -> OptionKind:
     """Returns the kind of a share up to ``most``, or of data."""
-    data, share = _data_named("DATA"), number(least=0, most=most, share=True)
+    share = number(least=0, most=most, share=True)
 
-    def kind_of(value: Any) -> OptionKind:
-        return data if isnan(_number(value, share=True)) else share
+    def is_share(value: Any) -> bool:
+        return not isnan(_number(value, share=True))
 
     return OptionKind(
-        data.metavar,
-        lambda value, flag: kind_of(value).read(value, flag),
-        lambda value: kind_of(value).words(value),
-        lambda value, folder: kind_of(value).located(value, folder),
+        "DATA",
+        lambda value, flag: share.read(value, flag) if is_share(value) else value,
+        lambda value: share.words(value) if is_share(value) else (name_of(value) or "DATA",),
+        lambda value, folder: value if is_share(value) else _data(value, folder),
         limits=f"a share: {share.limits}",
     )
 
