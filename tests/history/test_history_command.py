@@ -50,18 +50,29 @@ def nights(finished, tmp_path_factory):
 
 
 @pytest.fixture
+def shown(command):
+    """What ``trt-bisect history`` prints; its exit code is 0."""
+
+    def call(*arguments):
+        code, out, err = command("history", *arguments)
+        assert code == 0, err
+        return out
+
+    return call
+
+
+@pytest.fixture
 def week(nights, tmp_path):
     """A copy of these nights."""
     shutil.copytree(nights, tmp_path, dirs_exist_ok=True)
     return tmp_path
 
 
-def test_one_row_a_network_with_its_line_and_the_last_change(command, week, finished):
+def test_one_row_a_network_with_its_line_and_the_last_change(shown, week, finished):
     kept = History(week / HISTORY)
     kept.record(finished, "other")
-    code, out, _ = command("history", week)
+    out = shown(week)
     lines = out.splitlines()
-    assert code == 0
     (ours,) = [line for line in lines if line.startswith("[b]net[/b]")]
     assert "6  2026-11-06 02:00  fails      100%  ▃▃▁▁█" in ours
     assert "2.200  ▁▂▁▁█" in ours
@@ -72,10 +83,8 @@ def test_one_row_a_network_with_its_line_and_the_last_change(command, week, fini
     assert other.rstrip().endswith("-")
 
 
-def test_one_row_a_run_with_what_differs(command, week):
-    code, out, _ = command("history", week, "--label", "[b]net[/b]")
-    _, *rows = out.splitlines()
-    assert code == 0
+def test_one_row_a_run_with_what_differs(shown, week):
+    _, *rows = shown(week, "--label", "[b]net[/b]").splitlines()
     assert [row[:16] for row in rows] == [f"2026-11-0{day} 02:00" for day in range(1, 7)]
     assert "'ip2'" in rows[0]
     assert "→" not in rows[0] + rows[1]
@@ -83,18 +92,17 @@ def test_one_row_a_run_with_what_differs(command, week):
     assert "new culprits 'conv1' and '[red]ip2', former culprit 'ip2'" in rows[3]
     assert "interrupted" in rows[5]
     assert [row.rstrip().rpartition(" ")[2] for row in rows] == [f"night{day}" for day in range(6)]
-    lines = command("history", week, "--label", "[b]net[/b]", "--top", 2)[1].splitlines()
+    lines = shown(week, "--label", "[b]net[/b]", "--top", 2).splitlines()
     assert [line.split() for line in lines[1:3]] == [row.split() for row in rows[-2:]]
     assert lines[3] == "2 of 6 rows; --top 0 shows all."
 
 
-def test_since(command, finished, tmp_path, kept):
+def test_since(shown, finished, tmp_path, kept):
     for days in (10.0, 2.0, 0.1):
         kept.record(night(finished, tmp_path / str(days), time.time() - days * DAY), "net")
 
     def runs(since):
-        code, out, _ = command("history", tmp_path, "--since", since, "--label", "net")
-        assert code == 0
+        out = shown(tmp_path, "--since", since, "--label", "net")
         return [line.split()[-1] for line in out.splitlines()[1:]] if "Nothing" not in out else []
 
     assert runs("7d") == ["2.0", "0.1"]
@@ -107,14 +115,12 @@ def test_since(command, finished, tmp_path, kept):
     ("2026-11-03", 4), ("2026-11-03T02:00", 4), ("2026-11-03T02:00Z", 4), ("2026-11-03T02:01Z", 3),
     ("2026-11-03T03:30+01:00", 3), ("2026-11-03T02:59+01:00", 4),
 ])  # fmt: skip
-def test_since_a_time_in_any_zone(command, week, since, left):
-    _, out, _ = command("history", week, "--since", since, "--label", "[b]net[/b]")
-    assert len(out.splitlines()) - 1 == left
+def test_since_a_time_in_any_zone(shown, week, since, left):
+    assert len(shown(week, "--since", since, "--label", "[b]net[/b]").splitlines()) - 1 == left
 
 
-def test_csv_and_parquet_have_what_the_reports_have(command, week, finished):
-    code, out, _ = command("history", week, "--csv", week / "x.csv", "--parquet", week / "x.parquet")
-    assert (code, out.count("6 rows written")) == (0, 2)
+def test_csv_and_parquet_have_what_the_reports_have(shown, week, finished):
+    assert shown(week, "--csv", week / "x.csv", "--parquet", week / "x.parquet").count("6 rows written") == 2
     report = json.loads((finished / "report.json").read_text())
     csv, parquet = pd.read_csv(week / "x.csv"), pd.read_parquet(week / "x.parquet")
     for table in (csv, parquet):
@@ -132,10 +138,8 @@ def test_csv_and_parquet_have_what_the_reports_have(command, week, finished):
     assert str(parquet["started"].dtype).endswith("UTC]")
 
 
-def test_the_reports_as_json(command, week):
-    code, out, _ = command("history", week, "--json", "--since", "2026-11-05T00:00")
-    fifth, sixth = json.loads(out)
-    assert code == 0
+def test_the_reports_as_json(shown, week):
+    fifth, sixth = json.loads(shown(week, "--json", "--since", "2026-11-05T00:00"))
     assert (fifth["id"], fifth["label"], fifth["report"]["similarity"]["int8"]) == (5, "[b]net[/b]", 1.0)
     assert (sixth["report"]["state"], sixth["report"]["similarity"]["int8"]) == ("interrupted", None)
 
@@ -152,10 +156,9 @@ def test_csv_into_a_pipe(command, week):
     assert pipe.is_fifo()
 
 
-def test_a_table_without_a_row_has_its_columns_and_types(command, week):
-    code, out, _ = command("history", week, "--since", "2030-01-01")
-    assert (code, "has no such run" in out) == (0, True)
-    command("history", week, "--since", "2030-01-01", "--csv", week / "x.csv")
+def test_a_table_without_a_row_has_its_columns_and_types(shown, week):
+    assert "has no such run" in shown(week, "--since", "2030-01-01")
+    shown(week, "--since", "2030-01-01", "--csv", week / "x.csv")
     kept = History(week / HISTORY)
     full = kept.reports()
     none = kept.reports(label="nothing")
@@ -171,33 +174,31 @@ def test_without_pyarrow(command, week, monkeypatch):
     assert not list(week.glob("*.parquet"))
 
 
-def test_folders_are_taken_in_the_oldest_first(command, finished, tmp_path, kept):
+def test_folders_are_taken_in_the_oldest_first(shown, finished, tmp_path, kept):
     for name, day in (("c", 1), ("a/deep", 3), ("b", 2)):
         night(finished, tmp_path / "runs" / name, START + day * DAY)
     (tmp_path / "runs/b/recipe").mkdir()
     (tmp_path / "runs/other").mkdir()
     (tmp_path / "runs/other/report.json").write_text("{}")
-    code, out, _ = command("history", tmp_path, "--add", tmp_path / "runs", "--label", "net")
-    assert (code, out.split()[0]) == (0, "3")
+    out = shown(tmp_path, "--add", tmp_path / "runs", "--label", "net")
+    assert out.split()[0] == "3"
     assert [line.split()[-1] for line in out.splitlines()[2:]] == ["c", "b", "deep"]
-    command("history", tmp_path, "--add", tmp_path / "runs/c", "--add", tmp_path / "runs/b")
+    shown(tmp_path, "--add", tmp_path / "runs/c", "--add", tmp_path / "runs/b")
     assert [report.label for report in kept.past()] == ["net"] * 3
 
 
-def test_the_history_of_a_run_folder_and_of_the_current_one(command, week, monkeypatch):
-    whole = command("history", week)[1]
-    assert command("history", week / "night2")[1] == whole
-    assert command("history", week / HISTORY)[1] == whole
+def test_the_history_of_a_run_folder_and_of_the_current_one(shown, week, monkeypatch):
+    whole = shown(week)
+    assert shown(week / "night2") == shown(week / HISTORY) == whole
     monkeypatch.chdir(week)
-    assert command("history")[1] == whole
+    assert shown() == whole
 
 
-def test_the_history_of_a_suites_nights_is_found_from_the_suites_folder(command, week, monkeypatch):
+def test_the_history_of_a_suites_nights_is_found_from_the_suites_folder(command, shown, week, monkeypatch):
     (week / "suite/nightly").mkdir(parents=True)
     shutil.copy(week / HISTORY, week / "suite/nightly")
     monkeypatch.chdir(week / "suite")
-    code, out, _ = command("history")
-    assert (code, out) == (0, command("history", "nightly")[1])
+    assert shown() == shown("nightly")
     (week / "suite/other").mkdir()
     shutil.copy(week / HISTORY, week / "suite/other")
     code, _, err = command("history")
@@ -205,11 +206,10 @@ def test_the_history_of_a_suites_nights_is_found_from_the_suites_folder(command,
     assert "'nightly' and 'other'" in err
 
 
-def test_a_copy_by_command(command, week):
-    code, out, _ = command("history", week, "--copy", week / "copy.jsonl")
-    assert (code, out) == (0, f"Copied to {week / 'copy.jsonl'}\n")
+def test_a_copy_by_command(shown, week):
+    assert shown(week, "--copy", week / "copy.jsonl") == f"Copied to {week / 'copy.jsonl'}\n"
     assert len(History(week / "copy.jsonl").past()) == 6
-    assert command("history", week / "copy.jsonl")[1] == command("history", week)[1]
+    assert shown(week / "copy.jsonl") == shown(week)
 
 
 @pytest.mark.parametrize(("arguments", "said"), [
@@ -251,7 +251,7 @@ def test_another_metric_is_a_row_of_its_own(finished, tmp_path, week):
     assert told == [("onnxruntime", "cosine", 6), ("onnxruntime", "sqnr", 1)]
 
 
-def test_another_low_precision_is_a_row_of_its_own_which_names_it(command, finished, tmp_path, week):
+def test_another_low_precision_is_a_row_of_its_own_which_names_it(shown, finished, tmp_path, week):
     kept = History(week / HISTORY)
     for k in range(2):
         kept.record(night(finished, tmp_path / f"fp16-{k}", START, low="fp16", int8=0.995 + k / 1000), "[b]net[/b]")
@@ -259,7 +259,7 @@ def test_another_low_precision_is_a_row_of_its_own_which_names_it(command, finis
     assert [(group[0].report.low, len(group)) for group in groups] == [("fp16", 2), ("int8", 6)]
     before, after = (entry.report for entry in groups[0])
     assert [words for words in changes(before, after) if "→" in words] == ["FP16 99.5% → 99.6%"]
-    out = command("history", week / HISTORY)[1]
+    out = shown(week / HISTORY)
     assert "99.6% (FP16)" in out
     assert "(INT8)" not in out
 

@@ -173,7 +173,6 @@ def test_the_flags_of_a_network_that_tensorrt_parsed(high, tools, tmp_path):
     types = {name: {slot: SHORT[kind.name] for slot, kind in layer.types.items()} for name, layer in asked.items()}
     set_by_builder = {name: (one.precision and SHORT[one.precision.name], types[name]) for name, one in asked.items()}
     assert obeyed(argv, seen) == set_by_builder
-    NORM = {"/ln/mean", "/ln/sub", "/ln/pow", "/ln/var", "/ln/eps", "/ln/sqrt", "/ln/div", "/ln/mul", "/ln/add"}
     pinned = {name for name, (precision, _) in set_by_builder.items() if precision == "fp32"}
     assert NORM & pinned == (NORM if high else set()), "free between two INT8 layers alone"
     assert not high or high in pinned
