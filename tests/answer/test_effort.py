@@ -61,11 +61,11 @@ def test_an_effort_allows_inferences_by_units_and_inputs():
     ]
 
 
-def test_more_effort_gives_a_cheaper_recipe(given, whole):
+def test_more_effort_gives_no_more_expensive_recipe(given, whole):
     quick, (usual, _) = trt_bisect.run(*given, effort="quick", **ASKED), whole
     assert quick.recipe.meets
     assert usual.recipe.meets
-    assert usual.answer.cost < quick.answer.cost
+    assert usual.answer.cost <= quick.answer.cost
 
 
 class StopsAfter(Silent):
@@ -89,7 +89,6 @@ def test_the_first_recipe_is_written_before_a_cheaper_one_is_searched(given, who
     assert (stopped.state, stopped.recipe.meets) == ("interrupted", True)
     assert stopped.answer.not_done
     assert stopped.recipe.untested, "no step back was measured yet"
-    assert stopped.answer.cost >= ended.answer.cost
     assert stopped.inferences < ended.inferences
     again = trt_bisect.run(path, data, output=tmp_path, **ASKED)
     assert (again.state, again.answer, again.culprits) == ("finished", ended.answer, ended.culprits)
