@@ -103,7 +103,7 @@ def in_short(reason: str, found: Sequence[Advice], low: str, calibrator: str = "
     """Returns a reason as a clause with the figures of its tensors.
 
     Args:
-        reason: a constant of this module; the kind of a structure finding is returned as it is.
+        reason: a constant of this module; the kind of a structure finding is returned unchanged.
     """
     sides = " and ".join(sorted({WEIGHT if advice.kind == WEIGHT else ACTIVATION for advice in found}))
     text = number if reason == ONE_CHANNEL else percent

@@ -221,7 +221,7 @@ class ChannelPeaks:
         self._steady = True
 
     def add(self, values: np.ndarray) -> None:
-        """Adds the finite values of a tensor with the axis."""
+        """Adds the finite values of a tensor that has the axis."""
         if self._axis is None or not values.size or values.ndim < 2:
             return
         others = tuple(axis for axis in range(values.ndim) if axis != self._axis % values.ndim)

@@ -95,7 +95,7 @@ class NoKernels(Exception):
 
 
 def engine_experiment(plans: AnswerPlans, emulated: Experiment, engine: str) -> Experiment:
-    """Returns the experiment of an emulated one on an NVIDIA engine; all inputs given are judged together.
+    """Returns an emulated experiment moved to an NVIDIA engine; all inputs given are judged together.
 
     Raises:
         EngineUnavailable: the engine does not start here.

@@ -12,7 +12,7 @@ from trt_bisect.builder.inspector import EngineLayer
 
 
 def layers_of_file(path: Path, shapes: Mapping[str, Sequence[int]]) -> tuple[EngineLayer, ...]:
-    """Builds an ONNX file as it is, with strong typing and without a GPU; returns the layers of the engine.
+    """Builds an ONNX file unchanged, with strong typing and without a GPU; returns the layers of the engine.
 
     Args:
         shapes: of dynamic inputs; other dynamic axes are 1, as for trtexec.

@@ -182,7 +182,7 @@ SCALE_INFINITE, SCALE_NOT_POSITIVE = "scale infinite", "scale not positive"
 def unusable_scales(network: Network) -> dict[str, list[str]]:
     """Returns by ``SCALE_INFINITE`` and ``SCALE_NOT_POSITIVE`` the layers whose pairs in the file have such scales.
 
-    A stored constant with such a scale is dequantized to NaN or another tensor in every plan, FP32 included.
+    A stored constant with such a scale is dequantized to NaN or wrong values in every plan, FP32 included.
     """
     layers: dict[str, list[str]] = {}
     for layer in network.layers:

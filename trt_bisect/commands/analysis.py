@@ -62,11 +62,11 @@ class Analysis:
     >>> qa.run(high=qa.top(3))  # doctest: +SKIP
 
     A method's keywords override those of the object. With ``reference``, every method that compares uses that network
-    as the reference. With ``other``, ``worst`` and ``compare`` compare the two networks, each as its file says and
+    as the reference. With ``other``, ``worst`` and ``compare`` compare the two networks, both unchanged and
     without calibration; the other methods diagnose the second one, judged by the first.
 
     Args:
-        network: as ``run`` takes it, so that it may be a ``torch.nn.Module``; so is ``calibration``.
+        network, calibration: in any form that ``run`` takes, such as a ``torch.nn.Module`` and a data loader.
         output: a folder; each result is saved in a subfolder named by the method.
         dataset: the data that ``worst`` and ``run`` search; the calibration data by default, else the inputs.
         other: a second network, such as a quantized export of the first.

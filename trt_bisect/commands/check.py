@@ -50,7 +50,7 @@ def check(
     shapes: Shapes | None = None,
     gpu: str | None = None,
 ) -> CheckReport:
-    """Looks at an ONNX file as it is, before anything is measured.
+    """Checks an ONNX file, unprepared, before any measurement.
 
     The findings: weights and layers with several consumers, patterns whose fusion the graph prevents, misplaced Q/DQ
     pairs, unusual scales, layers that are never quantized, and opsets, operators and types that TensorRT refuses; with

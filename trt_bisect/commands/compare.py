@@ -93,8 +93,8 @@ def compare(
     ONNX Runtime emulates the network with all layers low. A tensor is compared before its own rounding; the effect of
     that is reported separately.
 
-    With ``reference``, the columns ``fp32`` are of that network, which runs as its file says, or of saved outputs. With
-    ``other``, the columns ``fp32`` are of the first network and ``int8`` of the other, each as its file says. Integer
+    With ``reference``, the columns ``fp32`` are of that network, which runs unchanged, or of saved outputs. With
+    ``other``, the columns ``fp32`` are of the first network and ``int8`` of the other, both unchanged. Integer
     networks, an ONNX Runtime session and a function from feeds to outputs are compared as they run, by tensors of equal
     names.
 

@@ -256,7 +256,7 @@ def worst(model: GivenModel, options: WorstOptions) -> WorstReport:
     """Finds the inputs on which low precision and FP32 differ most, and the distribution of the difference over the
     data.
 
-    With ``other``, the inputs on which two networks differ most, each as its file says, on ONNX Runtime without
+    With ``other``, the inputs on which two networks differ most, both unchanged, on ONNX Runtime without
     calibration.
 
     The data set is read once. In memory are about ``keep`` samples, and a few numbers for each of the others.

@@ -65,7 +65,7 @@ class Preprocessing:
 
 
 def preprocessing(values: Mapping[str, Any]) -> Preprocessing:
-    """Makes a ``Preprocessing`` of values as users write them.
+    """Makes a ``Preprocessing`` of values in the forms that options take.
 
     Args:
         values: a mean or standard deviation is a number, a sequence, or a text ``0.5,0.4,0.3``; a size is a number, two

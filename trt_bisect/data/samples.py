@@ -1,4 +1,4 @@
-"""Samples as people have them: dictionaries, tuples with a label, pictures; and remedies for those that do not fit."""
+"""Feeds from samples in usual forms: dictionaries, tuples with a label, pictures; and remedies for others."""
 
 from __future__ import annotations
 

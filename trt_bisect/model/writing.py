@@ -44,7 +44,8 @@ maximum subtracted first, so that nothing overflows.
 
 
 def parts_of(node: onnx.NodeProto, final: str) -> tuple[list[onnx.NodeProto], list[onnx.TensorProto]]:
-    """Returns the nodes that compute a node, and new constants that they read; a node of one TensorRT layer as it is.
+    """Returns the nodes that compute a node, and new constants that they read; a node that is one TensorRT layer
+    is returned unchanged.
 
     ``final`` begins the names of new tensors.
     """

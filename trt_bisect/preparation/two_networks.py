@@ -108,7 +108,7 @@ def dequantized(levels: np.ndarray, quantizer: Quantizer) -> np.ndarray:
 
 
 def refuse_with_other(options: OtherOptions) -> None:
-    """Raises BadInput for an option that changes how a network runs: two networks run as their files say."""
+    """Raises BadInput for an option that changes how a network runs: two networks run unchanged."""
     changing = ("fp32", "int8", "recipe", "reference", *FIXING)
     refused = [name for name in changing if getattr(options, name, None)]
     refused += ["unquantized"] if isinstance(options, UnquantizedOptions) and options.unquantized_round else []

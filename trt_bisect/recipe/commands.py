@@ -166,7 +166,7 @@ def keeping_high(
 
 
 def running(setting: Setting, changed: Options | None = None) -> Command:
-    """Returns the same run in its folder, with the options in ``changed``."""
+    """Returns the command of the same run in its folder, with the options in ``changed``."""
     folder = {"--output": (setting.folder,)} if setting.folder else {}
     return _run(setting, {**folder, **(changed or {})}, network=setting.model)
 

@@ -142,7 +142,7 @@ def quant_cfg(layers: Iterable[ToldLayer], low: Precision) -> dict[str, Any]:
 
 
 def as_dictionary(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns ``quant_cfg`` in ModelOpt's form before the list."""
+    """Returns ``quant_cfg`` as the dictionary that ModelOpt before 0.47 takes."""
     entries = {}
     for entry in config["quant_cfg"]:
         entries[entry["quantizer_name"]] = {**entry.get("cfg", {}), "enable": entry.get("enable", True)}

@@ -1,4 +1,4 @@
-"""The report of a run, which ``report.json`` holds as it is; and its views.
+"""The report of a run, whose fields are those of ``report.json``; and its views.
 
 Methods import the renderers, which know a report as a type only. The parts are in ``report.parts``.
 """

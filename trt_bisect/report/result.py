@@ -169,7 +169,7 @@ class PageColumn:
 
     @classmethod
     def of(cls, column: TableColumn) -> PageColumn:
-        """Returns a column as a page has it."""
+        """Returns a column of a table in the form for a page's data."""
         rank = math.inf if column.rank is None else column.rank
         return cls(column.key, column.title, column.help, column.kind, rank == 0, rank <= PAPER)
 

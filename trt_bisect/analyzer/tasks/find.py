@@ -536,7 +536,7 @@ They raise BadInput if the outputs are not those of the task, or can be read in 
 
 
 def find_task(asked: AskedTask, reference: Sequence[Outputs]) -> Task:
-    """Returns the task that the user asks for, as it is on these outputs.
+    """Returns the task that the user asks for, for these outputs.
 
     Args:
         reference: the FP32 outputs by input, arrays of numbers alone.

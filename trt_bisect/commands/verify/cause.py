@@ -101,8 +101,8 @@ class Search:
             yield WithErrors(file).suspicions(few), few
 
     def _pairs(self) -> Iterator[Suspicion]:
-        """Yields the pairs of the best suspicion that changes no type with each other one, and of value and axis-order
-        suspicions.
+        """Yields pairs: the best suspicion that is no type with each of another kind, and values with orders of
+        axes.
         """
         changing = [each for each in self._ranked if self._shares[each][0] != 0.0]
         best = next((each for each in changing if each.kind not in suspected.TYPES), None)

@@ -147,7 +147,7 @@ def session_of(builder: OnnxRuntimeBuilder, plan: PrecisionPlan, edits: tuple[Ed
 
 
 def edit_nodes(edit: NodeEdit, written: Written) -> Written:
-    """Returns a graph with other nodes in place of each node."""
+    """Returns a graph in which each node is replaced by the nodes that ``edit`` returns."""
     model, nodes = onnx.ModelProto(), list[onnx.NodeProto]()
     model.CopyFrom(written.model)
     for node in model.graph.node:

@@ -192,7 +192,7 @@ def on_outputs(found: Outputs) -> Iterator[Suspicion]:
 
 
 def on_types(network: Network) -> Iterator[Suspicion]:
-    """Yields TF32, FP16 and BF16 in place of FP32."""
+    """Yields the suspicions of TF32, FP16 and BF16 in place of FP32."""
 
     def computing(kind: str) -> Suspicion:
         edit = partial(edit_nodes, partial(reading_in, kind, network))
