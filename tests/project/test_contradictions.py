@@ -80,7 +80,7 @@ CASES = {
 
 
 PLANTED = {
-    "planted pair": (networks.chain, {}),
+    "planted pair": (lambda: networks.planted(networks.chain(), ("conv0", "conv1"), ("conv5", "conv6")), {}),
     "planted clipped": (networks.chain, {"calibrator": "percentile=90", "threshold": 0.999}),
     **{name: (lambda make=make: make().model, {"calibrator": "minmax"}) for name, make in MISLEADING.items()},
 }
@@ -103,10 +103,7 @@ def case(request, recorded, tmp_path_factory):
         path, options = CASES[request.param]()
     else:
         make, options = PLANTED[request.param]
-        model = make()
-        if request.param == "planted pair":
-            networks.planted(model, ("conv0", "conv1"), ("conv5", "conv6"))
-        path, data = networks.given(model, folder)
+        path, data = networks.given(make(), folder)
         options = {**options, "calibration": data}
     report = trt_bisect.run(path, output=folder / "runs" / "run", **HOW, **options)
     return report, folder / "runs"

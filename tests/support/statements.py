@@ -27,6 +27,8 @@ def tells(written, value):
     """Returns true if a written percentage is a share of 1, rounded to the digits that it has."""
     if written == "99.9999":  # ">99.9999%" is the most that is written of what is not all
         return 0.999998 < value < 1.0
+    if written == "0.0001":  # "<0.0001%" is the least
+        return 0.0 < value < 0.000002
     decimals = len(written.partition(".")[2])
     return abs(float(written) - 100.0 * value) <= 0.51 * 10.0**-decimals
 
