@@ -51,7 +51,7 @@ def nights(finished, tmp_path_factory):
 
 @pytest.fixture
 def shown(command):
-    """What ``trt-bisect history`` prints; its exit code is 0."""
+    """Runs ``trt-bisect history`` with exit code 0; gives its output."""
 
     def call(*arguments):
         code, out, err = command("history", *arguments)
