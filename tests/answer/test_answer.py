@@ -198,7 +198,7 @@ def test_a_recipe_that_the_default_session_refuses_ends_no_run(tmp_path, monkeyp
 def test_inputs_on_which_a_recipe_misses_join_the_judged_ones(two_kinds, tmp_path, monkeypatch):
     """The search begins with two inputs; what it finds is checked on all, and the others decide too."""
     path, data = two_kinds
-    monkeypatch.setattr(plans_module, "_JOIN", 1)
+    monkeypatch.setattr(plans_module, "_JOIN_AT_ONCE", 1)
     monkeypatch.setattr(answer_module, "JUDGED", 1)
     how = {"threshold": 0.9999, "calibrator": "minmax", "effort": "quick", **HOW}
     few = trt_bisect.run(path, data, **how)
