@@ -151,6 +151,13 @@ def test_the_help_fits_two_screens_and_all_of_it_has_the_experts_options(command
     assert "--help-all" in short
 
 
+def test_on_a_terminal_only_the_titles_of_the_help_are_bold(command, monkeypatch):
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("TERM", "xterm")
+    _, out, _ = command("history", "-h")
+    assert re.findall(r"\x1b\[1[;m](.*?)\x1b", out) == ["Arguments:", "Results:", "Runs:", "Display:"]
+
+
 def test_every_option_of_every_command_has_a_panel_and_a_help():
     for command in COMMANDS:
         for option in declared(function_of(command)):

@@ -90,7 +90,7 @@ def application(*commands: str, everything: bool = False) -> App:
         help_format="plaintext",
         help_formatter=partial(_print_panel, values),
         help_epilogue="'trt-bisect COMMAND -h' explains a command.",
-        console=Console(width=min(shutil.get_terminal_size().columns, _WIDEST)),
+        console=Console(width=min(shutil.get_terminal_size().columns, _WIDEST), highlight=False),
         group_arguments=_GROUPS[ARGUMENTS],
         default_parameter=Parameter(negative=(), allow_repeating=True),
         result_action="return_value",
@@ -274,7 +274,8 @@ def _print_panel(values: Mapping[str, str], console: Console, _options: Any, pan
     if panel.entries:
         columns = ColumnSpec(renderer=name, no_wrap=True, min_width=19), DescriptionColumn
         table = TableSpec().build(columns, panel.entries)
-        console.print(f"{panel.title}:", Padding(table, (0, 0, 1, 2)), style="bold")
+        console.print(f"{panel.title}:", style="bold")
+        console.print(Padding(table, (0, 0, 1, 2)))
 
 
 _GROUPS = {title: Group(title, sort_key=place) for place, title in enumerate(PANELS)}
