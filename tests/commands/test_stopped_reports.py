@@ -340,7 +340,7 @@ def test_a_recipe_that_holds_on_all_inputs_is_known_before_the_search_ends(given
 @pytest.mark.parametrize("short", [0.0, 1e6])
 def test_the_time_of_a_long_search_is_said_before_it_begins(given, short, monkeypatch):
     """The inferences that the effort allows, at the pace of the first ones."""
-    monkeypatch.setattr(search, "_SHORT", short)
+    monkeypatch.setattr(search, "_LEAST_FORECAST", short)
     shown = StopsAt("A recipe with a reserve")
     with pytest.raises(StoppedRun):
         ran(given, progress=shown, as_is=True, effort="default")
