@@ -80,7 +80,7 @@ def _row(cause: str, name: str, result: Verification, seconds: float) -> Row:
         "answer": result.answer,
         "cause": result.cause,
         "nearest": result.nearest,
-        "explained": round(result.explained, 3),
+        "explained": None if result.explained is None else round(result.explained, 3),
         "distance": float(f"{result.distance:.2g}"),
         "floor": float(f"{result.floor:.2g}"),
         "seconds": round(seconds, 1),

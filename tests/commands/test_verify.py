@@ -10,7 +10,7 @@ from PIL import Image
 
 import trt_bisect
 from benchmarks.verify import standin
-from benchmarks.verify.cases import CASES, Subject, healthy, subject
+from benchmarks.verify.cases import CASES, Subject, healthy, subject, with_wrong_kernel
 from trt_bisect.commands.verify.verify import NEXT
 from trt_bisect.errors import BadInput
 from trt_bisect.report.verification import Verification
@@ -167,6 +167,15 @@ def test_the_figures_of_suspicions_are_all_of_all_inputs(lenet):
     assert len(rows) > 3
     for row in rows:
         assert row.explained == pytest.approx(max(0.0, 1 - (row.left / result.distance) ** 2), abs=1e-6)
+
+
+def test_a_wrong_kernel_that_inner_tensors_show_has_no_figure_of_an_emulation(lenet):
+    place = 1
+    given = with_wrong_kernel(place, np.negative, tensors=True)(lenet)
+    result = trt_bisect.verify(given.model, **given.options)
+    assert (result.answer, result.cause, result.layers) == ("differs", "kernel", (lenet.products()[place],))
+    assert result.explained is None
+    assert not any(row.kind == "kernel" for row in result.tried)
 
 
 def test_a_picture_is_suspected_apart_from_other_inputs(tmp_path):

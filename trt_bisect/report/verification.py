@@ -54,7 +54,8 @@ class Verdict:
         text: the answer in a sentence.
         layers: the layers to blame.
         nearest: the suspicion that explains most, if none reproduces the outputs.
-        explained: the share of the squared difference that the cause, or the nearest suspicion, explains.
+        explained: the share of the squared difference that the cause, or the nearest suspicion, explains; None without
+            either, or if the engine's own tensors show the cause.
         similarity: the cosine of the engine's outputs and the file's.
         distance: the distance between them.
         floor: the distance that other kernels and the order of sums explain.
@@ -68,7 +69,7 @@ class Verdict:
     text: str
     layers: tuple[str, ...]
     nearest: str | None
-    explained: float
+    explained: float | None
     similarity: float
     distance: float
     floor: float

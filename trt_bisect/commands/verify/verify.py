@@ -202,7 +202,7 @@ class _Verifying:
             text=text,
             layers=cause.layers if cause else (),
             nearest=nearest.kind if nearest else None,
-            explained=shown.explained if shown else 0.0,
+            explained=shown.explained if shown in tried else None,
             similarity=float(held.of_file @ held.of_engine) / norms if norms else 0.0,
             distance=held.distance,
             floor=floor,
