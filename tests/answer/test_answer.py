@@ -13,7 +13,7 @@ import pytest
 
 import trt_bisect
 from tests.support import networks
-from tests.support.by_hand import cosine
+from tests.support.by_hand import cosine, worst_cosine
 from tests.support.editions import edition
 from tests.support.planted_answers import MISLEADING, THRESHOLD, every_plan
 from tests.support.quantized import plain_session
@@ -388,6 +388,17 @@ def test_few_inputs_leave_inferences_for_the_search_itself(tmp_path):
     model = networks.planted(networks.chain(70, width=4, size=6), ("conv68", "conv69"))
     report = trt_bisect.run(*networks.given(model, tmp_path, 2), **HOW)
     assert report.recipe.high == ("conv69",)
+
+
+@pytest.mark.slow
+def test_a_margin_is_searched_among_the_calibrators_that_few_inputs_leave(tmp_path):
+    """Nearly all layers are needed, so no set leaves a margin, and the sets measured to hold are compared."""
+    path, data = networks.given(networks.transformer(blocks=5, tokens=4), tmp_path, 2)
+    asked = {**HOW, "threshold": 1 - 2e-5, "precision": "fp32", "curve": "culprits"}
+    report = trt_bisect.run(path, data, as_is=True, validation=0, output=tmp_path / "run", **asked)
+    feeds = [{name: values[k : k + 1] for name, values in data.items()} for k in range(2)]
+    assert worst_cosine(path, tmp_path / "run" / "recipe" / "network.qdq.onnx", feeds) >= 1 - 2e-5
+    assert report.recipe.meets
 
 
 @pytest.mark.parametrize("refused", [False, True])

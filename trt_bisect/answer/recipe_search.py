@@ -482,7 +482,7 @@ class RecipeSearch:
             aim = self.space.budget * (1.0 - share)
             return replace(reserved, aim=aim, reserve=share, cheapest=self._cheaper(cheapest, reserved))
         self.sets.aim(self.space.budget)
-        for number in range(len(self.ranges)):
+        for number in range(len(self.sets.estimates)):
             self._holds(number, cheapest.kept)
         holding = [choice for choice in self.sets.holding() if self.sets.price(choice[1]) <= most]
         for number, kept in sorted(holding, key=lambda choice: self.sets.tried[choice].mean):
