@@ -66,7 +66,8 @@ class Analysis:
     without calibration; the other methods diagnose the second one, judged by the first.
 
     Args:
-        network, calibration: in any form that ``run`` takes, such as a ``torch.nn.Module`` and a data loader.
+        network: in any form that ``run`` takes, such as a ``torch.nn.Module``.
+        calibration: data in any form that ``run`` takes, such as a data loader.
         output: a folder; each result is saved in a subfolder named by the method.
         dataset: the data that ``worst`` and ``run`` search; the calibration data by default, else the inputs.
         other: a second network, such as a quantized export of the first.
