@@ -209,7 +209,7 @@ def rows() -> Iterator[Row]:
     numbers = sum(module_at(path).tuning_numbers for path in files_in("trt_bisect/answer", ".py"))
     numbers += sum(module_at(path).tuning_numbers for path in files_in("trt_bisect/driver", ".py"))
     search = tokens_in("trt_bisect/answer", "trt_bisect/driver", "trt_bisect/evaluator", "trt_bisect/commands/run")
-    yield Row("tokens of the package", total["tokens"], 437_584, 300_000)
+    yield Row("tokens of the package", total["tokens"], 436_790, 300_000)
     yield Row("tokens of answer, driver, evaluator, commands/run", search, 79_542, 60_000)
     yield Row("tokens of options and cli", tokens_in("trt_bisect/options", "trt_bisect/cli"), 17_840, 14_000)
     yield Row("tokens of tests", tokens_in("tests"), 473_500, 330_000)
