@@ -17,9 +17,10 @@ _STORE = 200 << 20
 _PATH = {"PYTHONPATH": str(Path(__file__).parents[2])}
 """The folder in which workers find the fakes."""
 _SYSTEM = {
-    **{"health_check_period_ms": 1000, "health_check_failure_threshold": 5},  # a dead node is missed after seconds
+    **{"health_check_period_ms": 300, "health_check_failure_threshold": 3},  # a dead node is missed after seconds
     **{"enable_worker_prestart": False, "prestart_worker_first_driver": False},  # each costs a second of a processor
     "idle_worker_killing_time_threshold_ms": int(LIMIT * 1000),
+    "worker_niceness": 0,  # 15 by default: beside two other workers of pytest a task of a second took ten
 }
 
 _CLIENT_SERVER = {
