@@ -23,9 +23,11 @@ from tests.support.editions import edition
 from tests.support.progress_doubles import Said, Steps, StopsAt
 from trt_bisect import BadInput, NothingMeasured, Report
 from trt_bisect.answer import search
+from trt_bisect.answer.each_alone import EachAlone
 from trt_bisect.commands.run import run
 from trt_bisect.commands.run.live import StoppedRun
 from trt_bisect.options.kinds import parse_time
+from trt_bisect.report.answer import HALF
 from trt_bisect.report.model import read_report
 from trt_bisect.report.next_step import GO_ON
 from trt_bisect.report.parts import FAILS, PASSES, SO_FAR, UNMEASURED
@@ -104,6 +106,12 @@ def test_a_stopped_run_leaves_a_verdict_and_a_recipe_that_holds_and_goes_on(give
         if found.recipe.meets:
             assert found.answer.cost < 3, "cheaper than the whole network in FP32"
             assert worst_cosine(path, tmp_path / "recipe" / "network.qdq.onnx", feeds) >= THRESHOLD
+            told, settings = " ".join(found.answer.not_done), {*whole.answer.settings}
+            if not any(layer.recipe == "fp16" for layer in found.layers):
+                settings.discard(HALF)
+            # Stopped early, the recipe has no INT8 layers around an unquantized one.
+            if share > 0.5:
+                assert {name for name in settings if name in told} == settings - found.answer.settings.keys()
         else:
             assert way == "interrupted"
             assert share < 0.5, "later, plans that hold on all six inputs were measured"
@@ -114,6 +122,18 @@ def test_a_stopped_run_leaves_a_verdict_and_a_recipe_that_holds_and_goes_on(give
         assert ended - goes_on < again.seconds.total < ended - began, "the time of both sittings"
         assert not again.stopped
         assert (again.culprits, again.recipe, again.answer) == (whole.culprits, whole.recipe, whole.answer)
+
+
+def test_a_run_stopped_after_its_curve_lacks_something(given, tmp_path, monkeypatch):
+    def pressed(*arguments):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(EachAlone, "gains", pressed)
+    with pytest.raises(StoppedRun) as stop:
+        ran(given, output=tmp_path)
+    assert "the curve" not in str(stop.value.report.answer.not_done)
+    assert all(stop.value.report.answer.not_done)
+    assert stop.value.report.answer.not_done
 
 
 class InTheCurve(Said):

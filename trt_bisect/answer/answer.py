@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 from trt_bisect.answer.each_alone import EachAlone
 from trt_bisect.answer.plans import HALF_NUDGE, AnswerPlans, answer_inputs
@@ -38,6 +39,7 @@ from trt_bisect.answer.validation import (
     Recipe,
     SimilarityTarget,
     Target,
+    deciding_settings,
     with_unquantized_rounded,
 )
 from trt_bisect.calibration.ranges import Ranges
@@ -48,11 +50,11 @@ from trt_bisect.evaluator.trial import Trial
 from trt_bisect.options.concerns import AUTO, DEFAULT, QUICK, THOROUGH, RunOptions
 from trt_bisect.precision import Precision, PrecisionPlan
 from trt_bisect.preparation.experiment import Experiment, Setup
-from trt_bisect.report.answer import ALL_HIGH, DECIDING, KNEE, OFF, OWN, RECIPE, FrontPoint
+from trt_bisect.report.answer import ALL_HIGH, HALF, KNEE, OFF, OWN, PLAIN, RECIPE, UNQUANTIZED, FrontPoint
 from trt_bisect.report.choices import kept_speed
 from trt_bisect.report.summary import over_inputs
 from trt_bisect.support.progress import CHECKS
-from trt_bisect.support.text import counted, percent
+from trt_bisect.support.text import counted, percent, together
 
 _CHECKED_AT_END = 4
 """The number of candidate sets that are checked on every input after ``--time-limit``."""
@@ -342,9 +344,15 @@ class AnswerSearch:
             yield "the recipe was not shown to be the cheapest"
         if answer.untested:
             yield f"{len(answer.untested)} of its {len(answer.recipe.high)} layers were not tested by putting them back"
-        missing = [name for name in DECIDING if name not in answer.recipe.checked.losses] if answer.meets else []
-        if missing and self.plans.switches and self._by_similarity:
-            yield f"the recipe was not checked with {' and '.join(missing)}"
+        if answer.meets and self._by_similarity:
+            recipe = answer.recipe
+            settings = [
+                *deciding_settings(self.plans, recipe.experiment.ranges),
+                *self._beside(recipe.plan, recipe.experiment),
+            ]
+            missing = [name for name in settings if name not in recipe.checked.losses]
+            if missing:
+                yield f"{answer.plan} was not checked with {together(missing)}"
         if self.plans.setup.data.held_out is not None:
             yield "held-out inputs were not measured"
 
@@ -362,24 +370,35 @@ class AnswerSearch:
         """Returns the answer with a recipe, measured on whole engines and on held-out inputs."""
         plans, experiment = self.plans, recipe.experiment
         plans.setup.forecast.begins(CHECKS)
-        plan, unquantized = recipe.plan, None
+        plan = recipe.plan
         held_out = None if plans.held_out is None else plans.whole(plan, experiment, plans.held_out, "held-out inputs")
-        rounding = with_unquantized_rounded(plans.setup.options, experiment, plan) if self._by_similarity else None
         meets = recipe.meets and recipe.holds
         if self._by_similarity and (recipe.kept or not meets):
             self.tried = with_confirmed(plans, recipe.space.budget * SAFETY, self.tried)
         recipe = replace(recipe, meets=meets)
         answer = self._made(recipe, plans.whole)
         assert answer is not None
-        plain = plans.plain(plan, experiment) if plans.switches else None
-        if rounding is not None:
-            unquantized = plans.whole(plan, experiment, kind="unquantized", build=partial(rounding.build, plan))
-        half = None
-        has_half = not {Precision.FP16, Precision.BF16}.isdisjoint(plan.precisions)
-        if has_half and self._by_similarity and plans.switches and experiment.ranges.scales:
-            half, _ = plans.nudged(plan, experiment.ranges, to_the_end=True, by=HALF_NUDGE)
-        answer = replace(answer, plain=plain, unquantized=unquantized, half=half)
+        beside = {setting: measure() for setting, measure in self._beside(plan, experiment).items()}
+        answer = replace(
+            answer, plain=beside.get(PLAIN), unquantized=beside.get(UNQUANTIZED), half=beside.get(HALF, (None,))[0]
+        )
         return replace(answer, held_out=held_out, held_out_inputs=plans.held_out)
+
+    def _beside(self, plan: PrecisionPlan, experiment: Experiment) -> dict[str, Callable[[], Any]]:
+        """Returns by setting that does not decide the function that measures a plan in it on all inputs."""
+        plans, measures = self.plans, dict[str, Callable[[], Any]]()
+        if plans.switches and plans.has_plain(plan, experiment):
+            measures[PLAIN] = partial(plans.plain, plan, experiment)
+        if not self._by_similarity:
+            return measures
+        rounding = with_unquantized_rounded(plans.setup.options, experiment, plan)
+        if rounding is not None:
+            build = partial(rounding.build, plan)
+            measures[UNQUANTIZED] = partial(plans.whole, plan, experiment, kind="unquantized", build=build)
+        has_half = not {Precision.FP16, Precision.BF16}.isdisjoint(plan.precisions)
+        if has_half and plans.switches and experiment.ranges.scales:
+            measures[HALF] = partial(plans.nudged, plan, experiment.ranges, to_the_end=True, by=HALF_NUDGE)
+        return measures
 
     def _made(self, recipe: Recipe, trial_of: Callable[[PrecisionPlan, Experiment], Trial | None]) -> Answer | None:
         """Returns the answer with a recipe, from known trials; None if a trial is unknown."""

@@ -383,14 +383,15 @@ class AnswerPlans:
         evaluator = self._by_ranges.get(ranges.digest())
         return [] if evaluator is None else evaluator.meeting(among)
 
-    def plain(self, plan: PrecisionPlan, experiment: Experiment) -> Trial | None:
-        """Returns the trial of the recipe's file on all inputs in ONNX Runtime with default options.
+    def has_plain(self, plan: PrecisionPlan, experiment: Experiment) -> bool:
+        """Returns true if ``plain`` is the same arithmetic: see ``OnnxRuntimeBuilder.has_plain``."""
+        builder = experiment.builder
+        return isinstance(builder, EmulatedBuilder) and builder.has_plain(experiment.whole.canonical(plan))
 
-        None if that is another arithmetic: see ``OnnxRuntimeBuilder.has_plain``.
-        """
+    def plain(self, plan: PrecisionPlan, experiment: Experiment) -> Trial:
+        """Returns the trial of the recipe's file on all inputs in ONNX Runtime with default options."""
         builder, canonical, name = experiment.builder, experiment.whole.canonical(plan), "all inputs, INT8 kernels"
-        if not isinstance(builder, EmulatedBuilder) or not builder.has_plain(canonical):
-            return None
+        assert isinstance(builder, EmulatedBuilder)
         return self.whole(plan, experiment, name=name, kind="plain", build=partial(builder.plain, canonical))
 
     def _key(self, kind: str, plan: PrecisionPlan, experiment: Experiment, inputs: GivenInputs) -> str:

@@ -121,6 +121,13 @@ class Recipe:
         return replace(self, checked=target.check(self.experiment, self.plan))
 
 
+def deciding_settings(plans: AnswerPlans, ranges: Ranges) -> tuple[str, ...]:
+    """Returns the settings in which ``check`` measures a plan that holds."""
+    if not plans.switches:
+        return (OWN,)
+    return (OFF, NUDGED, OWN) if ranges.scales else (OFF, OWN)
+
+
 def check(plans: AnswerPlans, experiment: Experiment, plan: PrecisionPlan, *, own_engine: bool = True) -> Checked:
     """Measures a plan on all inputs: with optimisations off, with scales moved a little, and on its own engine.
 
@@ -128,20 +135,20 @@ def check(plans: AnswerPlans, experiment: Experiment, plan: PrecisionPlan, *, ow
         own_engine: false leaves out its own engine, the slowest setting, if one session runs all plans.
     """
     checked, rule, ranges, counting = Checked({}), experiment.rule, experiment.ranges, plans.inputs.counting
-
-    def misses() -> bool:
-        return bool(checked.losses) and not checked.meets(rule.budget)
-
-    if plans.switches:
-        (loss,) = plans.losses([plan], ranges, counting)
-        checked = checked.then(OFF, _or_infinite(loss), plans, plans.each(ranges).by_place(plan))
-    if plans.switches and ranges.scales and not misses():
-        moved, by_place = plans.nudged(plan, ranges)
-        checked = checked.then(NUDGED, moved, plans, by_place)
-    if (own_engine or not plans.switches) and not misses():
-        trial = plans.whole(plan, experiment)
-        by_place = losses_by_place(rule, trial, counting)
-        checked = checked.then(OWN, _or_infinite(rule.loss(trial)), plans, by_place)
+    for setting in deciding_settings(plans, ranges):
+        if setting == OFF:
+            (loss,) = plans.losses([plan], ranges, counting)
+            by_place = plans.each(ranges).by_place(plan)
+        elif setting == NUDGED:
+            loss, by_place = plans.nudged(plan, ranges)
+        elif own_engine or not plans.switches:
+            trial = plans.whole(plan, experiment)
+            loss, by_place = rule.loss(trial), losses_by_place(rule, trial, counting)
+        else:
+            continue
+        checked = checked.then(setting, _or_infinite(loss), plans, by_place)
+        if not checked.meets(rule.budget):
+            break
     return checked
 
 

@@ -59,6 +59,7 @@ INTERRUPTED, TIME_LIMIT, NO_ROOM = "interrupted", "time limit", "no room"
 UNCHANGED = "changes of the network were not tried"
 UNEXPLAINED, CURVE_MISSING = "the causes were not looked for", "the curve was not measured"
 CURVE_IN_PART, FRONT_MISSING = "the curve was measured in part", "the front was not measured"
+LAST_MISSING = "its last figures were not measured"
 _BY = {
     INTERRUPTED: "the run was interrupted",
     TIME_LIMIT: "--time-limit ended the run",

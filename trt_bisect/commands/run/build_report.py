@@ -56,6 +56,7 @@ from trt_bisect.report.summary import (
     CURVE_IN_PART,
     CURVE_MISSING,
     FRONT_MISSING,
+    LAST_MISSING,
     STOPPED,
     TIME_LIMIT,
     UNCHANGED,
@@ -331,6 +332,8 @@ def _not_done(state: RunState, report: Report) -> Iterator[str]:
     if state.curve is None or not state.curve.findings.steps:
         is_begun = any(row.quantizable and row.outcome != NOT_TRIED for row in report.layers)
         yield CURVE_IN_PART if is_begun else CURVE_MISSING
+    elif options.explain == EXPLAIN_NOTHING:
+        yield LAST_MISSING
     if options.explain != EXPLAIN_NOTHING:
         yield UNEXPLAINED
 
