@@ -28,13 +28,14 @@ def main(run: str, docs: str) -> None:
 
 
 def picture(browser: Browser, run: str, to: Path, *, at: str = "", **context: Any) -> None:
-    """One picture of the screen, scrolled to the element ``at``, with the plots of the selected layer drawn."""
+    """One picture of the screen, scrolled to the element ``at``, with the plots there drawn."""
     page = open_page(browser, Path(run) / "report.html", **context).page
     if at:
         page.evaluate("at => document.querySelector(at).scrollIntoView({ behavior: 'instant' })", at)
         page.evaluate("document.querySelector('#details').scrollTop = document.querySelector('.tensor').offsetTop - 90")
     page.wait_for_function(
-        "() => [...document.querySelectorAll('#details .plot')].every(plot => plot.querySelector('.main-svg'))"
+        """() => [...document.querySelectorAll('.plot[aria-busy]')]
+             .map(plot => plot.getBoundingClientRect()).every(({ top, bottom }) => bottom < 0 || top > innerHeight)"""
     )
     page.screenshot(path=to)
     page.context.close()

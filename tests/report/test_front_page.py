@@ -11,6 +11,7 @@ import pandas as pd
 import pytest
 
 from tests.support import pages
+from tests.support.page_parts import plotted
 from tests.support.pages import data_of, percent
 from tests.support.recorded import ASKED_FRONT
 from trt_bisect import BadInput, Report
@@ -142,10 +143,8 @@ def test_without_a_front_there_is_no_plot(found):
 
 def click_plan(page, place: int) -> None:
     """Clicks a plan in the plot, where Plotly drew it."""
-    page.locator("#front-plot").scroll_into_view_if_needed()
-    at = page.evaluate(
-        """place => {
-          const plot = document.querySelector('#front-plot');
+    at = plotted(page, "#front-plot").evaluate(
+        """(plot, place) => {
           const trace = plot._fullData[1];
           const { xaxis, yaxis } = plot._fullLayout;
           const index = [...trace.customdata].indexOf(place);
@@ -168,7 +167,7 @@ def test_the_section_is_there_and_clicks_select(tab, fronted, found):
         assert page.locator('nav a[href="#front"]').is_visible()
         assert page.locator("#front-words dd").all_inner_texts() == ["multiply-adds", "onnxruntime (emulated)"]
         assert listed(page) == list(found.recipe.high), "the recipe is chosen"
-        labels = page.locator("#front-plot .annotation-text").all_text_contents()
+        labels = plotted(page, "#front-plot").locator(".annotation-text").all_text_contents()
         assert {"all INT8", "all high", "target 99.999%"} <= set(labels)
         assert any("recipe" in label for label in labels)
         assert f"{len(found.recipe.high)} layers in FP32" in page.locator("#recipe-words").inner_text()
@@ -204,8 +203,8 @@ def test_nulls_strange_names_and_accuracy(tab, fronted, by_accuracy, tmp_path):
     folder = shutil.copytree(fronted, tmp_path / "odd")
     by_accuracy.save(folder)
     with tab.shown(folder / PAGE) as page:
-        assert page.evaluate("document.querySelector('#front-plot').data[1].x") == [30, 100]
-        labels = page.locator("#front-plot .annotation-text").all_text_contents()
+        assert plotted(page, "#front-plot").evaluate("plot => plot.data[1].x") == [30, 100]
+        labels = plotted(page, "#front-plot").locator(".annotation-text").all_text_contents()
         assert "target 90.25%" in labels
         figures = [page.locator(f'[data-plan="{plan}"] .figure').inner_text() for plan in ("fp32", "recipe")]
         assert figures == ["95%", "92%"]
@@ -219,7 +218,7 @@ def test_nulls_strange_names_and_accuracy(tab, fronted, by_accuracy, tmp_path):
         assert price == f"keeps {percent(1 - by_accuracy.answer.cost, 0.5)} of INT8's speedup over FP16"
         backs = page.locator("#culprits tbody td:nth-child(2)").all_inner_texts()
         assert backs == ["50%"] * len(by_accuracy.culprits)
-        hover = page.evaluate("document.querySelector('#front-plot').data[1].text[0]")
+        hover = plotted(page, "#front-plot").evaluate("plot => plot.data[1].text[0]")
         assert "&lt;img" in hover
         assert "<img" not in hover
         page.locator("#front-plans summary").click()

@@ -38,7 +38,15 @@ def test_the_page_in_firefox(fox: Firefox, strange_run, report):
     fox.open(strange_run / "report.html", width=1360, height=900)
     assert fox.run("return document.querySelector('.layer-name').textContent") == culprit
     assert fox.run("return document.querySelector('#table-body .name').textContent") == culprit
-    assert fox.run("return document.querySelectorAll('#curve-plot .main-svg').length") > 0
+    drawn = """
+      const plot = document.querySelector('#curve-plot');
+      plot.scrollIntoView();
+      return new Promise(done => {
+        const look = () => plot.hasAttribute('aria-busy') ? requestAnimationFrame(look) : done(plot.data.length);
+        look();
+      });
+    """
+    assert fox.run(drawn) > 0
     assert fox.run("return document.querySelectorAll('#graph .node').length") > 1
     moved = """
       const table = document.querySelector('#table'), name = table.querySelector('.row .name');

@@ -11,7 +11,7 @@ from rich.console import Console
 
 from tests.support import pages
 from tests.support.odd_names import NAMES
-from tests.support.page_parts import idle
+from tests.support.page_parts import idle, plotted
 from tests.support.recorded import explained
 from trt_bisect import Report
 from trt_bisect.model.gpu_time import Predicted
@@ -107,7 +107,7 @@ def test_causes_and_tables_name_all_their_culprits(tab, strange_run, report, tmp
     told = replace(with_form(report, "10.12.0"), layers=layers, culprits=tuple(some), answer=answer)
     explanation = Explanation(2, {}, (), (), (advice,), causes=causes)
     data = page_data(told, explanation=explanation, recipe=recipe_texts(strange_run / "recipe"), folder="my run")
-    with tab.shown(pages.drawn(tmp_path, data), ready="plots") as page:
+    with tab.shown(pages.drawn(tmp_path, data), ready="usable") as page:
         idle(page)
         assert page.locator("#graph-box").is_hidden()
         assert_form(page, "Strong typing")
@@ -237,15 +237,14 @@ def test_prices_are_the_predicted_times_where_they_come_from_them(tab, strange_r
     print_report(told, Console(file=screen, width=160), every_layer=True)
     assert all(screen.getvalue().count(price) >= 1 for price in prices)
     data = page_data(told, recipe=recipe_texts(strange_run / "recipe"), folder="my run")
-    with tab.shown(pages.drawn(tmp_path, data), ready="plots") as page:
+    with tab.shown(pages.drawn(tmp_path, data), ready="usable") as page:
         assert_form(page, "Weak typing")
         cells = page.locator("#calibrators tbody tr").first.locator("td").all_inner_texts()
         assert cells[4] == "2.4 ms"
         assert page.locator("#front-plans button").all_text_contents() == prices
-        assert page.evaluate("document.querySelector('#front-plot').data[0].x") == [2.0, 2.4, 4.0]
+        assert plotted(page, "#front-plot").evaluate("plot => plot.data[0].x") == [2.0, 2.4, 4.0]
         assert "2 ms" in page.locator("#front-point").inner_text()
-        page.locator("#inputs-plot .xtick").first.wait_for()
-        assert page.locator("#inputs-plot .xtick text").all_text_contents() == ["1", "2", "3"]
+        assert plotted(page, "#inputs-plot").locator(".xtick text").all_text_contents() == ["1", "2", "3"]
 
 
 def test_a_plan_without_a_recipe_is_called_full_int8_and_has_no_second_card(tab, answered, tmp_path):
@@ -261,7 +260,7 @@ def test_a_plan_without_a_recipe_is_called_full_int8_and_has_no_second_card(tab,
 def test_layers_with_odd_names_stand_in_the_advice_and_are_selected_from_it(tab, recorded):
     folder = recorded("odd") / "runs/odd"
     report = explained(folder)
-    with tab.shown(folder / "report.html", ready="plots") as page:
+    with tab.shown(folder / "report.html", ready="usable") as page:
         cards = page.locator("article.advice:not(.everywhere)")
         named = [name for card in cards.all() for name in card.locator("p.chips button.link").all_inner_texts()]
         assert [named.count(name) for name in NAMES] == [1] * len(NAMES)

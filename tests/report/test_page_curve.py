@@ -10,13 +10,13 @@ import pytest
 
 from tests.support import pages
 from tests.support.editions import edition
-from tests.support.page_parts import hovered, names_in_table, row_of, selected
+from tests.support.page_parts import hovered, names_in_table, plotted, row_of, selected
 from trt_bisect import Report
 from trt_bisect.report.network_graph import NETWORK
 
 
 def test_the_curve_has_every_layer_once(opened, report):
-    traces = opened.evaluate("document.querySelector('#curve-plot').data.map(t => [t.mode, t.x, t.y])")
+    traces = plotted(opened, "#curve-plot").evaluate("plot => plot.data.map(t => [t.mode, t.x, t.y])")
     marked = sorted(x for mode, xs, _ in traces if mode == "markers" for x in xs)
     assert marked == [row.index for row in report.layers if row.quantizable]
     heights = {x: y for mode, xs, ys in traces if mode == "markers" for x, y in zip(xs, ys, strict=True)}
@@ -26,9 +26,9 @@ def test_the_curve_has_every_layer_once(opened, report):
 
 
 def test_the_log_scale_can_be_switched(opened, report):
-    assert opened.evaluate("document.querySelector('#curve-plot').layout.yaxis.type") == "log"
+    assert plotted(opened, "#curve-plot").evaluate("plot => plot.layout.yaxis.type") == "log"
     opened.get_by_label("log scale").uncheck()
-    traces = opened.evaluate("document.querySelector('#curve-plot').data.map(t => [t.mode, t.x, t.y])")
+    traces = plotted(opened, "#curve-plot").evaluate("plot => plot.data.map(t => [t.mode, t.x, t.y])")
     heights = {x: y for mode, xs, ys in traces if mode == "markers" for x, y in zip(xs, ys, strict=True)}
     assert heights == {row.index: row.similarity for row in report.layers if row.quantizable}
 
@@ -54,9 +54,9 @@ def test_failed_layers_are_gaps_with_their_message(tab, strange_run, report, tmp
     assert all(report.layers[k].quantizable and not report.layers[k].culprit for k in rows)
     page_file = pages.rewritten(folder, lambda row: pages.failed(row) if row.index in rows else row)
     with tab.shown(page_file) as page:
-        bands = page.evaluate("document.querySelector('#curve-plot').layout.shapes.filter(s => s.type === 'rect')")
+        bands = plotted(page, "#curve-plot").evaluate("plot => plot.layout.shapes.filter(s => s.type === 'rect')")
         assert [(band["x0"], band["x1"]) for band in bands] == [(3.5, 5.5), (11.5, 12.5)]
-        line = page.evaluate("document.querySelector('#curve-plot').data[0]")
+        line = plotted(page, "#curve-plot").evaluate("plot => plot.data[0]")
         assert {x for x, y in zip(line["x"], line["y"], strict=True) if y is None} == set(rows)
         hovered(page, report.layers[rows[0]])
         assert "Error Code 10: <no kernel>" in page.locator("#curve-plot .hoverlayer").text_content()
@@ -77,7 +77,7 @@ def test_layers_that_were_not_tried_are_not_drawn(tab, strange_model, tmp_path):
     untried = [row.index for row in report.layers if row.outcome == "not tried"]
     assert untried
     with tab.shown(tmp_path / "run" / "report.html") as page:
-        traces = page.evaluate("document.querySelector('#curve-plot').data.map(t => [t.mode, t.x])")
+        traces = plotted(page, "#curve-plot").evaluate("plot => plot.data.map(t => [t.mode, t.x])")
         marked = {x for mode, xs in traces if mode == "markers" for x in xs}
         assert marked == {row.index for row in report.layers if row.quantizable} - set(untried)
         assert f"not tried ({len(untried)})" in page.locator("#curve-legend").inner_text()
@@ -92,13 +92,13 @@ def test_other_metrics(tab, strange_model, strange_run, tmp_path, metric):
     folder = shutil.copytree(strange_run, tmp_path / "run")
     threshold = {"mse": 1e-9}.get(metric)
     report = pages.run_on(strange_model, folder, samples=2, metric=metric, threshold=threshold, explain="none")
-    with tab.shown(folder / "report.html", ready="plots") as page:
+    with tab.shown(folder / "report.html", ready="usable") as page:
         assert_metric(page, report, metric)
 
 
 def assert_metric(page, report: Report, metric: str) -> None:
     """The curve's scale and the figure of full INT8 are those of the metric."""
-    is_log = page.evaluate("document.querySelector('#curve-plot').layout.yaxis.type") == "log"
+    is_log = plotted(page, "#curve-plot").evaluate("plot => plot.layout.yaxis.type") == "log"
     assert is_log == (metric != "sqnr")
     assert page.get_by_label("log scale").is_visible() == (metric != "sqnr")
     shown_figure = page.locator('[data-plan="int8"] .figure').inner_text()
@@ -108,7 +108,7 @@ def assert_metric(page, report: Report, metric: str) -> None:
 
 
 def test_the_curve_has_lines_for_full_int8_and_the_recipe(opened, report):
-    shapes = opened.evaluate("document.querySelector('#curve-plot').layout.shapes.filter(s => s.xref === 'paper')")
+    shapes = plotted(opened, "#curve-plot").evaluate("plot => plot.layout.shapes.filter(s => s.xref === 'paper')")
     heights = [1 - report.threshold, 1 - report.similarity.int8, 1 - report.similarity.recipe]
     assert [shape["y0"] for shape in shapes] == pytest.approx(heights)
     words = " ".join(opened.locator("#curve-plot .annotation").all_text_contents())

@@ -13,7 +13,7 @@ import pytest
 import trt_bisect
 from tests.support import networks, pages
 from tests.support.browser import load, watch
-from tests.support.page_parts import row_of, selected
+from tests.support.page_parts import plotted, row_of, selected
 from tests.support.records import EMPTY
 from trt_bisect.report.network_graph import graph_of
 from trt_bisect.report.page import page_data
@@ -84,12 +84,10 @@ def test_histograms_are_the_explanations(opened, strange_run, report):
     (culprit,) = report.culprits
     explained = json.loads((strange_run / "explanation.json").read_text())["layers"][culprit]
     (weight,) = explained["weights"]
-    opened.wait_for_function(
-        "() => [...document.querySelectorAll('#details-body .plot')].every(plot => plot.querySelector('.main-svg'))"
-    )
-    drawn = opened.locator("#details-body .plot").evaluate_all(
-        "plots => plots.map(plot => plot.data.map(trace => trace.y))"
-    )
+    drawn = []
+    for place in range(opened.locator("#details-body .plot").count()):
+        plot = plotted(opened, f"#details-body .plot >> nth={place}")
+        drawn.append(plot.evaluate("plot => plot.data.map(trace => trace.y)"))
     counts = [[size or None for size in weight["histogram"][run]] for run in ("fp32", "int8")]
     assert counts in drawn
     ends = zip(weight["channels"]["min"], weight["channels"]["max"], strict=True)

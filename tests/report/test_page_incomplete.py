@@ -36,7 +36,7 @@ def test_parts_may_be_missing(tab, strange_run, report, tmp_path, missing):
     elif missing == "everything":
         nothing_yet = Report("m", "", "", "", "", "cosine", 0.99, 0.5, "fp32", {"trt_bisect": "0"}, "")
         data = page_data(nothing_yet, status="running")
-    with tab.shown(pages.drawn(tmp_path, data), ready="plots") as page:
+    with tab.shown(pages.drawn(tmp_path, data), ready="usable") as page:
         idle(page)
         assert page.locator("#graph-box").is_hidden()
         assert page.locator("#front").is_hidden()

@@ -6,6 +6,7 @@ import onnxruntime as ort
 import pytest
 
 from tests.support import pages
+from tests.support.page_parts import plotted
 
 COLUMNS = ("#", "Layer shape", "Output shape")
 
@@ -30,7 +31,8 @@ def opened(tab, finished):
 
 def test_several_inputs(opened, finished):
     report = pages.read(finished)
-    int8, recipe = opened.evaluate("document.querySelector('#inputs-plot').data.slice(0, 2).map(trace => trace.y)")
+    plot = plotted(opened, "#inputs-plot")
+    int8, recipe = plot.evaluate("plot => plot.data.slice(0, 2).map(trace => trace.y)")
     assert recipe == sorted(report.by_input.recipe.values)
     by_recipe = sorted(zip(report.by_input.recipe.values, report.by_input.int8.values, strict=True))
     assert sorted(int8) == pytest.approx(sorted(value for _, value in by_recipe))

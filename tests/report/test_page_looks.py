@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from tests.support.page_parts import names_in_table
+from tests.support.page_parts import names_in_table, plotted
 
 READABLE = 4.5
 """The contrast that WCAG 2.2 AA asks of text."""
@@ -49,7 +49,7 @@ def test_the_theme_can_be_switched_and_the_page_tapped_and_printed(tab, strange_
         assert page.evaluate(ground) == "rgb(255, 255, 255)"
         page.get_by_role("button", name="Switch to the dark theme").click()
         assert page.evaluate(ground) == "rgb(17, 22, 28)"
-        assert page.evaluate("document.querySelector('#curve-plot').layout.font.color") == "#e6ebf1"
+        assert plotted(page, "#curve-plot").evaluate("plot => plot.layout.font.color") == "#e6ebf1"
         page.set_viewport_size({"width": 320, "height": 800})
         page.reload()
         page.wait_for_function(f"() => {ground} === 'rgb(17, 22, 28)'")

@@ -9,7 +9,7 @@ from dataclasses import replace
 from tests.support import pages
 from tests.support.answering import answering
 from tests.support.browser import asked_others
-from tests.support.page_parts import hovered, in_order, names_in_table, row_of, selected
+from tests.support.page_parts import hovered, in_order, names_in_table, plotted, row_of, selected
 from trt_bisect.report.answer import PredictedTimes
 from trt_bisect.report.choices import Choice
 from trt_bisect.report.page import page_data
@@ -108,6 +108,23 @@ def test_it_opens_on_what_matters_and_nothing_can_go_out(tab, strange_run, repor
         assert_nothing_can_go_out(page)
         tab.watched.complaints.clear()
         tab.watched.requests.clear()
+
+
+def test_plots_wait_until_they_are_near_and_take_no_other_room_then(tab, strange_run):
+    with tab.shown(strange_run / "report.html", height=400) as page:
+        places = "() => [...document.querySelectorAll('main > section')].map(section => section.offsetTop)"
+        before = page.evaluate(places)
+        plots = page.locator("main .plot:visible")
+        assert plots.evaluate_all("plots => plots.map(plot => plot.childElementCount)") == [0, 0]
+        assert page.evaluate("typeof Plotly") == "undefined"
+        page.locator("nav a[href='#inputs']").click()
+        page.wait_for_function("() => document.querySelector('#inputs-plot').layout")
+        plotted(page, "#curve-plot")
+        assert page.evaluate(places) == before
+        page.reload()
+        page.wait_for_function("() => performance.getEntriesByName('graph').length > 0")
+        page.evaluate("window.dispatchEvent(new Event('beforeprint'))")
+        assert 0 not in plots.evaluate_all("plots => plots.map(plot => plot.childElementCount)")
 
 
 def assert_nothing_can_go_out(page) -> None:

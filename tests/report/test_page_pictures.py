@@ -41,7 +41,7 @@ def points(polygon):
 
 def test_the_six_worst_images_are_shown_with_what_is_lost(tab, seen):
     folder, data = seen
-    with tab.shown(folder / "report.html", ready="plots") as page:
+    with tab.shown(folder / "report.html", ready="usable") as page:
         figures = page.locator("#pictures figure")
         assert figures.count() == 6
         assert page.locator('nav a[href="#pictures"]').is_visible()
@@ -84,7 +84,7 @@ def assert_the_picture_is_the_input(page, data):
 
 @pytest.mark.parametrize(("look", "width"), edition([("dark", 390)], [("light", 1360), ("dark", 390)]))
 def test_it_can_be_read_by_everyone(tab, seen, look, width):
-    with tab.shown(seen[0] / "report.html", ready="plots", width=width, look=look) as page:
+    with tab.shown(seen[0] / "report.html", ready="usable", width=width, look=look) as page:
         assert page.evaluate("document.documentElement.scrollWidth") <= width
         assert grave_findings(page) == []
         panels = page.locator("#pictures figure").first.locator(".panel")
@@ -110,7 +110,7 @@ def test_the_text_that_a_recogniser_reads_stands_below(tab, seen, tmp_path):
     drawings = tuple(replace(one, marks=(), counts={}, text=texts_of[one.plan]) for one in first.drawings)
     write(tmp_path / PICTURES, replace(kept, task="text", pictures=(replace(first, drawings=drawings),)))
     write_page(pages.read(seen[0]), tmp_path)
-    with tab.shown(tmp_path / "report.html", ready="plots") as page:
+    with tab.shown(tmp_path / "report.html", ready="usable") as page:
         assert page.locator("#pictures .read").all_inner_texts() == ["fp32 <b>", "recipe <b>"]
         assert page.locator("#pictures .panel").nth(1).locator(".under").inner_text() == "nothing is read; agreement 0%"
         assert page.locator("#pictures-legend li").count() == 0

@@ -3,7 +3,7 @@
 from playwright.sync_api import expect
 
 from tests.support import pages
-from tests.support.page_parts import in_order, names_in_table, selected
+from tests.support.page_parts import in_order, names_in_table, plotted, selected
 
 
 def test_it_sorts(opened, report):
@@ -74,7 +74,7 @@ def test_it_goes_by_keyboard(opened, report):
 
 def test_a_thousand_rows_are_not_a_thousand_elements(tab, strange_run, report, tmp_path):
     long = pages.long_report(report, 1000)
-    with tab.shown(pages.written(tmp_path, long), ready="plots") as page:
+    with tab.shown(pages.written(tmp_path, long), ready="usable") as page:
         in_order(page)
         assert page.locator("#table").get_attribute("aria-rowcount") == "1001"
         assert page.locator("#table-body [role=row]").count() < 100
@@ -151,7 +151,7 @@ def test_titles_of_columns_are_not_cut_and_those_of_axes_hold_no_markup(opened):
     heads = opened.locator("#table-head [role=columnheader]")
     assert heads.evaluate_all(cut) == []
     assert heads.locator("button").evaluate_all(cut) == []
-    titles = opened.locator(".js-plotly-plot .xtitle, .js-plotly-plot .ytitle").all_text_contents()
+    titles = plotted(opened, "#curve-plot").locator(".xtitle, .ytitle").all_text_contents()
     assert titles
     assert not [title for title in titles if "<" in title]
 

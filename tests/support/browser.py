@@ -53,7 +53,7 @@ def open_page(browser: Browser, address: Path | str, *, ready: str = "graph", **
     """Opens a file or an address in a context of its own and waits for the mark ``ready``.
 
     Args:
-        ready: ``usable`` (verdict and table), ``plots`` or ``graph``.
+        ready: ``usable`` (all text) or ``graph``.
         context: of Playwright's ``new_context``, such as ``viewport`` or ``color_scheme``.
     """
     watched = watch(browser.new_context(**{"viewport": _SIZE, **context}))
@@ -100,7 +100,7 @@ class Tab:
 
         Args:
             address: of the page.
-            ready: ``usable`` (verdict and table), ``plots`` or ``graph``.
+            ready: ``usable`` (all text) or ``graph``.
             width: of the window, in pixels.
             height: of the window, in pixels.
             look: ``light`` or ``dark``, the colours that the system asks for.

@@ -11,6 +11,14 @@ _DRAWN = 2000.0
 """Milliseconds after which the mouse is moved again."""
 
 
+def plotted(page: Page, plot: str) -> Locator:
+    """Brings the plot of that selector into sight, where it is drawn; returns it when it is."""
+    found = page.locator(plot)
+    found.scroll_into_view_if_needed()
+    page.wait_for_function("plot => plot.layout && !plot.ariaBusy", arg=found.element_handle())
+    return found
+
+
 def in_order(page: Page) -> None:
     """Makes the table show all layers, in the order of execution."""
     page.get_by_label("Show", exact=True).select_option("all")
@@ -49,7 +57,6 @@ def put_back(page: Page, name: str) -> None:
     )
     page.wait_for_function(
         "name => !document.querySelector('#graph .node.group')"
-        " && document.querySelector('#curve-plot').layout.yaxis.type === 'log'"
         " && document.querySelector('#graph .selected')?.dataset.layer === name",
         arg=name,
     )
@@ -86,15 +93,15 @@ def selected(page: Page) -> dict[str, str | None]:
     return {
         "panel": name,
         "table": in_table.text_content() if in_table.count() else None,
-        "curve": page.evaluate(
-            "document.querySelector('#curve-plot').layout.shapes.find(s => s.name === 'selected')?.x0 ?? null"
+        "curve": plotted(page, "#curve-plot").evaluate(
+            "plot => plot.layout.shapes.find(shape => shape.name === 'selected')?.x0 ?? null"
         ),
     }
 
 
 def hovered(page: Page, row: LayerRow) -> None:
     """Moves the mouse to a layer's point in the curve and waits for its text; the curve may still be drawn anew."""
-    text = page.locator("#curve-plot .hoverlayer .hovertext").first
+    text = plotted(page, "#curve-plot").locator(".hoverlayer .hovertext").first
 
     def shows() -> bool:
         place = _place_in_curve(page, row)

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from trt_bisect.report.result import TablePage
 
 ASSETS = Path(__file__).parent / "assets"
-_LAST = "plotly.js"
-"""The script that runs last, since text is shown before Plotly is loaded."""
+_PLOTLY = "plotly.js"
+"""Plotly's script, which the page's own runs when the first plot comes into view."""
 WORKER = "layout.js"
 _ICON = (
     '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 16 16"><rect width="16" height="16" rx="3" fill="#0a5cb8"/>'
@@ -46,18 +46,19 @@ def render_tables(page: TablePage) -> str:
 
 def rendered(template: str, script: str, data: PageData | TablePage, live: str = "", **texts: Any) -> str:
     """Returns a page as HTML, from a template, a bundled script and its data."""
-    scripts = (_script(script), _script(_LAST))
+    (own, own_digest), (plotly, plotly_digest) = _script(script), _script(_PLOTLY)
     return (
         environment()
         .get_template(template)
         .render(
             icon=icon(),
-            policy=_policy([digest for _, digest in scripts], live),
+            policy=_policy([own_digest, plotly_digest], live),
             live=live,
             style=Markup(asset("page.css")),
             licences=asset("LICENSES.txt"),
             data=json_in_html(data),
-            scripts=[text for text, _ in scripts],
+            script=own,
+            plotly=plotly,
             **texts,
         )
     )

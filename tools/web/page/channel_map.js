@@ -3,14 +3,13 @@
 
 import { h } from "./dom.js";
 import { clamp, count, number } from "./format.js";
-import { bars, drawCounts } from "./plot.js";
+import { bars, counted, draw } from "./plot.js";
 import { colour } from "./theme.js";
 
 const LEAST = 0.14;
 const STEPS = { ArrowLeft: -1, ArrowDown: -1, ArrowRight: 1, ArrowUp: 1, Enter: 0, " ": 0 };
 const ABOUT = "The darker, the more values of the channel. A click shows the histogram of a channel.";
 
-// The box of a map, with the canvas still empty.
 export function mapBox(map) {
   const width = map.rows.length;
   const canvas = h("canvas", {
@@ -28,7 +27,7 @@ export function mapBox(map) {
     canvas.setAttribute("aria-valuenow", place);
     canvas.setAttribute("aria-valuetext", channelsOf(map, place));
     box.append(plot);
-    drawChannel(plot, map, place);
+    draw(plot, 170, () => channel(map, place));
   };
   canvas.addEventListener("click", ({ offsetX }) => choose(placeOf(canvas, map, offsetX)));
   canvas.addEventListener("keydown", (event) => {
@@ -50,15 +49,14 @@ export function mapBox(map) {
     h("span.map-last", map.step > 1 ? `about ${last}` : last),
     said,
   );
+  paintMap(canvas, map);
   return box;
 }
 
-export function drawMap(box, map) {
-  const canvas = box.querySelector("canvas");
+function paintMap(canvas, map) {
   const levels = map.rows.map(levelsOf);
   const most = Math.max(1, ...levels.map((row) => Math.max(...row)));
   const paint = canvas.getContext("2d");
-  paint.clearRect(0, 0, canvas.width, canvas.height);
   paint.fillStyle = colour("int8");
   levels.forEach((row, x) =>
     row.forEach((level, bin) => {
@@ -97,7 +95,7 @@ function levelsOf(row) {
   return [...row].map((digit) => parseInt(digit, 36));
 }
 
-function drawChannel(element, map, place) {
+function channel(map, place) {
   const levels = levelsOf(map.rows[place]);
   const width = (map.high - map.low) / levels.length;
   const drawn = bars(
@@ -106,5 +104,5 @@ function drawChannel(element, map, place) {
     colour("int8"),
     { width, text: levels.map(valuesOf), hovertemplate: "%{x:.4g}: %{text}<extra></extra>" },
   );
-  drawCounts(element, [drawn], `value in ${channelsOf(map, place)}`, { height: 170 });
+  return counted([drawn], `value in ${channelsOf(map, place)}`);
 }

@@ -2,7 +2,7 @@
 
 import { h, show } from "./dom.js";
 import { isNumber, number } from "./format.js";
-import { LEGEND, axis, bars, draw, plain, points, upright } from "./plot.js";
+import { LEGEND, axis, bars, draw, plain, points, reshape, upright } from "./plot.js";
 import { colour } from "./theme.js";
 
 const PANEL = 105;
@@ -12,24 +12,31 @@ const MOST_VALUES = 24;
 const TONES = ["int8", "high", "good", "culprit", "accent"];
 const MARKERS = ["circle", "square", "diamond", "triangle-up", "x"];
 
-const KINDS = { panels, ranges, distribution };
+// By kind the pixels of a plot's height, and its traces and settings.
+const KINDS = {
+  panels: [(plot) => 60 + PANEL * figuresOf(plot).length, panels],
+  ranges: [({ section }) => (runsOf(section).length > 1 ? 400 : 240), ranges],
+  distribution: [() => 250, distribution],
+};
 
 // What draws one plot of a section, and marks the selected row in it.
 export function startPlot(box, about, section) {
   const plot = { about, section, column: about.column };
   const element = box.querySelector(".plot");
+  const [height, make] = KINDS[about.kind];
+  const choose = (customdata) => {
+    const row = section.rows[[customdata].flat()[0]];
+    if (row) section.choose(row);
+  };
+  const draws = () => {
+    const made = () => {
+      const [traces, settings] = make(plot);
+      return [traces, { shapes: marks(plot), ...settings }];
+    };
+    draw(element, height(plot), made, choose);
+  };
   if (about.kind === "distribution") offerColumns(box, plot, draws);
-  let drawn = false;
-  function draws() {
-    const [traces, settings] = KINDS[about.kind](plot);
-    draw(element, traces, settings, (customdata) => {
-      const row = section.rows[[customdata].flat()[0]];
-      if (row) section.choose(row);
-    });
-    drawn = true;
-    mark(plot, element);
-  }
-  return { draw: draws, mark: () => drawn && mark(plot, element) };
+  return { draw: draws, mark: () => reshape(element, () => marks(plot)) };
 }
 
 function offerColumns(box, plot, draws) {
@@ -55,20 +62,26 @@ function below({ columns }, settings) {
   return axis(title, { zeroline: false, ...settings });
 }
 
-function mark({ about, section }, element) {
-  if (about.kind === "distribution") return;
+// The selected row.
+function marks({ about, section }) {
+  if (about.kind === "distribution") return [];
   const at = section.shown.findIndex(section.isChosen);
   const line = { color: colour("accent"), width: 1.5, dash: "dot" };
-  window.Plotly.relayout(element, { shapes: at < 0 ? [] : [upright(places(section)[at], line)] });
+  return at < 0 ? [] : [upright(places(section)[at], line)];
 }
 
 const called = ({ columns }, wanted) => columns.find(({ key }) => key === wanted);
 const axisName = (letter, place) => `${letter}${place ? place + 1 : ""}`;
 
-function panels({ about, section }) {
-  const columns = about.columns
+function figuresOf({ about, section }) {
+  return about.columns
     .map((key) => called(section, key))
     .filter((column) => column && section.rows.some((row) => isNumber(column.value(row))));
+}
+
+function panels(plot) {
+  const { about, section } = plot;
+  const columns = figuresOf(plot);
   const parts = groups(section, about.split);
   const several = parts.length > 1;
   const traces = columns.flatMap((column, panel) =>
@@ -102,7 +115,6 @@ function panels({ about, section }) {
     }),
   ]);
   const settings = {
-    height: 60 + PANEL * columns.length,
     margin: { l: 76, t: several ? 26 : 8 },
     showlegend: several,
     legend: LEGEND,
@@ -126,15 +138,20 @@ function groups(section, key) {
   return [...found.values()];
 }
 
-function ranges({ section }) {
-  const { shown, name } = section;
+// In FP32 and in INT8, as far as the table has them.
+function runsOf(section) {
   const range = (low, high, look) => low && high && { low: low.value, high: high.value, title: low.title, ...look };
   const find = (key) => called(section, key);
   const fp32 = { tone: "high", width: 0.9 };
-  const runs = [
+  return [
     range(find("fp32_min") ?? find("min"), find("fp32_max") ?? find("max"), fp32),
     range(find("int8_min"), find("int8_max"), { tone: "int8", width: 0.4 }),
   ].filter(Boolean);
+}
+
+function ranges({ section }) {
+  const { shown, name } = section;
+  const runs = runsOf(section);
   const x = places(section);
   const text = shown.map((row) => plain(name.text(row)));
   const both = runs.length > 1;
@@ -154,7 +171,6 @@ function ranges({ section }) {
     ),
   );
   const settings = {
-    height: both ? 400 : 240,
     barmode: "overlay",
     margin: { l: 76, t: both ? 26 : 8 },
     showlegend: both,
@@ -214,7 +230,7 @@ function bins(column, values) {
   );
   const ticks = isLog ? logTicks(low, high) : {};
   const title = isLog ? `${column.title}, logarithmic` : column.title;
-  return distributed(drawn, axis(title, { zeroline: false, ...ticks }), 240);
+  return distributed(drawn, axis(title, { zeroline: false, ...ticks }));
 }
 
 function logTicks(low, high) {
@@ -234,9 +250,9 @@ function counts(column, values) {
     colour("int8"),
     { hovertemplate: "%{x}: %{y}<extra></extra>" },
   );
-  return distributed(drawn, axis(column.title, { type: "category", automargin: true }), 260, 60);
+  return distributed(drawn, axis(column.title, { type: "category", automargin: true }), 60);
 }
 
-function distributed(drawn, xaxis, height, b = 40) {
-  return [[drawn], { height, margin: { l: 76, b }, xaxis, yaxis: axis("rows", { rangemode: "tozero" }) }];
+function distributed(drawn, xaxis, b = 40) {
+  return [[drawn], { margin: { l: 76, b }, xaxis, yaxis: axis("rows", { rangemode: "tozero" }) }];
 }

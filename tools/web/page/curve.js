@@ -4,7 +4,7 @@ import { byId, offerSection, show } from "./dom.js";
 import { LOW, capital, count, isNumber, plural } from "./format.js";
 import { hasRecipe } from "./model.js";
 import { legendItem } from "./parts.js";
-import { axis, draw, label, plain, points, targetLine, upright } from "./plot.js";
+import { axis, draw, label, plain, points, reshape, targetLine, upright } from "./plot.js";
 import { scaleOf } from "./scale.js";
 import { colour } from "./theme.js";
 
@@ -17,7 +17,7 @@ export function startCurve(store) {
   const element = byId("curve-plot");
   const redraw = () => drawCurve(element, store);
   for (const what of ["model", "theme"]) store.on(what, redraw);
-  store.on("selection", () => requestAnimationFrame(() => markSelected(element, store)));
+  store.on("selection", () => requestAnimationFrame(() => reshape(element, (shapes) => marked(shapes, store))));
   byId("curve-log").addEventListener("change", redraw);
   redraw();
 }
@@ -39,8 +39,8 @@ function drawCurve(element, store) {
   const roomy = element.clientWidth >= ROOMY;
   legend(groups, model, roomy);
   if (isEmpty) return;
-  const settings = layoutOf(model, scale, store, groups.failed.length > 0, roomy);
-  draw(element, tracesOf(groups, scale, model), settings, store.select);
+  const make = () => [tracesOf(groups, scale, model), layoutOf(model, scale, store, groups.failed.length > 0, roomy)];
+  draw(element, HEIGHT, make, store.select);
 }
 
 // The curve is measured on the judged inputs, and without the suspects: its end is not the figure of full INT8.
@@ -141,7 +141,6 @@ function hover(row, { metric, figure }) {
 function layoutOf(model, scale, store, strip, roomy) {
   const levels = levelsOf(model);
   return {
-    height: HEIGHT,
     margin: { l: 88, t: MARGIN.top, b: MARGIN.bottom, r: roomy ? MARGIN.wide : 12 },
     hovermode: "closest",
     uirevision: scale.axis.type ?? "linear",
@@ -206,10 +205,8 @@ function gaps(rows) {
   return bands.map((band) => ({ ...style, ...band, fillcolor: colour("warn"), opacity: 0.12 }));
 }
 
-function markSelected(element, store) {
-  if (element.hidden || !element.layout) return;
-  const others = element.layout.shapes.filter((shape) => shape.name !== "selected");
-  window.Plotly.relayout(element, { shapes: [...others, ...selected(store)] });
+function marked(shapes, store) {
+  return [...shapes.filter(({ name }) => name !== "selected"), ...selected(store)];
 }
 
 function selected(store) {

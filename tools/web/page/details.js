@@ -1,7 +1,7 @@
 // The selected layer: figures, roundings, tensors, attributes, histograms.
 
-import { drawMap, mapBox } from "./channel_map.js";
-import { h, inTurn } from "./dom.js";
+import { mapBox } from "./channel_map.js";
+import { h } from "./dom.js";
 import { LOW, decibels, isNumber, number, percent, shapeText } from "./format.js";
 import { drawChannels, drawHistogram } from "./histograms.js";
 import { verdictWord } from "./model.js";
@@ -27,18 +27,16 @@ function showDetails(store) {
   const { model } = store;
   const row = store.row();
   if (!row) return fillPanel();
-  const tensors = tensorsOf(row, model).map(([title, tensor]) => tensorCard(title, tensor));
   fillPanel(row.name, [
     heading(row),
     failure(row),
     figures(row, model),
     alone(row, model),
     roundings(row),
-    tensors.map(({ element }) => element),
+    tensorsOf(row, model).map(([title, tensor]) => tensorCard(title, tensor)),
     ends(row, model),
     attributes(row),
   ]);
-  inTurn(tensors.map(({ draw }) => draw));
 }
 
 function heading(row) {
@@ -116,8 +114,9 @@ function tensorCard(title, tensor) {
   const { clipped } = tensor;
   const histogram = tensor.histogram ? h("div.plot.small") : null;
   const channels = tensor.channels?.min.length > 1 ? h("div.plot.small") : null;
-  const map = tensor.map ? mapBox(tensor.map) : null;
-  const element = h(
+  if (histogram) drawHistogram(histogram, tensor);
+  if (channels) drawChannels(channels, tensor.channels);
+  return h(
     "section.tensor",
     h("h4", `${title} `, h("code", tensor.tensor)),
     pairs([
@@ -131,17 +130,9 @@ function tensorCard(title, tensor) {
     ]),
     histogram,
     channels,
-    map,
+    tensor.map && mapBox(tensor.map),
     outlier(tensor.channels),
   );
-  const draw = () => {
-    if (!element.isConnected) return false;
-    if (histogram) drawHistogram(histogram, tensor);
-    if (channels) drawChannels(channels, tensor.channels);
-    if (map) drawMap(map, tensor.map);
-    return true;
-  };
-  return { element, draw };
 }
 
 // The figures of an activation are of what its layer makes in INT8; its histogram is of what the readers get, rounded.

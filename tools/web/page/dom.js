@@ -50,18 +50,12 @@ export function whenIdle(work) {
   else setTimeout(work, 50);
 }
 
-// One after another, so that a click meanwhile is not kept waiting. One that gives false ends it.
-export function inTurn([first, ...others], done = () => {}) {
-  if (first) whenIdle(() => first() !== false && inTurn(others, done));
-  else done();
-}
-
 export function onPrint(before, after) {
   window.addEventListener("beforeprint", before);
   window.addEventListener("afterprint", after);
 }
 
-// Plotly's script stands behind that of the page; by the time of a second frame it has run.
+// After the page was read to its end and painted.
 export function afterPaint(work) {
   const ready = () => requestAnimationFrame(() => setTimeout(work));
   if (document.readyState === "loading") document.addEventListener("DOMContentLoaded", ready);

@@ -9,6 +9,7 @@ import { colour } from "./theme.js";
 
 const NAMED = 60;
 const HOVERED = 5;
+const HEIGHT = 340;
 const COSTS = { macs: "multiply-adds", measured: "the times measured" };
 
 export function startFront(store) {
@@ -86,26 +87,40 @@ function plans(front, figure, view) {
     count(Object.keys(plan.high).length),
     plan.names.join(", "),
   ];
-  const table = plainTable("front-table", [["Price", capital(priceTitle)], figure.label, "layers high", ""], 0, front.map(line));
+  const table = plainTable(
+    "front-table",
+    [["Price", capital(priceTitle)], figure.label, "layers high", ""],
+    0,
+    front.map(line),
+  );
   return folded(`All ${plural(front.length, "plan")} of the front`, table, { id: "front-plans" });
 }
 
 // The figure over the cost: better is higher, as in the curve.
 function plot(view) {
-  const { report, figure, least, price, priceText, priceTitle, priceUnit } = view.store.model;
+  const { report, price, priceText } = view.store.model;
   const element = byId("front-plot");
   const shown = report.front
     .map((plan, place) => ({ ...plan, place, x: price(plan.cost), priceText: priceText(plan.cost) }))
     .filter((plan) => isNumber(plan.figure));
   element.hidden = shown.length === 0;
   if (element.hidden) return;
+  draw(
+    element,
+    HEIGHT,
+    () => drawn(shown, view),
+    (place) => isNumber(place) && choose(view, place),
+  );
+}
+
+function drawn(shown, { store, chosen }) {
+  const { figure, least, price, priceTitle, priceUnit } = store.model;
   const scale = scaleOf([...shown.map((plan) => plan.figure), least], figure, figure.loss);
   const target = { xref: "paper", x: 1, xanchor: "right", y: scale.label(least), yanchor: "bottom" };
-  const traces = [line(shown, scale), plansDrawn(shown, scale, view.chosen, figure)];
+  const traces = [line(shown, scale), plansDrawn(shown, scale, chosen, figure)];
   const ends = [price(0), Math.max(...shown.map(({ x }) => x), price(1))];
   const spare = 0.03 * (ends[1] - ends[0]);
   const settings = {
-    height: 340,
     margin: { l: 104 },
     hovermode: "closest",
     xaxis: axis(priceTitle, { ticksuffix: priceUnit, zeroline: false, range: [ends[0] - spare, ends[1] + spare] }),
@@ -116,7 +131,7 @@ function plot(view) {
       ...shown.filter(({ names }) => names.length).map((plan) => nameOf(plan, scale, ends)),
     ],
   };
-  draw(element, traces, settings, (place) => isNumber(place) && choose(view, place));
+  return [traces, settings];
 }
 
 // Between two plans there is none: the figure of the cheaper one holds up to the next.

@@ -9,6 +9,7 @@ import { colour } from "./theme.js";
 
 const LISTED = 10;
 const FEW = 12;
+const HEIGHT = 260;
 
 export function startInputs(store) {
   for (const what of ["model", "theme"]) store.on(what, () => showInputs(store));
@@ -23,13 +24,13 @@ function showInputs({ model }) {
   const { words, list, traces, marks, total } = several;
   byId("inputs-words").textContent = words;
   show(byId("inputs-list"), list);
-  draw(byId("inputs-plot"), traces, {
-    height: 260,
+  const settings = {
     margin: { l: 80 },
     xaxis: axis(`inputs, worst first; ${marks}`, { zeroline: false, ...wholeTicks(total) }),
     yaxis: axis(metric.label, { zeroline: false, tickformat: metric.tickformat }),
     shapes: [targetLine(report.threshold)],
-  });
+  };
+  draw(byId("inputs-plot"), HEIGHT, () => [traces, settings]);
 }
 
 // No input is between two others.

@@ -1,4 +1,4 @@
-// The page: what can be read at once is drawn at once, the plots after the first paint, the graph when nothing else waits.
+// The page: what can be read at once is shown at once, the plots when they come near, the graph when nothing else waits.
 
 import { showAdvice } from "./advice.js";
 import { showAnswer } from "./answer.js";
@@ -36,15 +36,9 @@ function start() {
   startSearch(store);
   startKeys(store, { n: nextCulprit });
   startNextCulprit();
+  for (const start of [startDetails, startCurve, startFront, startInputs]) start(store);
   performance.mark("usable");
-  afterPaint(() => {
-    startDetails(store);
-    startCurve(store);
-    startFront(store);
-    startInputs(store);
-    performance.mark("plots");
-    whenIdle(() => startGraph(store));
-  });
+  afterPaint(() => whenIdle(() => startGraph(store)));
   const { live } = document.body.dataset;
   if (live) startLive(live, (newer) => store.renew(modelOf(newer)));
   else tellStatus(data);

@@ -1,6 +1,7 @@
-// On paper: plots as wide as the page, drawn before it is printed and put back after; what to do is unfolded.
+// On paper: all plots, as wide as the page, drawn before it is printed and put back after; what to do is unfolded.
 
 import { onPrint } from "./dom.js";
+import { drawAll } from "./plot.js";
 
 const PAPER = 690;
 
@@ -8,6 +9,7 @@ export function startPrint() {
   let kept = [];
   let opened = [];
   const before = () => {
+    drawAll();
     kept = [...document.querySelectorAll("main .js-plotly-plot")]
       .filter((plot) => plot.offsetParent)
       .map((plot) => [plot, plot.layout.width]);

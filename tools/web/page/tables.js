@@ -1,9 +1,9 @@
 // A page of tables: each section has a table that sorts and filters, plots of its columns, and pictures of its rows.
 
-import { drawMap, mapBox } from "./channel_map.js";
+import { mapBox } from "./channel_map.js";
 import { startPlot } from "./column_plots.js";
 import { columnsOfTable } from "./columns.js";
-import { afterPaint, byId, h, inTurn, show, whenIdle } from "./dom.js";
+import { byId, h, show } from "./dom.js";
 import { metricOf } from "./format.js";
 import { Grid } from "./grid.js";
 import { drawHistogram } from "./histograms.js";
@@ -57,7 +57,7 @@ function startSection(about) {
     section.plots.forEach((plot) => plot.mark());
   });
   refill(section);
-  return section;
+  section.plots.forEach((plot) => plot.draw());
 }
 
 const plainCell = (row, { place }) => String(row.cells[place] ?? "");
@@ -103,32 +103,23 @@ function showDetails() {
   const { columns, name } = section;
   const { histogram, map } = row.picture ?? {};
   const bars = histogram ? h("div.plot.small") : null;
-  const channels = map ? mapBox(map) : null;
   fillPanel(name.text(row), [
     h("h3.layer-name", name.text(row)),
     bars && [h("h4", "Histogram"), bars],
-    channels && [h("h4", "Values of each output channel"), channels],
+    map && [h("h4", "Values of each output channel"), mapBox(map)],
     h("h4", "Figures"),
     pairs(columns.filter((column) => column !== name).map((column) => [column.title, column.text(row)])),
   ]);
-  if (channels) drawMap(channels, map);
   if (bars) {
     const scale = columns.find(({ key }) => key === "scale")?.value(row) ?? null;
-    whenIdle(() => bars.isConnected && drawHistogram(bars, { histogram, scales: Boolean(map), scale }));
+    drawHistogram(bars, { histogram, scales: Boolean(map), scale });
   }
 }
 
 startTheme(store.repaint);
-const sections = data.sections.map(startSection);
+data.sections.forEach(startSection);
 startPanel(store, showDetails);
 startKeys(store);
 byId("search").addEventListener("input", ({ target }) => store.find(target.value.trim()));
 startPrint();
 performance.mark("usable");
-const plots = sections.flatMap((section) => section.plots);
-afterPaint(() =>
-  inTurn(
-    plots.map((plot) => plot.draw),
-    () => performance.mark("plots"),
-  ),
-);
