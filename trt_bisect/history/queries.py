@@ -22,7 +22,7 @@ from rich.text import Text
 
 from trt_bisect.analyzer.metrics import figure_text
 from trt_bisect.errors import BadInput, install
-from trt_bisect.report.changes import differences
+from trt_bisect.report.changes import MODEL_OR_OPSET, differences
 from trt_bisect.report.model import Report
 from trt_bisect.report.parts import STYLES, spoken, with_low
 from trt_bisect.report.screen.layout import titled, with_columns_that_fit
@@ -164,6 +164,7 @@ _NAMES_UP_TO = 3
 _BARS = "▁▂▃▄▅▆▇█"
 _PARTS = {
     "model": "another network",
+    MODEL_OR_OPSET: "another network, or the same in another opset",
     "ranges": "other ranges",
     "data (the judged inputs)": "other data",
     "the metric's function": "another metric",

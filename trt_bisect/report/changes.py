@@ -33,6 +33,7 @@ BOUND = "bound"
 FAILING = (SIMILARITY, LATENCY, CULPRIT, OUTCOME, OBEYED, RECIPE_LAYERS, TARGET, THRESHOLD, PART, BOUND)
 """Changes for the worse that fail a nightly run. Those of single layers only explain."""
 _FAILURES = (BUILD_FAILED, INFERENCE_FAILED, OUT_OF_MEMORY, TIMED_OUT, NOT_FINITE)
+MODEL_OR_OPSET = "model, or its opset"
 _LABELS = {
     "inputs": "data (the judged inputs)",
     "tensorrt": "TensorRT",
@@ -233,9 +234,13 @@ def differences(before: Report, now: Report) -> tuple[Difference, ...] | None:
     if "model" not in before.made_of or "model" not in now.made_of:
         return None
     earlier, later = _parts(before), _parts(now)
+    labels = dict(_LABELS)
+    if earlier.get("base") != later.get("base"):
+        # A base in 16 bits may take a newer opset, in which the same file is another graph.
+        labels["model"] = MODEL_OR_OPSET
     return tuple(
         Difference(
-            _LABELS.get(name) or f"option {name.replace('_', '-')}",
+            labels.get(name) or f"option {name.replace('_', '-')}",
             _part_text(name, earlier.get(name)),
             _part_text(name, later.get(name)),
         )
