@@ -101,6 +101,9 @@ def test_a_misspelt_keyword_is_answered_with_the_right_one():
     for wrong, right in (("calibratoin", "calibration"), ("thresold", "threshold"), ("pluginss", "plugins")):
         with pytest.raises(TypeError, match=f"'{wrong}'. Did you mean '{right}'"):
             trt_bisect.run("net.onnx", **{wrong: 1})
+    with pytest.raises(TypeError) as refused:
+        trt_bisect.compare("net.onnx", samples=1)
+    assert "shapes" not in str(refused.value), "another word, not a misspelt one"
 
 
 def test_the_flags_names_are_keywords_too():

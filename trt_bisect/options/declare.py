@@ -53,6 +53,8 @@ else:
 
 
 _LEAST_BEGINNING = 4
+_SHORT, _SIMILAR_SHORT, _SIMILAR = 5, 0.6, 0.83
+"""The least similarity of a misspelt name, the first of short ones: ``--samples`` is not ``--shapes`` (0.82)."""
 _MOST_KEYS = 12
 """The most keys that a message lists."""
 _SECTION = re.compile(r"^(?:Attributes|Args):\n(.*?)(?=\n\n|\Z)", re.MULTILINE | re.DOTALL)
@@ -214,7 +216,8 @@ def by_key(options: Iterable[Option]) -> dict[str, Option]:
 def nearest(name: str, names: Collection[str]) -> str:
     """Returns the first name that begins with an unknown one, else the most similar one; empty for neither."""
     longer = [each for each in names if each.startswith(name)] if len(name) >= _LEAST_BEGINNING else []
-    return next(iter(longer or difflib.get_close_matches(name, names, 1)), "")
+    least = _SIMILAR if len(name) > _SHORT else _SIMILAR_SHORT
+    return next(iter(longer or difflib.get_close_matches(name, names, 1, least)), "")
 
 
 def fixed(value: Any, *, init: Literal[False] = False) -> Any:
