@@ -7,7 +7,7 @@
 
 GRAPH.json is the engine inspector's (``trtexec --exportLayerInfo``), PROFILE.json has the time of each layer
 (``--exportProfile``), ``--gpu`` is a name or a TOML file. *Wrong share* is the part of the convolutions' time that a
-price puts on the wrong layers: half the sum of the differences between each layer's share by the price and by the
+cost puts on the wrong layers: half the sum of the differences between each layer's share by the cost and by the
 profile.
 
 ``--fit FOLDER`` fits ``FIT`` of ``trt_bisect.model.gpu_time`` on the engines of a folder: the mean over the engines of
@@ -79,15 +79,15 @@ class Engine:
         added = _PROFILED * sum(kernel.kernel.kind is not Kind.NOTHING for kernel in self.kernels)
         return Predicted(whole.ms + added, whole.least + added, whole.most + added)
 
-    def wrong_share(self, prices: Mapping[int, float]) -> float:
-        """The part of the convolutions' time that prices, by position in ``kernels``, put on wrong layers."""
+    def wrong_share(self, costs: Mapping[int, float]) -> float:
+        """The part of the convolutions' time that costs, by position in ``kernels``, put on wrong layers."""
         measured = {k: kernel.ms for k, kernel in enumerate(self.kernels) if kernel.is_convolution}
-        total, all_prices = sum(measured.values()) or 1.0, sum(prices[k] for k in measured) or 1.0
-        return sum(abs(prices[k] / all_prices - ms / total) for k, ms in measured.items()) / 2
+        total, all_costs = sum(measured.values()) or 1.0, sum(costs[k] for k in measured) or 1.0
+        return sum(abs(costs[k] / all_costs - ms / total) for k, ms in measured.items()) / 2
 
     @property
     def by_macs(self) -> dict[int, float]:
-        """The price of each convolution by multiply-adds, as ``--cost macs`` counts them."""
+        """The cost of each convolution by multiply-adds, as ``--cost macs`` counts them."""
         products = ((k, kernel.kernel.product) for k, kernel in enumerate(self.kernels) if kernel.is_convolution)
         return {k: product.macs * UNITS[product.precision] for k, product in products if product}
 

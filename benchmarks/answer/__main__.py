@@ -1,7 +1,7 @@
-"""``python -m benchmarks.answer published|prices``: see the modules of these names."""
+"""``python -m benchmarks.answer published|costs``: see the modules of these names."""
 
-from benchmarks.answer import prices, published
+from benchmarks.answer import costs, published
 from benchmarks.measure import command_line
 
 if __name__ == "__main__":
-    command_line(__doc__, published.measure, prices.measure)
+    command_line(__doc__, published.measure, costs.measure)

@@ -355,8 +355,8 @@ def test_a_margin_is_left_on_all_inputs_given_where_that_costs_little_more(narro
 def test_of_the_sets_that_cost_little_more_the_likeliest_to_hold_is_taken(with_margin):
     """It costs at most a quarter more than the cheapest set, which ``--margin 0`` takes, and loses less on average."""
     (cheapest, _), (usual, _) = with_margin(0.0), with_margin(0.5)
-    price, least = (report.answer.cost + 3e-3 * len(report.recipe.high) for report in (usual, cheapest))
-    assert price <= 1.25 * least * (1.0 + 1e-9)
+    cost, least = (report.answer.cost + 3e-3 * len(report.recipe.high) for report in (usual, cheapest))
+    assert cost <= 1.25 * least * (1.0 + 1e-9)
     assert np.mean([*usual.answer.given.figures.values()]) >= np.mean([*cheapest.answer.given.figures.values()])
 
 

@@ -51,7 +51,7 @@ def test_fp16_is_the_plan_to_ship_where_int8_is_hardly_faster(asked, why):
     assert fp16_instead(choices(**asked)) == why
 
 
-def test_the_low_precision_and_the_source_of_prices_are_named():
+def test_the_low_precision_and_the_source_of_costs_are_named():
     assert fp16_instead(choices(recipe=None), Precision.FP8) == "no plan in FP8 that was tried does"
     text = "full FP8 takes 1.31 ms, FP16 1.3 ms"
     assert fp16_instead(choices(recipe=None, int8=True, ms=(4.0, 1.30, 1.31, None)), Precision.FP8) == text
@@ -70,19 +70,19 @@ def test_the_low_precision_and_the_source_of_prices_are_named():
         (None, Precision.INT8, "time on H200", None),
     ],
 )
-def test_a_price_is_told_as_a_time_where_it_comes_from_predicted_ones(ms, low, costs, told):
+def test_a_cost_is_told_as_a_time_where_it_comes_from_predicted_ones(ms, low, costs, told):
     assert predicted_ms(choices(ms=ms), low, costs) == told
 
 
 @pytest.mark.parametrize(("fixed", "ms", "told"), [(0.25, 1.25, (1.0, 1.0)), (0.5, 2.05, (2.0, 0.1)), (1.2, 2.2, None)])
-def test_layers_that_the_user_fixed_are_no_part_of_a_price_of_0(fixed, ms, told):
+def test_layers_that_the_user_fixed_are_no_part_of_a_cost_of_0(fixed, ms, told):
     rows = choices(ms=(4.0, 2.0, ms, 1.2))
     rows[2] = replace(rows[2], gives_up=fixed)
     found = predicted_ms(rows, Precision.INT8, "time on H200")
     assert found == (None if told is None else pytest.approx(told))
 
 
-def test_full_int8_has_the_time_and_the_price_of_the_layers_that_are_fixed(lenet):
+def test_full_int8_has_the_time_and_the_cost_of_the_layers_that_are_fixed(lenet):
     """Of 2,296,680 multiply-adds conv2 has 1,600,000; an engine of the same plan is the recipe of a run that passes."""
     how = {"engine": "onnxruntime", "explain": "none", "high": ["conv2"]}
     report = trt_bisect.run(lenet / "lenet.onnx", lenet / "calibration.npz", gpu="A100", **how)
@@ -99,19 +99,19 @@ def test_speed_in_words():
     assert kept_speed(0.16) == "keeps 84% of INT8's speedup over FP16"
 
 
-def test_every_place_that_shows_a_price_shows_the_same(lenet):
+def test_every_place_that_shows_a_cost_shows_the_same(lenet):
     """In FP32 ``ip2`` takes 4 units a multiply-add instead of 1; all layers take 2 in FP16 instead of 1."""
     how = {"engine": "onnxruntime", "explain": "none", "precision": "fp32", "front": True}
     report = trt_bisect.run(lenet / "lenet_planted.onnx", lenet / "calibration.npz", **how)
-    price = 3 * MACS["ip2"] / sum(MACS.values())
+    cost = 3 * MACS["ip2"] / sum(MACS.values())
     assert report.recipe.high == ("ip2",)
-    assert report.answer.cost == pytest.approx(price)
+    assert report.answer.cost == pytest.approx(cost)
     by_plan = {choice.plan: choice for choice in report.choices}
     assert [*by_plan] == ["fp32", "fp16", "int8", "recipe"]
     assert by_plan["recipe"].gives_up == report.answer.cost
     assert (by_plan["fp16"].gives_up, by_plan["int8"].gives_up) == (1.0, 0.0)
     (point,) = [point for point in report.front if "recipe" in point.names]
-    assert point.cost == pytest.approx(price, abs=1e-6)
+    assert point.cost == pytest.approx(cost, abs=1e-6)
     highest = next(point for point in report.front if "all high" in point.names)
     assert highest.cost == pytest.approx(3.0, abs=1e-3), "all in FP32"
     assert f"keeps {percent(1 - report.answer.cost)} of INT8's speedup over FP16 (by multiply-adds)" in report.summary

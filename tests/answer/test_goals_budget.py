@@ -95,7 +95,7 @@ def test_a_budget_of_nothing_is_full_int8(tmp_path):
 
 @pytest.mark.parametrize("precision", ["mixed", None])
 def test_a_culprit_that_costs_too_much_in_fp32_is_in_fp16_within_a_budget(tmp_path, precision):
-    """In FP32 its multiply-adds take four units of time instead of one, in FP16 two: a third of the price."""
+    """In FP32 its multiply-adds take four units of time instead of one, in FP16 two: a third of the cost."""
     path, data, bad = planted("chain-1", tmp_path)
     network = load_network(path)
     costs = costs_of(network, {"x": data["x"][:1]})

@@ -70,7 +70,7 @@ def test_shares_by_hand():
     assert found[2] == {Precision.FP16: 1e-6, Precision.FP32: 1e-6}
 
 
-def test_a_plan_has_one_price_however_it_was_asked_for(tmp_path):
+def test_a_plan_has_one_cost_however_it_was_asked_for(tmp_path):
     """Of 1, 2 and 4 units of time a layer in FP32 gives up 3 of the 1 that INT8 gains over FP16, one in FP16 1."""
     path, data, high = planted("chain-1", tmp_path)
     whole, fp16, usual, over_fp16 = (

@@ -11,13 +11,13 @@ import pytest
 
 import trt_bisect
 from tests.support.goal_cases import planted
-from trt_bisect.answer.prices import foreseen_times
+from trt_bisect.answer.costs import foreseen_times
 from trt_bisect.answer.steps_back import with_faster
 from trt_bisect.answer.validation import Recipe
 from trt_bisect.builder.inspector import kernels_of
 from trt_bisect.driver.search_space import Space
 from trt_bisect.errors import BadInput
-from trt_bisect.model.cost import TimePrices
+from trt_bisect.model.cost import TimeCosts
 from trt_bisect.model.gpu_time import GPUS, gpu_of
 from trt_bisect.model.network import load_network
 from trt_bisect.model.observe import facts_for, facts_of_shapes
@@ -32,12 +32,12 @@ LENET = SAMPLES / "lenet"
 def space_with(changes):
     """Four units in a row; a plan costs one for each high unit, and ``changes`` for each change of type."""
 
-    def price(plan):
+    def cost(plan):
         high = [precision is Precision.FP32 for precision in plan.precisions]
         return sum(high) + changes * sum(a != b for a, b in zip([False, *high], [*high, False], strict=True))
 
     base = prefix(RUNS, RUNS - 1)
-    return Space(base, tuple((k,) for k in range(RUNS)), (1.0 + 2 * changes,) * RUNS, 0.1, price_of=price)
+    return Space(base, tuple((k,) for k in range(RUNS)), (1.0 + 2 * changes,) * RUNS, 0.1, cost_of=cost)
 
 
 def closed(space, kept, holds=lambda plan: True):
@@ -56,15 +56,15 @@ def test_a_larger_set_that_misses_is_left_alone():
     assert (found.kept, found.checked) == ({0, 2}, "first")
 
 
-def test_the_costs_of_units_beside_a_set_are_differences_of_prices():
+def test_the_costs_of_units_beside_a_set_are_differences_of_costs():
     """0 and 2 high: 1 between them saves two changes of 0.6 and costs 1; 3 moves one change; 0 alone has two."""
     space = space_with(0.6)
     assert space.costs_near(frozenset({0, 2})) == pytest.approx((1 + 2 * 0.6, 1e-6, 1 + 2 * 0.6, 1.0))
     assert space.costs_near(frozenset()) == pytest.approx(space.costs)
-    assert replace(space, price_of=None).costs_near(frozenset({0, 2})) == space.costs
+    assert replace(space, cost_of=None).costs_near(frozenset({0, 2})) == space.costs
 
 
-def test_the_price_of_a_plan_comes_before_the_sum_of_its_units():
+def test_the_cost_of_a_plan_comes_before_the_sum_of_its_units():
     assert space_with(0.6).cost({0, 1}) == pytest.approx(2 + 2 * 0.6)
     assert space_with(0.6).cost({0, 2}) == pytest.approx(2 + 4 * 0.6)
 
@@ -94,14 +94,14 @@ def test_a_run_for_a_gpu(tmp_path, command):
     assert {*report.recipe.high} == {*report.culprits, *report.recipe.faster}
     network = load_network(path)
     facts = facts_for(network, {name: values[:1] for name, values in data.items()})
-    prices = TimePrices(network, facts, GPUS["T4"])
-    plan = prices.full.keeping([network.layer_named(name).index for name in report.recipe.high], Precision.FP32)
-    assert report.answer.cost == pytest.approx(prices.price(plan))
-    assert report.predicted.plans["recipe"] == prices.predicted(plan)
-    assert report.predicted.reformats == prices.added_reformats(plan)
-    fp32 = prices.predicted(network.all_in(Precision.FP32)).ms
+    timed = TimeCosts(network, facts, GPUS["T4"])
+    plan = timed.full.keeping([network.layer_named(name).index for name in report.recipe.high], Precision.FP32)
+    assert report.answer.cost == pytest.approx(timed.cost(plan))
+    assert report.predicted.plans["recipe"] == timed.predicted(plan)
+    assert report.predicted.reformats == timed.added_reformats(plan)
+    fp32 = timed.predicted(network.all_in(Precision.FP32)).ms
     for name, shown in (("recipe", plan), ("FP16", network.all_in(Precision.FP16))):
-        ms = prices.predicted(shown).ms
+        ms = timed.predicted(shown).ms
         rows = (line.split() for line in out.partition("\nplan ")[2].splitlines())
         row = next(row for row in rows if row[:1] == [name])
         assert row[-2:] == [f"{ms:.3g}", f"{fp32 / ms:.2f}"]
@@ -129,11 +129,11 @@ def test_a_run_by_a_profile_on_a_gpu_of_the_users(tmp_path, command):
     assert report.goal.costs == f"{profile} on own"
     gpu = gpu_of({"processors": 8, "fp32": 1.0, "int8": 16, "fp16": 8, "bandwidth": 60}, "own")
     facts = facts_for(network, {name: values[:1] for name, values in data.items()})
-    prices = TimePrices(network, facts, gpu, kernels_of(network, profile))
-    plan = prices.full.keeping([network.layer_named(name).index for name in report.recipe.high], Precision.FP32)
-    assert report.answer.cost == pytest.approx(prices.price(plan))
-    assert report.predicted.plans["recipe"] == prices.predicted(plan)
-    alone = {k: by[Precision.FP32] for k, by in prices.layers([Precision.FP32]).items()}
+    timed = TimeCosts(network, facts, gpu, kernels_of(network, profile))
+    plan = timed.full.keeping([network.layer_named(name).index for name in report.recipe.high], Precision.FP32)
+    assert report.answer.cost == pytest.approx(timed.cost(plan))
+    assert report.predicted.plans["recipe"] == timed.predicted(plan)
+    alone = {k: by[Precision.FP32] for k, by in timed.layers([Precision.FP32]).items()}
     assert max(alone, key=alone.__getitem__) == network.layer_named("conv3").index
     (tmp_path / "own.graph.json").unlink()
     code, _, err = command(*arguments, "--cost", profile, "--gpu", tmp_path / "own.toml")
@@ -156,19 +156,19 @@ def test_a_profile_needs_a_gpu_and_a_gpu_file_what_it_says(monkeypatch, tmp_path
 
 def test_multiply_adds_stay_where_they_are_asked_for_or_no_gpu_is_known(monkeypatch):
     monkeypatch.setattr("trt_bisect.support.machine._LIBRARY", "libnone.so")
-    assert RunOptions().priced_by == "macs"
-    assert RunOptions(gpu="A100").priced_by == "time"
-    assert RunOptions(gpu="A100", cost="macs").priced_by == "macs"
-    assert RunOptions(gpu="A100", cost="times.csv").priced_by == "times.csv"
+    assert RunOptions().costs_by == "macs"
+    assert RunOptions(gpu="A100").costs_by == "time"
+    assert RunOptions(gpu="A100", cost="macs").costs_by == "macs"
+    assert RunOptions(gpu="A100", cost="times.csv").costs_by == "times.csv"
     with pytest.raises(BadInput, match="No peaks are known"):
         RunOptions(gpu="Voodoo 2")
 
 
 def test_the_gpu_of_the_machine_counts_where_it_is_in_the_table(monkeypatch):
     monkeypatch.setattr("trt_bisect.support.machine.find_gpu", lambda: SimpleNamespace(name="NVIDIA GeForce RTX 3090"))
-    assert (RunOptions().priced_by, RunOptions().priced_gpu) == ("time", GPUS["RTX3090"])
+    assert (RunOptions().costs_by, RunOptions().cost_gpu) == ("time", GPUS["RTX3090"])
     monkeypatch.setattr("trt_bisect.support.machine.find_gpu", lambda: SimpleNamespace(name="Quadro K600"))
-    assert (RunOptions().priced_by, RunOptions().priced_gpu) == ("macs", None)
+    assert (RunOptions().costs_by, RunOptions().cost_gpu) == ("macs", None)
 
 
 def test_scales_of_another_calibrator_take_no_layer_away_whose_neighbour_then_costs_more(lenet):
@@ -177,16 +177,16 @@ def test_scales_of_another_calibrator_take_no_layer_away_whose_neighbour_then_co
     report = trt_bisect.run(network, data, gpu="A100", engine="onnxruntime", explain="none")
     pictures = np.load(data)
     facts = facts_for(network, {name: pictures[name][:1] for name in pictures.files})
-    prices = TimePrices(network, facts, GPUS["A100"])
+    timed = TimeCosts(network, facts, GPUS["A100"])
     alone, both = (
-        prices.price(prices.full.keeping([network.layer_named(name).index for name in names], Precision.FP16))
+        timed.cost(timed.full.keeping([network.layer_named(name).index for name in names], Precision.FP16))
         for names in (["ip2"], ["ip1", "ip2"])
     )
     assert both < alone
     assert {*report.recipe.high} == {"ip1", "ip2"}
     assert report.answer.cost == pytest.approx(both)
     high = [network.layer_named(name).index for name in ("ip1", "ip2")]
-    in_fp32 = 1e3 * prices.seconds(prices.full.keeping(high, Precision.FP32))
+    in_fp32 = 1e3 * timed.seconds(timed.full.keeping(high, Precision.FP32))
     assert f"it takes {in_fp32:.3g} ms" in next(line.text for line in report.lines if line.kind == "recipe")
 
 
@@ -196,19 +196,19 @@ def test_why_int8_is_no_faster_is_told_by_kernel_before_the_search_and_in_the_ve
     """
     folder = SAMPLES / "transformer"
     network = load_network(folder / "encoder.onnx")
-    said = foreseen_times(TimePrices(network, facts_of_shapes(network, {}), GPUS["A100"]))
+    said = foreseen_times(TimeCosts(network, facts_of_shapes(network, {}), GPUS["A100"]))
     reason = said.partition("INT8 is not predicted to be faster than FP16: ")[2]
     added = float(re.search(r"divide attention into kernels, which adds ([0-9.]+) ms", reason)[1])
     assert added == pytest.approx(2 * 2 * 7.3e-3, rel=0.01)
     how = {"gpu": "A100", "engine": "onnxruntime", "explain": "none", "threshold": 0.5, "calibrator": "minmax"}
     report = trt_bisect.run(network, folder / "calibration.npz", validation=0, **how)
     assert report.predicted.no_gain.endswith(reason)
-    assert f"PRICE: {report.predicted.no_gain}." in [line.text for line in report.lines]
+    assert f"COST: {report.predicted.no_gain}." in [line.text for line in report.lines]
 
 
 def test_a_network_that_int8_makes_faster_has_no_reason_against_it():
     network = load_network(LENET / "lenet.onnx")
     shape = {"data": np.zeros((4096, 1, 28, 28), np.float32)}
-    prices = TimePrices(network, facts_for(network, shape), GPUS["T4"])
-    assert prices.seconds(prices.full) < 0.9 * prices.seconds(prices.in_all(Precision.FP16))
-    assert "not predicted" not in foreseen_times(prices)
+    timed = TimeCosts(network, facts_for(network, shape), GPUS["T4"])
+    assert timed.seconds(timed.full) < 0.9 * timed.seconds(timed.in_all(Precision.FP16))
+    assert "not predicted" not in foreseen_times(timed)

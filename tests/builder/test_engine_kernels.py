@@ -10,7 +10,7 @@ from benchmarks.networks import resnet50
 from tests.support import networks
 from trt_bisect.builder.inspector import Tensor, graph_beside, kernel_of, kernels_of, profiled_kernels
 from trt_bisect.errors import BadInput
-from trt_bisect.model.cost import TimePrices
+from trt_bisect.model.cost import TimeCosts
 from trt_bisect.model.gpu_time import GPUS, Kind, Product
 from trt_bisect.model.network import load_network
 from trt_bisect.model.observe import facts_for
@@ -135,13 +135,13 @@ def test_a_profile_makes_the_prediction_of_its_own_engine_exact(torchvision_resn
     """In FP16 the profile of INT8 changes less: the layers' errors count half there."""
     network, facts = torchvision_resnet50
     kernels = kernels_of(network, ENGINES / "h200-resnet50-b32.int8.profile.json")
-    plain, profiled_prices = (TimePrices(network, facts, GPUS["H200"], given) for given in ((), kernels))
+    plain, profiled = (TimeCosts(network, facts, GPUS["H200"], given) for given in ((), kernels))
     assert plain.seconds(plain.full) * 1e3 == pytest.approx(0.806, abs=5e-4)
-    assert profiled_prices.seconds(plain.full) * 1e3 == pytest.approx(0.930, abs=5e-4)
-    assert profiled_prices.predicted(plain.full).ms == pytest.approx(0.930, abs=5e-4)
-    half = [prices.seconds(prices.in_all(Precision.FP16)) for prices in (plain, profiled_prices)]
+    assert profiled.seconds(plain.full) * 1e3 == pytest.approx(0.930, abs=5e-4)
+    assert profiled.predicted(plain.full).ms == pytest.approx(0.930, abs=5e-4)
+    half = [costs.seconds(costs.in_all(Precision.FP16)) for costs in (plain, profiled)]
     assert half[0] < half[1] < half[0] * 0.930 / 0.806
-    (longest,) = profiled_prices.slowest(plain.full, 1)
+    (longest,) = profiled.slowest(plain.full, 1)
     rows = json.loads((ENGINES / "h200-resnet50-b32.int8.profile.json").read_text())
     times = {row["name"]: row["averageMs"] for row in rows if "averageMs" in row}
     assert longest.ms == pytest.approx(max(times.values()))

@@ -57,7 +57,7 @@ def every_set(units):
 
 def best_of_all(space, loss):
     good = [kept for kept in every_set(len(space.units)) if loss(space.all - kept) <= space.budget]
-    return min(map(space.price, good))
+    return min(map(space.order, good))
 
 
 @settings(max_examples=edition(12, 40), deadline=None)

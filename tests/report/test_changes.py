@@ -243,7 +243,7 @@ def test_what_differs_is_named(part, value, told):
 @pytest.mark.parametrize(
     ("goal", "told"),
     [
-        (Goal(costs="time on H200"), ("prices", "multiply-adds", "time on H200")),
+        (Goal(costs="time on H200"), ("costs", "multiply-adds", "time on H200")),
         (Goal(most=0.05), ("option budget", "none", "5%")),
         (Goal(drop="1%"), ("option drop", "none", "1%")),
     ],

@@ -66,7 +66,7 @@ def test_file_and_table_have_a_row_for_each_plan_and_call_the_figure_by_its_name
 
 
 def test_the_costs_are_those_of_multiply_adds_and_the_ends_are_there(found, strange_model):
-    """All layers low give up nothing; all in FP32 take 4 units instead of 1, where FP16, the price's unit, takes 2.
+    """All layers low give up nothing; all in FP32 take 4 units instead of 1, where FP16, the unit of cost, takes 2.
 
     Between them more expensive plans are better.
     Costs are told to two decimals of a per cent, and compared as they are.
@@ -213,9 +213,9 @@ def test_nulls_strange_names_and_accuracy(tab, fronted, by_accuracy, tmp_path):
         layers = f"{len(by_accuracy.recipe.high)} layers in FP16 and FP32"
         assert under[1] == f"{layers}; accuracy"
         assert page.locator("#recipe-words").inner_text() == f"{layers}."
-        similar, price = page.locator('[data-plan="recipe"] .speed').all_inner_texts()
+        similar, kept = page.locator('[data-plan="recipe"] .speed').all_inner_texts()
         assert similar == f"cosine similarity {percent(by_accuracy.similarity.recipe, ASKED_FRONT['threshold'])}"
-        assert price == f"keeps {percent(1 - by_accuracy.answer.cost, 0.5)} of INT8's speedup over FP16"
+        assert kept == f"keeps {percent(1 - by_accuracy.answer.cost, 0.5)} of INT8's speedup over FP16"
         backs = page.locator("#culprits tbody td:nth-child(2)").all_inner_texts()
         assert backs == ["50%"] * len(by_accuracy.culprits)
         hover = plotted(page, "#front-plot").evaluate("plot => plot.data[1].text[0]")

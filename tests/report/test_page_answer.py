@@ -210,8 +210,8 @@ def assert_answer(page, answered: Report, width: int) -> None:
     assert page.evaluate("document.documentElement.scrollWidth") <= width
 
 
-def test_prices_are_the_predicted_times_where_they_come_from_them(tab, strange_run, answered, tmp_path):
-    """Full INT8 takes 2 ms and FP16 3: a price of 0.4 is 2.4 ms. The page and the screen say so.
+def test_costs_are_the_predicted_times_where_they_come_from_them(tab, strange_run, answered, tmp_path):
+    """Full INT8 takes 2 ms and FP16 3: a cost of 0.4 is 2.4 ms. The page and the screen say so.
 
     The page is also that of few inputs, which have whole ticks, and of a version with weak typing.
     """
@@ -229,19 +229,19 @@ def test_prices_are_the_predicted_times_where_they_come_from_them(tab, strange_r
         predicted=PredictedTimes("H200", plans),
         answer=replace(answered.answer, calibrators=rows, given=three, held_out=None),
     )
-    prices = ["2 ms", "2.4 ms", "4 ms"]
-    assert [told.price_text(cost) for cost in (0.0, 0.4, 2.0)] == prices
-    assert [price in str(told.plot_front().data[0].customdata) for price in prices] == [True] * 3
+    costs = ["2 ms", "2.4 ms", "4 ms"]
+    assert [told.cost_text(cost) for cost in (0.0, 0.4, 2.0)] == costs
+    assert [cost in str(told.plot_front().data[0].customdata) for cost in costs] == [True] * 3
     assert list(told.plot_front().data[0].x) == [2.0, 2.4, 4.0]
     screen = io.StringIO()
     print_report(told, Console(file=screen, width=160), every_layer=True)
-    assert all(screen.getvalue().count(price) >= 1 for price in prices)
+    assert all(screen.getvalue().count(cost) >= 1 for cost in costs)
     data = page_data(told, recipe=recipe_texts(strange_run / "recipe"), folder="my run")
     with tab.shown(pages.drawn(tmp_path, data), ready="usable") as page:
         assert_form(page, "Weak typing")
         cells = page.locator("#calibrators tbody tr").first.locator("td").all_inner_texts()
         assert cells[4] == "2.4 ms"
-        assert page.locator("#front-plans button").all_text_contents() == prices
+        assert page.locator("#front-plans button").all_text_contents() == costs
         assert plotted(page, "#front-plot").evaluate("plot => plot.data[0].x") == [2.0, 2.4, 4.0]
         assert "2 ms" in page.locator("#front-point").inner_text()
         assert plotted(page, "#inputs-plot").locator(".xtick text").all_text_contents() == ["1", "2", "3"]

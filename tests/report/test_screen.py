@@ -104,8 +104,8 @@ def test_the_plan_to_ship_is_in_the_first_ten_lines_and_what_speaks_against_it_b
 
 
 def test_a_recipe_that_is_slower_than_fp16_keeps_no_share_of_the_speedup(crowded):
-    prices = {"fp32": None, "fp16": 1.0, "int8": 0.0, "recipe": 2.1}
-    choices = tuple(Choice(plan, True, 0.99, None, None, price) for plan, price in prices.items())
+    costs = {"fp32": None, "fp16": 1.0, "int8": 0.0, "recipe": 2.1}
+    choices = tuple(Choice(plan, True, 0.99, None, None, cost) for plan, cost in costs.items())
     lines = printed(replace(crowded, choices=choices), width=100)
     last = {line.split()[0]: line.split()[-1] for line in lines if line.startswith(("FP16", "full", "recipe"))}
     assert last == {"FP16": "0%", "full": "100%", "recipe": "slower"}

@@ -220,9 +220,9 @@ def unsure(report, text):
         assert text.count("misses the threshold") == len(missing)
 
 
-def price(report, text):
+def cost(report, text):
     if "not predicted to be faster" in text:
-        assert text == f"PRICE: {no_gain(report)}."
+        assert text == f"COST: {no_gain(report)}."
         return
     expensive = {layer["name"]: layer for layer in report["answer"]["expensive"]}
     assert set(names(text)) <= set(expensive)
@@ -489,7 +489,7 @@ def unsaid(report, text):
 CHECKS = {
     **dict.fromkeys(("passes", "passes with doubts", "fails"), full_int8),
     "culprits": culprits, "recipe": recipe, "holds": holds, "spread": spread, "not tested": untested, "unsure": unsure,
-    "price": price, "ranges": scales, "too expensive": too_expensive, "held out": held_out, "no recipe": no_recipe,
+    "cost": cost, "ranges": scales, "too expensive": too_expensive, "held out": held_out, "no recipe": no_recipe,
     "accuracy": accuracy, "stopped": stopped, "doubted": doubted, "data": data, "budget": budget,
     "ship fp16": ship_fp16, "engine passes": engine_passes, "wrong kernel": wrong_kernel,
     "engine loses more": loses_more, "other scales": other_scales, "not needed on the engine": not_needed,

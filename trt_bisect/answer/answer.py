@@ -326,13 +326,13 @@ class AnswerSearch:
         else:
             sets = [(frozenset[int](), in_use)]
         most = math.inf if self.most is None else self.most
-        below = (math.inf, 0) if self.recipe is None else self.recipe.space.price(self.recipe.kept)
+        below = (math.inf, 0) if self.recipe is None else self.recipe.space.order(self.recipe.kept)
         sets = [
             (kept, ranges)
             for kept, ranges in sets
-            if kept != space.all and space.cost(kept) <= most and space.price(kept) < below
+            if kept != space.all and space.cost(kept) <= most and space.order(kept) < below
         ]
-        return sorted(sets, key=lambda pair: space.price(pair[0]))
+        return sorted(sets, key=lambda pair: space.order(pair[0]))
 
     def _kept_high(self, plan: PrecisionPlan) -> Kept:
         return frozenset(unit for unit, layers in enumerate(self.space.units) if plan.lowered.isdisjoint(layers))
@@ -464,7 +464,7 @@ def measure_front(answering: AnswerSearch, answer: Answer) -> tuple[FrontPoint, 
     }
     others = [plan for plan in dict.fromkeys(map(space.plan, steps)) if plan not in by_plan]
     by_plan |= dict(zip(others, losses(others), strict=True))
-    points = [Point(plan, plans.price(plan), math.inf if loss is None else loss) for plan, loss in by_plan.items()]
+    points = [Point(plan, plans.cost(plan), math.inf if loss is None else loss) for plan, loss in by_plan.items()]
     front = pareto(points)
     bend = knee(front, space.budget)
     names: dict[PrecisionPlan, list[str]] = {}

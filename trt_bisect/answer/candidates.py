@@ -30,7 +30,7 @@ from statistics import fmean
 from typing import Any
 
 from trt_bisect.answer.answer import AnswerSearch
-from trt_bisect.answer.each_alone import priced
+from trt_bisect.answer.each_alone import with_costs
 from trt_bisect.answer.plans import AnswerPlans
 from trt_bisect.answer.result import Answer
 from trt_bisect.answer.search import CHEAP_RECIPE, FEW_LAYERS, PROMISING, answer_plans
@@ -82,7 +82,7 @@ def with_changes(search: AnswerSearch, answer: Answer) -> tuple[AnswerSearch, An
             holds = found.meets and _holds_in_float(best, found.recipe)
             best.close()
             if holds and found.recipe.cost <= least - AS_CHEAP:
-                return changed, replace(priced(best, found), own=answer, changes=losses)
+                return changed, replace(with_costs(best, found), own=answer, changes=losses)
             progress.say(f"No cheaper recipe with {together(best.changes)}")
             if holds:
                 break

@@ -47,8 +47,8 @@ def choices_of(report: Report, answer: Answer) -> tuple[Choice, ...]:
     held_out = None if answer.held_out is None or answer.by_accuracy else not answer.misses_held_out
     of_int8 = None if report.has_recipe else held_out
     is_fixed = any(layer.fixed is not None for layer in network.layers)
-    price = answer.recipe.space.cost(()) if is_fixed else 0.0
-    choices.append(Choice(INT8, passes, similarity.int8, accurate(INT8), milliseconds(INT8), price, of_int8))
+    cost = answer.recipe.space.cost(()) if is_fixed else 0.0
+    choices.append(Choice(INT8, passes, similarity.int8, accurate(INT8), milliseconds(INT8), cost, of_int8))
     if report.has_recipe:
         figures = similarity.recipe, accurate(RECIPE), milliseconds(RECIPE)
         choices.append(Choice(RECIPE, answer.meets, *figures, cost_of(answer), held_out))

@@ -136,7 +136,7 @@ def networks_alone(plans: AnswerPlans, answer: Answer) -> tuple[NetworkRow, ...]
     return tuple(rows)
 
 
-def priced(plans: AnswerPlans, answer: Answer) -> Answer:
+def with_costs(plans: AnswerPlans, answer: Answer) -> Answer:
     """Returns the answer with ``in_fp16``, ``in_fp32``, ``around_fp16`` and ``expensive`` measured.
 
     Where full INT8 meets the threshold, only ``around_fp16`` is measured. Each unit is one layer.

@@ -75,7 +75,7 @@ class AnswerPlans:
     Attributes:
         experiment: the experiment of the run; its ranges may be changed.
         costs: the cost of each layer in each higher precision.
-        price_of: the function that costs a whole plan, where the cost is not the sum over its layers.
+        cost_of: the function that costs a whole plan, where the cost is not the sum over its layers.
         judged: the indices of the judged inputs; inputs on which a recipe misses are added.
         varying: true once a plan has missed by variation alone: the search then judges variation too.
         allowed: the number of single inferences that the search may take on the session of all plans.
@@ -91,7 +91,7 @@ class AnswerPlans:
     costs: Costs
     judged: list[int] = field(default_factory=list)
     varying: bool = False
-    price_of: Callable[[PrecisionPlan], float] | None = None
+    cost_of: Callable[[PrecisionPlan], float] | None = None
     allowed: float = field(default=inf, init=False)
     changes: tuple[str, ...] = field(default=(), init=False)
     changed: dict[str, AnswerPlans | str] = field(default_factory=dict, init=False)
@@ -108,10 +108,10 @@ class AnswerPlans:
         """True if one session runs all plans; else each is built."""
         return self._session is not None
 
-    def price(self, plan: PrecisionPlan) -> float:
+    def cost(self, plan: PrecisionPlan) -> float:
         """Returns the share of the low precision's speedup over FP16 that a plan gives up."""
-        if self.price_of is not None:
-            return self.price_of(plan)
+        if self.cost_of is not None:
+            return self.cost_of(plan)
         return sum(by.get(plan.precisions[k], 0.0) for k, by in self.costs.items())
 
     @property

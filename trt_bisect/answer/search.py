@@ -10,8 +10,8 @@ from time import perf_counter
 
 from trt_bisect.analyzer.doubts import doubts
 from trt_bisect.analyzer.tasks.task import NEARBY
+from trt_bisect.answer.costs import layer_costs, time_costs
 from trt_bisect.answer.plans import AnswerInputs, AnswerPlans, noise_losses
-from trt_bisect.answer.prices import layer_costs, time_prices
 from trt_bisect.answer.validation import check
 from trt_bisect.calibration.histogram import Calibrator
 from trt_bisect.calibration.ranges import Ranges
@@ -81,12 +81,12 @@ def answer_plans(
         BadInput: the costs of the layers cannot be known as the options ask.
     """
     if user is not None and len(user.experiment.network.layers) == len(experiment.network.layers):
-        plans = AnswerPlans(setup, options, experiment, inputs, user.costs, price_of=user.price_of)
+        plans = AnswerPlans(setup, options, experiment, inputs, user.costs, cost_of=user.cost_of)
     else:
-        prices = time_prices(options, experiment, None if user is None else user.experiment)
-        costs = layer_costs(setup, options, experiment, prices)
-        by_plan = prices.price if prices is not None and prices.prices_plans and options.by_time else None
-        plans = AnswerPlans(setup, options, experiment, inputs, costs, price_of=by_plan)
+        timed = time_costs(options, experiment, None if user is None else user.experiment)
+        costs = layer_costs(setup, options, experiment, timed)
+        by_plan = timed.cost if timed is not None and timed.by_plan and options.by_time else None
+        plans = AnswerPlans(setup, options, experiment, inputs, costs, cost_of=by_plan)
     if user is not None:
         plans.held_out, plans.varying = user.held_out, user.varying
     return plans
@@ -101,7 +101,7 @@ def make_space(plans: AnswerPlans) -> Space:
     spent = sum(costs[k].get(precision, 0.0) for k, precision in fixed.items())
     base, low = network.plan((), high), network.low.precision
     unit_costs, budget = costs_of(units, costs, high), experiment.rule.budget
-    return Space(base, units, unit_costs, budget, low, high, spent=spent, price_of=plans.price_of)
+    return Space(base, units, unit_costs, budget, low, high, spent=spent, cost_of=plans.cost_of)
 
 
 def costs_of(units: Units, costs: Costs, high: Precision) -> tuple[float, ...]:

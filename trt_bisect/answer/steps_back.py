@@ -38,11 +38,11 @@ def with_faster(target: Target, recipe: Recipe) -> Recipe:
     """Keeps more units high where that makes the plan cheaper: neighbours that share changes of type.
 
     Returns:
-        The larger recipe; the recipe itself, which holds, if the larger one misses in some setting, or the price is a
+        The larger recipe; the recipe itself, which holds, if the larger one misses in some setting, or the cost is a
         sum.
     """
     space, kept, before = recipe.space, recipe.kept, None
-    while space.price_of is not None and kept != before:
+    while space.cost_of is not None and kept != before:
         before = kept
         for unit in sorted(space.all - kept, key=lambda unit: (space.costs[unit], unit)):
             if space.cost(kept | {unit}) < space.cost(kept):

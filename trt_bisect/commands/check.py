@@ -17,7 +17,7 @@ from trt_bisect.analyzer.structure.graph import DroppedNode, FileGraph, dropped_
 from trt_bisect.analyzer.structure.kernels import engine_facts, engine_findings
 from trt_bisect.analyzer.structure.qdq import TensorRounding, pairs_of, tensor_roundings
 from trt_bisect.analyzer.structure.refusals import settled
-from trt_bisect.answer.prices import foreseen_times
+from trt_bisect.answer.costs import foreseen_times
 from trt_bisect.builder.base import DEFAULT_TIMEOUT
 from trt_bisect.builder.engines import engine_version
 from trt_bisect.builder.inspector import EngineLayer
@@ -25,7 +25,7 @@ from trt_bisect.builder.isolation import WorkerProcess
 from trt_bisect.builder.tensorrt_build import RTX
 from trt_bisect.builder.tensorrt_rtx import layers_of_file
 from trt_bisect.errors import BadInput, TrialFailed, TrtBisectError
-from trt_bisect.model.cost import TimePrices
+from trt_bisect.model.cost import TimeCosts
 from trt_bisect.model.file import Weights, read_model, save_model, saved_model
 from trt_bisect.model.network import GivenModel, Network, load_network
 from trt_bisect.model.observe import facts_of_shapes
@@ -102,7 +102,7 @@ def _report_on(
     except TrtBisectError as error:
         unread = error.problem
     if peaks is not None and network is not None:
-        predicted = foreseen_times(TimePrices(network, facts_of_shapes(network, shapes), peaks))
+        predicted = foreseen_times(TimeCosts(network, facts_of_shapes(network, shapes), peaks))
     report = CheckReport(
         model=source,
         opset=graph.opset,

@@ -25,7 +25,7 @@ import numpy as np
 
 from trt_bisect.analyzer.structure.graph import FileGraph
 from trt_bisect.analyzer.structure.refusals import in_lines, refusals
-from trt_bisect.answer.prices import foreseen_times
+from trt_bisect.answer.costs import foreseen_times
 from trt_bisect.builder.base import BuildOptions
 from trt_bisect.builder.engines import ONNXRUNTIME
 from trt_bisect.builder.onnxruntime import OnnxRuntimeBuilder
@@ -39,7 +39,7 @@ from trt_bisect.data.datasets import open_dataset, profile_of
 from trt_bisect.data.feeds import Feeds
 from trt_bisect.data.named import name_of
 from trt_bisect.errors import BadInput, first_line
-from trt_bisect.model.cost import TimePrices
+from trt_bisect.model.cost import TimeCosts
 from trt_bisect.model.file import Written, read_model
 from trt_bisect.model.network import GivenModel, Network, load_network
 from trt_bisect.model.observe import facts_for, facts_of_shapes
@@ -258,7 +258,7 @@ def _migrated(model: GivenModel, options: MigrateOptions, folder: Path, progress
     predicted = ""
     if options.gpu is not None:
         facts = facts_for(network, feeds[0]) if feeds else facts_of_shapes(network, deployment.shapes)
-        predicted = foreseen_times(TimePrices(network, facts, asked_gpu(options.gpu)))
+        predicted = foreseen_times(TimeCosts(network, facts, asked_gpu(options.gpu)))
     precisions = _precisions(network, deployment, notes)
     network, without = _with_scales(network.fixing(precisions), ranges, notes)
     plan = network.full(base)

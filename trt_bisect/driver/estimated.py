@@ -483,7 +483,7 @@ class LeastLoss(SetSearch):
     def _candidates(self, number: int) -> list[Kept]:
         """Returns covers by the estimates, cut to the bound, and the best set with a unit more or one exchanged.
 
-        With a price of whole plans, exchanges would take too long to price.
+        Where only whole plans have a cost, exchanges would take too long.
         """
         assert self.best is not None
         rows, costs = self.estimates[number].sums(self._places) + 1e-12, np.array(self.space.costs)
@@ -493,7 +493,7 @@ class LeastLoss(SetSearch):
             sets[self._cut(kept, estimated.max(axis=1) / costs)] = None
         _, best = self.best
         others = sorted(self.space.all - best)
-        swaps = self.space.price_of is None and len(best) * len(others) <= SWAPS
+        swaps = self.space.cost_of is None and len(best) * len(others) <= SWAPS
         for other in others:
             sets[best | {other}] = None
             for unit in sorted(best) if swaps else ():

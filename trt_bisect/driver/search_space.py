@@ -42,7 +42,7 @@ class Space:
         budget: the largest loss that is good.
         others: by unit, the higher precision of units that differ from ``high``.
         spent: the cost of the layers outside all units.
-        price_of: the cost of a whole plan, if it is not the sum over its units.
+        cost_of: the cost of a whole plan, if it is not the sum over its units.
     """
 
     base: PrecisionPlan
@@ -53,7 +53,7 @@ class Space:
     high: Precision = Precision.FP32
     others: Mapping[int, Precision] = field(default_factory=dict)
     spent: float = 0.0
-    price_of: Callable[[PrecisionPlan], float] | None = None
+    cost_of: Callable[[PrecisionPlan], float] | None = None
 
     @property
     def all(self) -> Kept:
@@ -78,13 +78,13 @@ class Space:
 
     def cost(self, kept: Iterable[int]) -> float:
         """Returns the cost of the plan with these units high."""
-        if self.price_of is not None:
-            return round(self.price_of(self.plan(frozenset(kept))), 12)
+        if self.cost_of is not None:
+            return round(self.cost_of(self.plan(frozenset(kept))), 12)
         return round(math.fsum((self.spent, *(self.costs[unit] for unit in kept))), 12)
 
     def costs_near(self, kept: Kept) -> tuple[float, ...]:
-        """Returns the cost of each unit next to a set, or in it: other than alone where a plan has its own price."""
-        if self.price_of is None:
+        """Returns the cost of each unit next to a set, or in it: other than alone where a plan has its own cost."""
+        if self.cost_of is None:
             return self.costs
         with_all = self.cost(kept)
         apart = [
@@ -93,7 +93,7 @@ class Space:
         ]
         return tuple(max(cost, _LEAST_COST) for cost in apart)
 
-    def price(self, kept: Kept) -> tuple[float, int]:
+    def order(self, kept: Kept) -> tuple[float, int]:
         """Returns the order of sets: by cost, and for equal costs by the number of layers."""
         return self.cost(kept), len(self.layers(kept))
 

@@ -521,7 +521,7 @@ class TimedKernel:
     ms: float
 
 
-class TimePrices:
+class TimeCosts:
     """The costs of a network's plans on a GPU, by predicted time.
 
     Args:
@@ -536,7 +536,7 @@ class TimePrices:
         facts: TensorFacts,
         gpu: Gpu,
         profile: Sequence[tuple[Kernel, float]] = (),
-        user: TimePrices | None = None,
+        user: TimeCosts | None = None,
     ) -> None:
         without_tf32 = dict(gpu.tera)
         without_tf32.pop(Precision.FP32, None)
@@ -582,22 +582,22 @@ class TimePrices:
         least = self.seconds(self.full)
         return max(self.seconds(self.in_all(instead_of(self.network.low.precision))) - least, NO_GAIN * least)
 
-    def _over(self, plan: PrecisionPlan, other: TimePrices) -> float:
+    def _over(self, plan: PrecisionPlan, other: TimeCosts) -> float:
         return max((self.seconds(plan) - other.seconds(other.full)) / self._user._gain, 0.0)
 
-    def price(self, plan: PrecisionPlan) -> float:
+    def cost(self, plan: PrecisionPlan) -> float:
         """The share of the speedup that a plan gives up; 0 for a plan predicted to be as fast as full INT8."""
         return self._over(plan, self._user)
 
     @property
-    def prices_plans(self) -> bool:
+    def by_plan(self) -> bool:
         """True if the cost of a plan is that of its own engine, not the sum of its layers'."""
         return len(self.network.layers) <= MOST_LAYERS
 
     def layers(self, precisions: Iterable[Precision]) -> dict[int, dict[Precision, float]]:
         """The cost of each quantizable layer in each of some higher precisions."""
         higher = [precision for precision in precisions if precision is not self.network.low.precision]
-        if self.prices_plans:
+        if self.by_plan:
             return {
                 k: {p: max(self._over(self.full.keeping({k}, p), self), NEARLY_FREE) for p in higher}
                 for k in self.network.quantizable

@@ -538,7 +538,7 @@ class RunOptions(MeasuringOptions):
         drop: Find the cheapest plan that loses at most this accuracy: 0.01, 1% of FP32's, mlperf99. Needs --labels,
             --accuracy.
         front: Measure the front of accuracy against cost.
-        cost: Price a layer in high precision by its multiply-adds (macs), its time on the engine (measured), the times
+        cost: Count a layer in high precision by its multiply-adds (macs), its time on the engine (measured), the times
             in a CSV file with the columns layer, int8, fp16, fp32, or trtexec's profile of an engine of the network on
             --gpu: NAME.profile.json, with --exportLayerInfo's NAME.graph.json next to it. Without it, by predicted time
             where --gpu names a GPU or a known GPU is in the machine, else by multiply-adds.
@@ -581,7 +581,7 @@ class RunOptions(MeasuringOptions):
             raise BadInput("There are labels and no data set that they belong to.", "Give --dataset with its samples.")
         if self.gpu is not None:
             asked_gpu(self.gpu)
-        if self.profile is not None and self.priced_gpu is None:
+        if self.profile is not None and self.cost_gpu is None:
             raise BadInput("A profile says nothing of the GPU, and the machine has none that is known.", "Give --gpu.")
         if self.drop is not None and self.accuracy is None and self.labels is None:
             raise BadInput("--drop is a loss of accuracy, and nothing measures it.", "Give --labels or --accuracy.")
@@ -606,7 +606,7 @@ class RunOptions(MeasuringOptions):
         return Precision(self.base or Precision.FP32) if is_none else super().base_precision
 
     @property
-    def priced_gpu(self) -> Gpu | None:
+    def cost_gpu(self) -> Gpu | None:
         """The GPU that times are predicted for: the one named, else the machine's; None if no peaks of it are known."""
         if self.gpu is not None:
             return asked_gpu(self.gpu)
@@ -625,15 +625,15 @@ class RunOptions(MeasuringOptions):
 
     @property
     def by_time(self) -> bool:
-        """Prices are predicted times, which may follow a profile."""
-        return self.priced_by == TIME or self.profile is not None
+        """Costs are predicted times, which may follow a profile."""
+        return self.costs_by == TIME or self.profile is not None
 
     @property
-    def priced_by(self) -> str:
-        """The price of layers: ``macs``, ``measured``, ``time`` (predicted), or a file of times."""
+    def costs_by(self) -> str:
+        """The cost of layers: ``macs``, ``measured``, ``time`` (predicted), or a file of times."""
         if self.cost is not None:
             return str(self.cost)
-        return MACS if self.priced_gpu is None else TIME
+        return MACS if self.cost_gpu is None else TIME
 
     @property
     def most(self) -> float | None:

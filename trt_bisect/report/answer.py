@@ -317,7 +317,7 @@ class FrontPoint:
 
     cost: Annotated[
         float,
-        Column("Price", "Share of {low}'s speedup that the plan gives up", PERCENT, rank=0),
+        Column("Cost", "Share of {low}'s speedup that the plan gives up", PERCENT, rank=0),
     ]
     figure: Annotated[
         float | None,

@@ -48,7 +48,7 @@ _LABELS = {
     "high": "option precision",
     "typed": "how layers in FP16 and BF16 are written",
     "culprits": "what the culprits are",
-    **{name: name for name in ("model", "ranges", "engine", "typing", "driver", "prices")},
+    **{name: name for name in ("model", "ranges", "engine", "typing", "driver", "costs")},
 }
 """The titles of parts of a run that are no options, and of options with other names."""
 _REPORT = (
@@ -366,7 +366,7 @@ def _parts(report: Report) -> dict[str, Any]:
         "threshold": report.threshold,
         "share": report.share,
         "strategy": report.strategy,
-        "prices": "multiply-adds" if report.goal.costs == "macs" else report.goal.costs,
+        "costs": "multiply-adds" if report.goal.costs == "macs" else report.goal.costs,
         "budget": "" if report.goal.most is None else percent(report.goal.most),
         "drop": report.goal.drop,
     }

@@ -67,7 +67,7 @@ def fp16_instead(choices: Sequence[Choice], low: Precision = Precision.INT8, cos
     if fp16.ms is not None and best.ms is not None and best.ms > (1.0 - LEAST_GAIN) * fp16.ms:
         return f"{name} takes {best.ms:.3g} ms, FP16 {fp16.ms:.3g} ms"
     if best.gives_up > MOST_GIVEN_UP:
-        return f"{name} {kept_speed(best.gives_up, low)} {priced_by(costs)}"
+        return f"{name} {kept_speed(best.gives_up, low)} {costs_from(costs)}"
     return ""
 
 
@@ -79,7 +79,7 @@ def predicted_ms(choices: Sequence[Choice], low: Precision, costs: str) -> tuple
     full, other = choice_of(INT8, choices), choice_of(str(instead_of(low)), choices)
     if not costs.startswith("time on") or full is None or other is None or full.ms is None or other.ms is None:
         return None
-    # Layers that the user fixed are no part of a price of 0.
+    # Layers that the user fixed are no part of a cost of 0.
     fixed = full.gives_up or 0.0
     if fixed >= 1.0:
         return None
@@ -109,7 +109,7 @@ def kept_speed(gives_up: float, low: Precision = Precision.INT8) -> str:
     return f"keeps {kept} of {low.upper()}'s speedup over {other}"
 
 
-def priced_by(costs: str) -> str:
+def costs_from(costs: str) -> str:
     """Returns the source of costs in parentheses, from ``Goal.costs``."""
     if costs == "macs":
         return "(by multiply-adds)"

@@ -251,17 +251,17 @@ class Report(Shown):
         """
         return predicted_ms(self.choices, Precision(self.low), self.goal.costs)
 
-    def ms_of(self, price: float) -> float | None:
+    def ms_of(self, cost: float) -> float | None:
         """Returns the predicted milliseconds of a plan from its cost; None if costs are not predicted times."""
         times = self.predicted_ms
-        return None if times is None else times[0] + price * times[1]
+        return None if times is None else times[0] + cost * times[1]
 
-    def price_text(self, price: float | None) -> str:
+    def cost_text(self, cost: float | None) -> str:
         """Returns a cost as text: the plan's predicted time, else the share of the speedup that it gives up."""
-        if price is None:
+        if cost is None:
             return "-"
-        ms = self.ms_of(price)
-        return percent(price) if ms is None else f"{ms:.3g} ms"
+        ms = self.ms_of(cost)
+        return percent(cost) if ms is None else f"{ms:.3g} ms"
 
     @property
     def put_back_title(self) -> str:

@@ -112,7 +112,7 @@ def next_step(report: Report, setting: Setting, *, accept: bool) -> NextStep | N
 
 
 def _may_be_slower(report: Report) -> bool:
-    """True if FP16 was not measured, and the best low plan is no faster by time or price."""
+    """True if FP16 was not measured, and the best low plan is no faster by time or cost."""
     fp16, best = choice_of(FP16, report.choices), report.choices[-1] if report.choices else None
     if best is None or report.goal.most is not None or (fp16 is not None and fp16.meets is not None):
         return False
@@ -162,10 +162,10 @@ def _in_fp16(report: Report, answer: AnswerFacts, setting: Setting) -> NextStep:
     kept = {name: values for name, values in setting.options.items() if name not in _OF_INT8}
     folder = {"--output": (f"{setting.folder}-{other}",)} if setting.folder else {}
     command = running(replace(setting, options=kept), {"--low": (other,), **folder})
-    price = f"the recipe in {report.low.upper()} {speed_of(report, answer.cost)}"
+    speed = f"the recipe in {report.low.upper()} {speed_of(report, answer.cost)}"
     if no_gain(report):
-        price = f"{report.low.upper()} is not predicted to be faster"
-    what = f"find the layers that {other.upper()} cannot hold, as {price}"
+        speed = f"{report.low.upper()} is not predicted to be faster"
+    what = f"find the layers that {other.upper()} cannot hold, as {speed}"
     return NextStep(SEARCH, what, command.text)
 
 
@@ -203,10 +203,10 @@ def _cheaper(report: Report, setting: Setting) -> NextStep | None:
             commands = [*calibrating(changed, tried.calibrator)]
         runs = [command.text for command in commands if command.tool == TRT_BISECT]
         if runs and len(tried.layers) <= _MOST_HIGH:
-            price = "at no cost in speed"
+            speed = "at no cost in speed"
             if tried.high:
-                price = f"with {counted(tried.high, 'layer')} in high precision ({speed_of(report, tried.cost)})"
+                speed = f"with {counted(tried.high, 'layer')} in high precision ({speed_of(report, tried.cost)})"
             figure = figure_text(report.metric, tried.similarity, report.threshold)
             high = shlex.join(word for name in tried.layers for word in ("--high", name))
-            return NextStep(CHEAPER, f"use {tried.title}: {figure} {price}", f"{runs[0]} {high}".strip())
+            return NextStep(CHEAPER, f"use {tried.title}: {figure} {speed}", f"{runs[0]} {high}".strip())
     return None

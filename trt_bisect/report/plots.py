@@ -134,11 +134,11 @@ def front(report: Report, *, log: bool = True) -> Figure:
     log = log and report.figure in FRACTIONS
     points = [point for point in report.front if point.figure is not None]
     low = Precision(report.low)
-    prices = [_price(report, point.cost) for point in points]
-    middle = (min(prices, default=0.0) + max(prices, default=0.0)) / 2.0
+    costs = [_drawn_cost(report, point.cost) for point in points]
+    middle = (min(costs, default=0.0) + max(costs, default=0.0)) / 2.0
     figure: Figure = go.Figure(
         go.Scatter(
-            x=prices,
+            x=costs,
             y=[None if point.figure is None else height(point.figure, log) for point in points],
             mode="lines+markers+text",
             line={"shape": "hv"},
@@ -147,7 +147,7 @@ def front(report: Report, *, log: bool = True) -> Figure:
                 "size": [11 if point.names else 6 for point in points],
             },
             text=[", ".join(point.names) for point in points],
-            textposition=["bottom left" if price > middle else "bottom right" for price in prices],
+            textposition=["bottom left" if cost > middle else "bottom right" for cost in costs],
             customdata=[_front_hover(report, point) for point in points],
             hovertemplate="%{customdata}<extra></extra>",
         )
@@ -163,7 +163,7 @@ def front(report: Report, *, log: bool = True) -> Figure:
     return figure
 
 
-def _price(report: Report, cost: float) -> float:
+def _drawn_cost(report: Report, cost: float) -> float:
     ms = report.ms_of(cost)
     return 100.0 * cost if ms is None else ms
 
@@ -172,7 +172,7 @@ def _front_hover(report: Report, point: FrontPoint) -> str:
     names = [escape(name) for name in list(point.high)[:_MOST_LAYERS]]
     more = [f"and {len(point.high) - _MOST_LAYERS} more"] if len(point.high) > _MOST_LAYERS else []
     titles = [f"<b>{', '.join(point.names)}</b>"] if point.names else []
-    figures = f"price {report.price_text(point.cost)}, {escape(report.figure)} {report.text(point.figure)}"
+    figures = f"cost {report.cost_text(point.cost)}, {escape(report.figure)} {report.text(point.figure)}"
     return "<br>".join([*titles, figures, f"{len(point.high)} left high", *names, *more])
 
 

@@ -30,9 +30,9 @@ from trt_bisect.report.choices import (
     MOST_GIVEN_UP,
     RECIPE as RECIPE_PLAN,
     choice_of,
+    costs_from,
     fp16_instead,
     kept_speed,
-    priced_by,
 )
 from trt_bisect.report.parts import FAILS, PASSES, UNMEASURED, WITH_DOUBTS, LayerRow, spoken
 from trt_bisect.support.text import FITTING_TASK, MEMORY, Line, Note, counted, listed, percent, together
@@ -50,7 +50,7 @@ FASTER = "faster"
 BUDGET = "budget"
 INTEGERS, LENGTHS, SCORES, VARYING = "integers", "rows", "scores", "variation"
 HOLDS, RECIPE, NO_RECIPE, RANGES, TOO_EXPENSIVE = "holds", "recipe", "no recipe", "ranges", "too expensive"
-PRICE, FP16_INSTEAD = "price", "ship fp16"
+COST, FP16_INSTEAD = "cost", "ship fp16"
 HELD_OUT = "held out"
 ACCURACY, STOPPED, FEW_INPUTS = "accuracy", "stopped", "few inputs"
 """The kinds of lines besides the verdicts; most lines begin with their kind in capitals."""
@@ -121,7 +121,7 @@ def verdict_lines(
         others = [line.kind not in DOUBTING for line in lines]
         lines.insert(others.index(True), _fp16_line(report, why))
         if reason := no_gain(report):
-            lines.append(_line(PRICE, f"{reason}."))
+            lines.append(_line(COST, f"{reason}."))
     return tuple(lines)
 
 
@@ -227,7 +227,7 @@ def _on_plans(
     holds = [*holds_on(answer, text, with_layers)] if answer.given else [f"{with_layers} measures {restored}."]
     if answer.given and answer.held_out is None:
         holds += ["No held-out input tested it." if answer.has_held_out else "No input was held out to test it."]
-    yield _line(RECIPE, " ".join([*holds, _price(report, answer, rule)]), recipe.high)
+    yield _line(RECIPE, " ".join([*holds, _cost(report, answer, rule)]), recipe.high)
     if report.goal.most is not None:
         yield _best_within(report, restored, low)
         return
@@ -506,18 +506,18 @@ def _missed_by_weak(report: Report, rule: Rule) -> str:
     return reserve if all(only_margin) else f"{noise}, or {reserve}"
 
 
-def _price(report: Report, answer: AnswerFacts, rule: Rule) -> str:
-    price, subject = f"It {_speed(report, answer.cost)}", _subject(report)
+def _cost(report: Report, answer: AnswerFacts, rule: Rule) -> str:
+    speed, subject = f"It {_speed(report, answer.cost)}", _subject(report)
     if answer.unchanged is not None:
-        price += f"; without changes of the network a recipe {speed_of(report, answer.unchanged.cost)}"
+        speed += f"; without changes of the network a recipe {speed_of(report, answer.unchanged.cost)}"
     figures, name, option = answer.in_fp16, "FP16", "mixed"
     if answer.in_fp32 is not None:
         figures, name, option = answer.in_fp32, "FP32", "fp32"
     if figures is None:
-        return f"{price}."
+        return f"{speed}."
     layers = "layer" if len(figures.high) == 1 else f"{len(figures.high)} layers"
     words = (
-        f"{price}. With the {layers} in {name} ('--precision {option}') it {speed_of(report, figures.cost)}, "
+        f"{speed}. With the {layers} in {name} ('--precision {option}') it {speed_of(report, figures.cost)}, "
         f"and {subject} measures {_other_figure(figures, rule, low=name.lower())}."
     )
     return words if answer.around_fp16 is None else f"{words} {_with_fp16_around(report, answer.around_fp16, rule)}"
@@ -537,7 +537,7 @@ def _speed(report: Report, cost: float) -> str:
     """Returns the recipe's speed: milliseconds if known, else the share that is kept."""
     times = {choice.plan: choice.ms for choice in report.choices if choice.ms is not None}
     if not {FP16, RECIPE_PLAN, INT8} <= times.keys():
-        return f"{kept_speed(cost, Precision(report.low))} {priced_by(report.goal.costs)}"
+        return f"{kept_speed(cost, Precision(report.low))} {costs_from(report.goal.costs)}"
     figures = f"{times[RECIPE_PLAN]:.3g} ms, FP16 {times[FP16]:.3g} ms, {report.low.upper()} {times[INT8]:.3g} ms"
     return f"takes {figures}{_times_from(report, figures)}"
 
@@ -567,13 +567,13 @@ def _expensive(report: Report, answer: AnswerFacts, rule: Rule, low: str) -> Ite
     if not no_gain(report) and 0 < len(expensive) < len(report.recipe.high):
         times, end = report.predicted_ms, "given up"
         costs = [min(sum(layer.cost for layer in expensive), answer.cost), answer.cost]
-        share, price = map(percent, costs)
+        share, whole = map(percent, costs)
         if times is not None:
-            share, price = (f"{cost * times[1]:.2g} ms" for cost in costs)
+            share, whole = (f"{cost * times[1]:.2g} ms" for cost in costs)
             end = f"that the recipe takes longer than full {low}"
-        part = "nearly all" if share == price else share
+        part = "nearly all" if share == whole else share
         cause = "causes" if len(expensive) == 1 else "cause"
-        sentences.append(f"{listed([layer.name for layer in expensive])} {cause} {part} of the {price} {end}.")
+        sentences.append(f"{listed([layer.name for layer in expensive])} {cause} {part} of the {whole} {end}.")
     needed = _needed(answer, rule)
     if needed:
         which, pronoun = ("either layer", "both layers") if len(needed) > 1 else (listed([*needed]), "it")
@@ -582,7 +582,7 @@ def _expensive(report: Report, answer: AnswerFacts, rule: Rule, low: str) -> Ite
             f"({', '.join(map(rule.text, needed.values()))}): with these scales every recipe must keep {pronoun}."
         )
     if sentences:
-        yield _line(PRICE, " ".join(sentences), [layer.name for layer in expensive])
+        yield _line(COST, " ".join(sentences), [layer.name for layer in expensive])
 
 
 def _needed(answer: AnswerFacts, rule: Rule) -> dict[str, float]:

@@ -334,14 +334,14 @@ class RunLogs(_Logs):
         trials: Mapping[str, Trial],
         reported: Mapping[PrecisionPlan, Trial],
         measured: Callable[[], list[MeasuredPlan]],
-        price: Callable[[PrecisionPlan], float],
+        cost: Callable[[PrecisionPlan], float],
         accuracy: Callable[[PrecisionPlan], float | None] | None,
         memory: int,
     ) -> None:
         super().__init__(board, experiment.network, _tags_of(experiment.network))
         self._report, self._experiment, self._findings, self._recipe = report, experiment, findings, recipe
         self._trials, self._reported, self._measured = trials, reported, measured
-        self._price, self._accuracy, self._memory = price, accuracy, memory
+        self._cost, self._accuracy, self._memory = cost, accuracy, memory
         self._writer = PlanWriter(experiment.network, experiment.ranges.scales, GraphTarget.ONNXRUNTIME)
         self.read_weights(experiment.network, self._writer)
 
@@ -355,7 +355,7 @@ class RunLogs(_Logs):
         if fp16 is not None:  # its unquantized layers are in FP16 too, so that it is not canonical
             words[floats] = ["FP16"]
         others = [step for step in self._measured() if words.keys().isdisjoint((step.plan, canonical(step.plan)))]
-        others = spread_over_front(others, self._price, max(0, self.board.plans - len(words)))
+        others = spread_over_front(others, self._cost, max(0, self.board.plans - len(words)))
         words |= {canonical(step.plan): ["measured in the search"] for step in others}
         reported = {canonical(plan): trial for plan, trial in self._reported.items()}
         figures = {plan: rule.similarity(reported.get(plan) or self._trials.get(plan.key())) for plan in words}

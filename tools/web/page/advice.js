@@ -62,21 +62,21 @@ function action(title, content) {
 }
 
 // What was measured, those that meet the threshold first, each with what applies it.
-function results(measured, { adviceOn, metric, priceText, priceTitle }) {
+function results(measured, { adviceOn, metric, cost: costs }) {
   const known = [...adviceOn.values()].flatMap(({ remedies }) => remedies).filter(({ tried }) => tried);
   const commands = new Map(known.map(({ tried, commands: some }) => [tried.what, some]));
   const line = ({ what, similarity, part, high, cost, meets, confirmed }) => [
     what,
     metric.text(similarity) + (part ? " or worse" : ""),
     count(high),
-    priceText(cost),
+    costs.text(cost),
     h(meets && confirmed !== false ? "span.good" : "span", meets ? passes(confirmed) : "misses"),
   ];
   const titles = [
     "Measured",
     ["result", `${capital(metric.label)} on all of your inputs: the worst one`],
     ["layers high", "Layers that still stay in high precision"],
-    ["price", capital(priceTitle)],
+    ["cost", capital(costs.title)],
     "threshold",
   ];
   const applied = measured.filter(({ what, meets }) => meets && commands.get(what)?.length);

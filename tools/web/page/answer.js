@@ -19,7 +19,10 @@ export function showAnswer(store) {
     (answer ? lines : []).filter(({ kind }) => wanted(kind)).map(({ text }) => labelled(text));
   const doubts = inBrief((kind) => DOUBTING.has(kind));
   show(byId("doubts"), doubts);
-  show(byId("ship"), inBrief((kind) => kind === SHIP));
+  show(
+    byId("ship"),
+    inBrief((kind) => kind === SHIP),
+  );
   show(byId("answer"), [
     inBrief((kind) => !DOUBTING.has(kind) && !ELSEWHERE.has(kind)),
     culprits(store),
@@ -75,7 +78,7 @@ function ranked({ culprits: rows, report }) {
   return [sorted.filter((row) => !isWeak(row)), sorted.filter(isWeak)];
 }
 
-function calibrators({ calibrators: rows }, { metric, priceText, priceTitle, report }) {
+function calibrators({ calibrators: rows }, { metric, cost, report }) {
   if (rows.length < 2) return null;
   const inputs = Math.max(...rows.map((row) => row.inputs));
   const line = (row) => [
@@ -83,7 +86,7 @@ function calibrators({ calibrators: rows }, { metric, priceText, priceTitle, rep
     metric.text(row.similarity) + (row.inputs < inputs ? " or worse" : ""),
     count(row.inputs),
     report.goal.drop ? NOTHING : row.meets ? "yes" : "no",
-    priceText(row.cost),
+    cost.text(row.cost),
     count(row.high),
     metric.lossText(row.mean_loss),
     row.chosen ? "chosen" : "",
@@ -93,7 +96,7 @@ function calibrators({ calibrators: rows }, { metric, priceText, priceTitle, rep
     [`full ${LOW}, worst`, `${capital(metric.label)} of the worst of these inputs`],
     ["inputs", "Inputs measured: a calibrator that misses on the first one is given up there"],
     ["passes", `Full ${LOW} meets the threshold on all of your inputs`],
-    ["first recipe", `The first recipe with these scales: ${priceTitle}`],
+    ["first recipe", `The first recipe with these scales: ${cost.title}`],
     ["layers high", "Layers that this recipe keeps in high precision"],
     ["mean loss", "Mean loss of this recipe over the inputs used in the search"],
     "",

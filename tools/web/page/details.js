@@ -67,7 +67,7 @@ function figures(row, { metric, figure }) {
     ["Node", row.node],
     ["Module", row.drawn?.module],
     ["Source line", row.drawn?.code],
-    ["Cost", isNumber(row.share) && `${percent(row.share)} of the multiply-adds`],
+    ["Multiply-adds", isNumber(row.share) && `${percent(row.share)} of the network's`],
     ["Time", isNumber(row.int8Milliseconds) && `${number(row.int8Milliseconds)} ms in ${LOW}`],
   ]);
 }

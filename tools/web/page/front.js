@@ -48,7 +48,7 @@ function choose(view, place) {
 
 // The plan that was clicked: what it costs and gives, and all that it leaves high.
 function point({ store, chosen }) {
-  const { report, figure, priceText } = store.model;
+  const { report, figure, cost } = store.model;
   const plan = report.front[chosen];
   const high = Object.entries(plan.high);
   const more = high.length - NAMED;
@@ -57,7 +57,7 @@ function point({ store, chosen }) {
     h(
       "p",
       h("strong", plan.names.join(", ") || "A plan of the front"),
-      `: price ${priceText(plan.cost)}, ${figure.label} ${figure.text(plan.figure)}, `,
+      `: cost ${cost.text(plan.cost)}, ${figure.label} ${figure.text(plan.figure)}, `,
       high.length ? `${plural(high.length, "layer")} in high precision:` : `every layer in ${LOW}.`,
     ),
     h(
@@ -76,10 +76,10 @@ function markSelected({ selected }) {
 
 // What the plot shows, for the keyboard and for print.
 function plans(front, figure, view) {
-  const { priceText, priceTitle } = view.store.model;
+  const { cost } = view.store.model;
   const button = (plan, place) => {
     const on = { click: () => choose(view, place) };
-    return h("button.link", { type: "button", "data-place": place, "aria-pressed": "false", on }, priceText(plan.cost));
+    return h("button.link", { type: "button", "data-place": place, "aria-pressed": "false", on }, cost.text(plan.cost));
   };
   const line = (plan, place) => [
     button(plan, place),
@@ -89,7 +89,7 @@ function plans(front, figure, view) {
   ];
   const table = plainTable(
     "front-table",
-    [["Price", capital(priceTitle)], figure.label, "layers high", ""],
+    [["Cost", capital(cost.title)], figure.label, "layers high", ""],
     0,
     front.map(line),
   );
@@ -98,10 +98,10 @@ function plans(front, figure, view) {
 
 // The figure over the cost: better is higher, as in the curve.
 function plot(view) {
-  const { report, price, priceText } = view.store.model;
+  const { report, cost } = view.store.model;
   const element = byId("front-plot");
   const shown = report.front
-    .map((plan, place) => ({ ...plan, place, x: price(plan.cost), priceText: priceText(plan.cost) }))
+    .map((plan, place) => ({ ...plan, place, x: cost.at(plan.cost), costText: cost.text(plan.cost) }))
     .filter((plan) => isNumber(plan.figure));
   element.hidden = shown.length === 0;
   if (element.hidden) return;
@@ -114,16 +114,16 @@ function plot(view) {
 }
 
 function drawn(shown, { store, chosen }) {
-  const { figure, least, price, priceTitle, priceUnit } = store.model;
+  const { figure, least, cost } = store.model;
   const scale = scaleOf([...shown.map((plan) => plan.figure), least], figure, figure.loss);
   const target = { xref: "paper", x: 1, xanchor: "right", y: scale.label(least), yanchor: "bottom" };
   const traces = [line(shown, scale), plansDrawn(shown, scale, chosen, figure)];
-  const ends = [price(0), Math.max(...shown.map(({ x }) => x), price(1))];
+  const ends = [cost.at(0), Math.max(...shown.map(({ x }) => x), cost.at(1))];
   const spare = 0.03 * (ends[1] - ends[0]);
   const settings = {
     margin: { l: 104 },
     hovermode: "closest",
-    xaxis: axis(priceTitle, { ticksuffix: priceUnit, zeroline: false, range: [ends[0] - spare, ends[1] + spare] }),
+    xaxis: axis(cost.title, { ticksuffix: cost.unit, zeroline: false, range: [ends[0] - spare, ends[1] + spare] }),
     yaxis: axis(figure.label, { ...scale.axis, zeroline: false, tickformat: figure.tickformat }),
     shapes: isNumber(least) ? [targetLine(scale.at(least))] : [],
     annotations: [
@@ -166,12 +166,12 @@ function plansDrawn(front, scale, chosen, figure) {
   );
 }
 
-function hover({ names, priceText, figure: value, high }, figure) {
+function hover({ names, costText, figure: value, high }, figure) {
   const left = Object.keys(high);
   const more = left.length - HOVERED;
   const lines = [
     names.length && `<b>${plain(names.join(", "))}</b>`,
-    `price ${priceText}`,
+    `cost ${costText}`,
     plain(`${figure.label} ${figure.text(value)}`),
     left.length ? `${plural(left.length, "layer")} left high` : `every layer in ${LOW}`,
     ...left.slice(0, HOVERED).map((name) => plain(name.slice(0, 60))),

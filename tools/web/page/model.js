@@ -36,7 +36,7 @@ export function modelOf(data) {
     suspects: rows.filter((row) => row.suspect),
     keptIn: keptIn(rows, report.precision),
     plan: hasRecipe(report) ? "the recipe" : `full ${LOW}`,
-    ...pricesOf(data),
+    cost: costsOf(data),
     tensors: new Map(Object.entries(graph?.tensors ?? {})),
     explainedTensors: new Map(explainedTensors(explanation).map((tensor) => [tensor.tensor, tensor])),
     adviceOn: new Map((explanation?.advice ?? []).map((one) => [one.culprit, one])),
@@ -48,15 +48,15 @@ export function hasRecipe({ answer, recipe }) {
   return !answer || recipe.high.length > 0 || Boolean(answer.changes);
 }
 
-// A price is the share of the speedup that is given up; where it comes from predicted times, it is told as the time.
-function pricesOf({ predicted_ms: times, report }) {
+// A cost is the share of the speedup that is given up; where it comes from predicted times, it is told as the time.
+function costsOf({ predicted_ms: times, report }) {
   if (!times) {
-    const priceTitle = `share of ${LOW}'s speedup over ${OTHER} that is given up`;
-    return { price: (cost) => 100 * cost, priceText: percent, priceTitle, priceUnit: "%" };
+    const title = `share of ${LOW}'s speedup over ${OTHER} that is given up`;
+    return { at: (cost) => 100 * cost, text: percent, title, unit: "%" };
   }
-  const price = (cost) => times[0] + cost * times[1];
-  const priceText = (cost) => (isNumber(cost) ? `${number(price(cost), 3)} ms` : percent(cost));
-  return { price, priceText, priceTitle: `time predicted on ${report.predicted.gpu}`, priceUnit: " ms" };
+  const at = (cost) => times[0] + cost * times[1];
+  const text = (cost) => (isNumber(cost) ? `${number(at(cost), 3)} ms` : percent(cost));
+  return { at, text, title: `time predicted on ${report.predicted.gpu}`, unit: " ms" };
 }
 
 // The precisions of the layers that the recipe leaves high: "FP16 and FP32".

@@ -89,7 +89,8 @@ function under(model, plan) {
   const { report, figure, figures, least, rows } = model;
   const quantizable = rows.filter((row) => row.quantizable);
   if (plan === "fp32") return isNumber(least) ? `reference; threshold ${figure.text(least)}` : "reference";
-  if (plan === "fp16") return `${PASSED.get(choiceOf(report, plan).meets)?.word ?? "not measured"}, and needs no scales`;
+  if (plan === "fp16")
+    return `${PASSED.get(choiceOf(report, plan).meets)?.word ?? "not measured"}, and needs no scales`;
   const inputs = measuredOn(model, plan);
   if (plan === "int8") return `${plural(quantizable.length, "layer")} in ${LOW}${inputs}`;
   if (!isNumber(figures.recipe)) return "";

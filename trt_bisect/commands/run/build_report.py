@@ -91,7 +91,7 @@ UNDECIDED = "not decided yet: the run has still to measure which layers the reci
 
 def asked_report(options: RunOptions, rule: Rule, model: str, command: str, started: float) -> Report:
     """Returns the report of a run whose network is not read yet; ``started`` is in seconds since the epoch."""
-    gpu, costs = options.priced_gpu, options.priced_by
+    gpu, costs = options.cost_gpu, options.costs_by
     if options.by_time and gpu is not None:
         costs = f"{costs} on {gpu.name}"
     return Report(

@@ -155,8 +155,8 @@ class Remedies:
             yield from map(self._by_change, self._changed_networks())
         recipe = answer.recipe
         in_fp32 = experiment.whole.high is Precision.FP32 and not recipe.space.others
-        is_priced = all(Precision.FP16 in self.plans.costs[k] for k in recipe.high)
-        if experiment.builder.arithmetic == EMULATED and in_fp32 and is_priced:
+        is_known = all(Precision.FP16 in self.plans.costs[k] for k in recipe.high)
+        if experiment.builder.arithmetic == EMULATED and in_fp32 and is_known:
             yield from map(self._by_fp16, groups)
 
     def _by_other_calibrators(self) -> Iterator[Tried]:

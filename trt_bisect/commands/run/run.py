@@ -16,9 +16,9 @@ from trt_bisect.analyzer.overflow import Overflow, base_overflows, overflow_note
 from trt_bisect.answer.accuracy import AskedAccuracy, asked_accuracy, chance_warning, fp32_accuracy, refuse_accuracy
 from trt_bisect.answer.answer import AnswerSearch, answer_search, measure_front
 from trt_bisect.answer.candidates import with_changes
-from trt_bisect.answer.each_alone import networks_alone, priced, with_fp16
+from trt_bisect.answer.costs import foreseen_times, predicted_times, time_costs
+from trt_bisect.answer.each_alone import networks_alone, with_costs, with_fp16
 from trt_bisect.answer.on_engines import NoKernels, OnEngines, Trials
-from trt_bisect.answer.prices import foreseen_times, predicted_times, time_prices
 from trt_bisect.answer.result import Answer, latencies_of, setting_of
 from trt_bisect.builder.base import EMULATED
 from trt_bisect.builder.engines import ONNXRUNTIME, choose_engine
@@ -272,7 +272,7 @@ class _Run:
         explains = options.explain != EXPLAIN_NOTHING
         self.setup.forecast.left = other_stages(layers, len(inputs.given), len(inputs.first), explains=explains)
         search.on_answer = self._so_far
-        if times := foreseen_times(time_prices(options, first)):
+        if times := foreseen_times(time_costs(options, first)):
             self.shown.say(times)
         return search
 
@@ -292,7 +292,7 @@ class _Run:
         self._now(of_curve=of_curve)
         if is_other:
             self._announce()
-        answer = priced(search.plans, search.finish())
+        answer = with_costs(search.plans, search.finish())
         self._now(answer=answer)
         deploying = search
         if not self.options.as_is:
@@ -454,7 +454,7 @@ class _Run:
             measured=partial(
                 steps_of, experiment.store.trials, first.store.trials, experiment.rule, experiment.ranges.digest()
             ),
-            price=self.search.plans.price,
+            cost=self.search.plans.cost,
             accuracy=None if self.accuracy is None else partial(self.accuracy.of_plan, experiment),
             memory=self.options.memory_bytes,
         ).write(self.shown)

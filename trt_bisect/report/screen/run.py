@@ -19,7 +19,7 @@ from trt_bisect.analyzer.metrics import AGREEMENT, EQUAL, KAPPA, figure_text, lo
 from trt_bisect.data.statistics import FedInput
 from trt_bisect.report.advice import NO_SINGLE_CAUSE
 from trt_bisect.report.answer import AS_CHEAP, RECIPE, AnswerFacts, CalibratorRow, FrontPoint, Held
-from trt_bisect.report.choices import FP16, FP32, INT8, RECIPE as RECIPE_PLAN, Choice, choice_of, priced_by, timed_by
+from trt_bisect.report.choices import FP16, FP32, INT8, RECIPE as RECIPE_PLAN, Choice, choice_of, costs_from, timed_by
 from trt_bisect.report.explanation import EXPLANATION, Cause, CulpritAdvice, Explanation, Remedy, Tried
 from trt_bisect.report.parts import FOLLOWS, NOT_TRIED, STYLES, WITH_DOUBTS, LayerRow, NetworkRow
 from trt_bisect.report.screen.layout import ScreenPart, fitted, fitting, height, spaced, titled, with_columns_that_fit
@@ -98,7 +98,7 @@ def choices_table(report: Report) -> Table:
     """Returns the table of plans that a user may ship, with their time or speedup."""
     timed = any(choice.ms is not None for choice in report.choices)
     gpu = "" if report.latency or report.predicted is None else report.predicted.gpu
-    speed = timed_by(gpu) if timed else f"speedup kept {priced_by(report.goal.costs)}"
+    speed = timed_by(gpu) if timed else f"speedup kept {costs_from(report.goal.costs)}"
     if not timed and report.goal.costs == "macs":
         speed = "speedup kept (by multiply-adds; time: --gpu)"
     labelled = report.accuracy is not None
@@ -296,18 +296,18 @@ def _calibrators(report: Report, rows: Sequence[CalibratorRow], console: Console
 
 def _why_chosen(report: Report, rows: Sequence[CalibratorRow]) -> str:
     """Returns a sentence if the chosen calibrator's first recipe is not the cheapest; else an empty text."""
-    priced = [(row.cost, row.mean_loss, row) for row in rows if row.cost is not None and row.mean_loss is not None]
-    chosen = next((entry for entry in priced if entry[2].chosen), None)
-    if chosen is None or chosen[0] <= min(cost for cost, _, _ in priced):
+    known = [(row.cost, row.mean_loss, row) for row in rows if row.cost is not None and row.mean_loss is not None]
+    chosen = next((entry for entry in known if entry[2].chosen), None)
+    if chosen is None or chosen[0] <= min(cost for cost, _, _ in known):
         return ""
-    (cost, mean, row), (its_cost, its_mean, cheapest) = chosen, min(priced, key=lambda entry: entry[0])
+    (cost, mean, row), (its_cost, its_mean, cheapest) = chosen, min(known, key=lambda entry: entry[0])
     if cost > its_cost + AS_CHEAP or mean >= its_mean:
         return f"{row.calibrator} is chosen by the recipes that hold on all inputs, not by the first ones."
-    price = f"{report.price_text(cost)} with {counted(row.high or 0, 'layer')}"
-    its_price = f"{report.price_text(its_cost)} with {counted(cheapest.high or 0, 'layer')}"
+    text = f"{report.cost_text(cost)} with {counted(row.high or 0, 'layer')}"
+    its_text = f"{report.cost_text(its_cost)} with {counted(cheapest.high or 0, 'layer')}"
     return (
         f"{row.calibrator} is chosen: its first recipe costs about as much as the recipe of {cheapest.calibrator} "
-        f"({price}, not {its_price}) and loses less (on average {loss_text(report.metric, mean)}, not "
+        f"({text}, not {its_text}) and loses less (on average {loss_text(report.metric, mean)}, not "
         f"{loss_text(report.metric, its_mean)}), so it is more likely to pass on new inputs."
     )
 
@@ -322,7 +322,7 @@ def calibrator_cells(report: Report, row: CalibratorRow) -> tuple[str, ...]:
     meets, chosen = "yes" if row.meets else "no", "chosen" if row.chosen else ""
     if report.goal.drop:
         meets = "-"  # the accuracy decides, and was not measured with each calibrator
-    return row.calibrator, figure, str(row.inputs), meets, report.price_text(row.cost), layers, mean, chosen
+    return row.calibrator, figure, str(row.inputs), meets, report.cost_text(row.cost), layers, mean, chosen
 
 
 def _fed(report: Report) -> Text | None:
@@ -365,7 +365,7 @@ def front_table(report: Report, points: Sequence[FrontPoint], console: Console) 
     def style(point: FrontPoint) -> str:
         return "bold" if RECIPE in point.names else ""
 
-    texts = {**metric_texts(report.figure, report.least), PERCENT: report.price_text}
+    texts = {**metric_texts(report.figure, report.least), PERCENT: report.cost_text}
     return fitted(FrontPoint, points, console, names=report.names, style=style, texts=texts)
 
 

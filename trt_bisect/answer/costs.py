@@ -9,7 +9,7 @@ from trt_bisect.builder.engines import choose_engine
 from trt_bisect.builder.inspector import kernels_of
 from trt_bisect.errors import BadInput
 from trt_bisect.evaluator.speed import measure_times
-from trt_bisect.model.cost import Costs, TimePrices, Times, instead_of, shares, times_by_macs, times_from_csv
+from trt_bisect.model.cost import Costs, TimeCosts, Times, instead_of, shares, times_by_macs, times_from_csv
 from trt_bisect.model.network import Network
 from trt_bisect.model.observe import facts_for
 from trt_bisect.options.concerns import MACS, MEASURED_TIME, MIXED, RunOptions
@@ -25,21 +25,21 @@ _LEAST_CONVERSIONS, _LEAST_LAUNCHES = 0.05, 0.5
 """
 
 
-def layer_costs(setup: Setup, options: RunOptions, experiment: Experiment, prices: TimePrices | None = None) -> Costs:
+def layer_costs(setup: Setup, options: RunOptions, experiment: Experiment, timed: TimeCosts | None = None) -> Costs:
     """Returns the cost of each layer in each higher precision, by ``--cost`` and ``--gpu``.
 
     Args:
-        prices: the costs by predicted time, on a known GPU.
+        timed: the costs by predicted time, on a known GPU.
 
     Raises:
         BadInput: the engine does not time layers, or the file cannot be used.
     """
-    network, cost = experiment.network, options.priced_by
+    network, cost = experiment.network, options.costs_by
     low = network.low.precision
     if cost == MACS:
         return shares(_per_sample(network, times_by_macs(network, facts_for(network, experiment.feeds[0]))), low)
-    if options.by_time and prices is not None:
-        return prices.layers((Precision.FP32, Precision.FP16, Precision.BF16))
+    if options.by_time and timed is not None:
+        return timed.layers((Precision.FP32, Precision.FP16, Precision.BF16))
     needed = {instead_of(low), options.high_precision, *((Precision.FP16,) if options.precision == MIXED else ())}
     if cost == MEASURED_TIME:
         setup.progress.stage("Timing the layers", None)
@@ -51,7 +51,7 @@ def layer_costs(setup: Setup, options: RunOptions, experiment: Experiment, price
         for precision in needed - by.keys():
             raise BadInput(
                 f"'{cost}' has no time of layer '{network.layers[k].name}' in {precision}.",
-                f"Add a column {precision}: prices are against {instead_of(low).upper()}.",
+                f"Add a column {precision}: costs are against {instead_of(low).upper()}.",
             )
     return shares(_per_sample(network, times), low)
 
@@ -61,7 +61,7 @@ def _per_sample(network: Network, times: Times) -> Times:
     return {k: {kind: calls[k] * time for kind, time in by.items()} for k, by in times.items()}
 
 
-def time_prices(options: RunOptions, experiment: Experiment, user: Experiment | None = None) -> TimePrices | None:
+def time_costs(options: RunOptions, experiment: Experiment, user: Experiment | None = None) -> TimeCosts | None:
     """Returns the costs by predicted time; None if no GPU is named or recognised in the machine.
 
     Args:
@@ -70,51 +70,51 @@ def time_prices(options: RunOptions, experiment: Experiment, user: Experiment | 
     Raises:
         BadInput: a profile cannot be used.
     """
-    network, gpu = experiment.network, options.priced_gpu
+    network, gpu = experiment.network, options.cost_gpu
     if gpu is None:
         return None
     profile = kernels_of(network, options.profile) if options.profile is not None else ()
-    of_user = None if user is None else time_prices(options, user)
-    return TimePrices(network, facts_for(network, experiment.feeds[0]), gpu, profile, of_user)
+    of_user = None if user is None else time_costs(options, user)
+    return TimeCosts(network, facts_for(network, experiment.feeds[0]), gpu, profile, of_user)
 
 
 def predicted_times(options: RunOptions, experiment: Experiment, recipe: PrecisionPlan) -> PredictedTimes | None:
     """Returns the predicted times of a recipe and the other plans; None where no GPU is known."""
-    prices = time_prices(options, experiment)
-    if prices is None:
+    timed = time_costs(options, experiment)
+    if timed is None:
         return None
     full = experiment.network.full(experiment.whole.high)
-    plans = {"fp32": prices.in_all(Precision.FP32), "fp16": prices.in_all(Precision.FP16), "int8": full}
-    times = {name: prices.predicted(plan) for name, plan in {**plans, "recipe": recipe}.items()}
-    slowest, added = prices.slowest(recipe, _SLOWEST), prices.added_reformats(recipe)
-    return PredictedTimes(prices.gpu.name, times, slowest, added, _no_gain(prices, full))
+    plans = {"fp32": timed.in_all(Precision.FP32), "fp16": timed.in_all(Precision.FP16), "int8": full}
+    times = {name: timed.predicted(plan) for name, plan in {**plans, "recipe": recipe}.items()}
+    slowest, added = timed.slowest(recipe, _SLOWEST), timed.added_reformats(recipe)
+    return PredictedTimes(timed.gpu.name, times, slowest, added, _no_gain(timed, full))
 
 
-def foreseen_times(prices: TimePrices | None) -> str:
+def foreseen_times(timed: TimeCosts | None) -> str:
     """Returns a sentence with the predicted times of FP16 and full INT8, and the reason if INT8 is no faster; empty
     without a GPU.
     """
-    if prices is None:
+    if timed is None:
         return ""
-    low = prices.network.low
+    low = timed.network.low
     other = instead_of(low.precision)
-    slow, fast = prices.predicted(prices.in_all(other)).ms, prices.predicted(prices.full).ms
-    text = f"Predicted on {prices.gpu.name}: {other.upper()} {slow:.3g} ms, full {low.title} {fast:.3g} ms"
-    why = _no_gain(prices, prices.full)
+    slow, fast = timed.predicted(timed.in_all(other)).ms, timed.predicted(timed.full).ms
+    text = f"Predicted on {timed.gpu.name}: {other.upper()} {slow:.3g} ms, full {low.title} {fast:.3g} ms"
+    why = _no_gain(timed, timed.full)
     return f"{text}. {why}" if why else text
 
 
-def _no_gain(prices: TimePrices, full: PrecisionPlan) -> str:
+def _no_gain(timed: TimeCosts, full: PrecisionPlan) -> str:
     """Returns a clause that the low precision is no faster, with the largest reasons; empty if it is faster."""
-    low = prices.network.low
+    low = timed.network.low
     other = instead_of(low.precision)
-    floats = prices.in_all(other)
-    slow, fast = prices.predicted(floats).ms, prices.predicted(full).ms
+    floats = timed.in_all(other)
+    slow, fast = timed.predicted(floats).ms, timed.predicted(full).ms
     if fast <= (1.0 - LEAST_GAIN) * slow:
         return ""
-    reformats = math.fsum(kernel.ms for kernel in prices.added_reformats(full, floats))
-    attention = prices.in_attentions(full) - prices.in_attentions(floats)
-    starts, alike = prices.starts(full), prices.no_faster(full, floats)
+    reformats = math.fsum(kernel.ms for kernel in timed.added_reformats(full, floats))
+    attention = timed.in_attentions(full) - timed.in_attentions(floats)
+    starts, alike = timed.starts(full), timed.no_faster(full, floats)
     reasons = {
         f"changes of type and layout add {reformats:.3g} ms": (reformats, _LEAST_CONVERSIONS),
         f"Q/DQ pairs divide attention into kernels, which adds {attention:.3g} ms": (attention, _LEAST_CONVERSIONS),

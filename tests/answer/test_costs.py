@@ -1,4 +1,4 @@
-"""The price of a recipe: in FP32 and in FP16, and the layers that make most of it; the order of its culprits."""
+"""The cost of a recipe: in FP32 and in FP16, and the layers that make most of it; the order of its culprits."""
 
 from functools import cache
 
@@ -14,7 +14,7 @@ from tests.support.records import kinds, record_of, report_from
 from trt_bisect.answer.plans import AnswerPlans
 from trt_bisect.report.choices import kept_speed
 from trt_bisect.report.parts import FAILS
-from trt_bisect.report.summary import CULPRITS, PRICE, RECIPE, headline
+from trt_bisect.report.summary import COST, CULPRITS, RECIPE, headline
 
 HOW = {"margin": 0.0, "engine": "onnxruntime", "explain": "none", "calibrator": "minmax", "precision": "fp32"}
 BASED = {**HOW, "base": "fp16", "precision": None}
@@ -63,7 +63,7 @@ def in_fp16(recipe, high):
 
 
 @pytest.mark.parametrize(("name", "meets"), [("decoys", True), ("masked_culprit", False)])
-def test_the_recipe_is_measured_with_its_layers_in_fp16_at_a_third_of_the_price(name, meets, found, tmp_path):
+def test_the_recipe_is_measured_with_its_layers_in_fp16_at_a_third_of_the_cost(name, meets, found, tmp_path):
     """A multiply-add in FP32 takes 4 units, in FP16 2, in INT8 1: FP16 gives up a third of what FP32 does."""
     report, _, path, samples = found(name, 0.9999 if meets else 0.99)
     half = report.answer.in_fp16
@@ -74,7 +74,7 @@ def test_the_recipe_is_measured_with_its_layers_in_fp16_at_a_third_of_the_price(
     assert half.similarity == pytest.approx(by_hand, abs=1e-6)
     assert (by_hand >= report.threshold) == meets == half.meets
     text = line(report, RECIPE)
-    assert all(kept_speed(price) in text for price in (report.answer.cost, half.cost))
+    assert all(kept_speed(cost) in text for cost in (report.answer.cost, half.cost))
     assert ("misses the threshold" in text) != meets
     assert report_from(record_of(report)).answer == report.answer
 
@@ -128,7 +128,7 @@ def test_the_layer_that_fp16_overflows_around_a_passing_int8_is_named(tmp_path):
     assert first.startswith("'conv1' (Conv) overflows FP16")
 
 
-def test_a_remedy_in_fp16_has_the_same_price_and_figure(found):
+def test_a_remedy_in_fp16_has_the_same_cost_and_figure(found):
     report, _, path, samples = found("decoys", 0.99)
     explained = trt_bisect.run(path, {"x": samples}, threshold=0.99, **{**HOW, "explain": "remedies"})
     (tried,) = (each for each in explained.explanation.tried if each.remedy == "FP16")
@@ -136,18 +136,18 @@ def test_a_remedy_in_fp16_has_the_same_price_and_figure(found):
     assert tried.similarity == pytest.approx(report.answer.in_fp16.similarity)
 
 
-def test_where_one_layer_makes_the_price_the_plan_with_it_alone_low_tells_that_no_other_set_helps(found):
+def test_where_one_layer_makes_the_cost_the_plan_with_it_alone_low_tells_that_no_other_set_helps(found):
     report, every, _, _ = found("absorbed_drop", 0.99)
     (expensive,) = report.answer.expensive
     alone = 1.0 - every.losses[frozenset(every.names) - {expensive.name}]
     assert (expensive.name,) == report.recipe.high
     assert expensive.cost == pytest.approx(report.answer.cost)
     assert expensive.alone == pytest.approx(alone, abs=1e-5)
-    assert f"{100 * alone:.2f}"[:-1] in line(report, PRICE)
-    assert "must keep it" in line(report, PRICE)
+    assert f"{100 * alone:.2f}"[:-1] in line(report, COST)
+    assert "must keep it" in line(report, COST)
 
 
-def test_two_layers_that_make_the_price_are_each_measured_alone_low(found):
+def test_two_layers_that_make_the_cost_are_each_measured_alone_low(found):
     report, every, _, _ = found("masked_culprit", 0.99)
     alone = {one.name: one.alone for one in report.answer.expensive}
     assert alone == {
@@ -157,11 +157,11 @@ def test_two_layers_that_make_the_price_are_each_measured_alone_low(found):
     assert all(figure < 0.99 for figure in alone.values())
 
 
-def test_no_layer_makes_most_of_the_price_of_many_equal_ones(found):
+def test_no_layer_makes_most_of_the_cost_of_many_equal_ones(found):
     report, _, _, _ = found("decoys", 0.9999)
     assert report.answer.cost > 0.1
     assert report.answer.expensive == ()
-    assert PRICE not in kinds(report.lines)
+    assert COST not in kinds(report.lines)
 
 
 def test_nothing_is_said_of_other_sets_where_the_plan_without_the_expensive_layer_holds(tmp_path):
@@ -173,8 +173,8 @@ def test_nothing_is_said_of_other_sets_where_the_plan_without_the_expensive_laye
     assert expensive.name in report.recipe.high
     alone = every.losses[frozenset(every.names) - {expensive.name}]  # on the first four inputs
     assert alone - 1e-7 <= 1.0 - expensive.alone < budget
-    assert "no set" not in line(report, PRICE)
-    assert f"{100 * report.answer.cost:.2f}%" in line(report, PRICE)
+    assert "no set" not in line(report, COST)
+    assert f"{100 * report.answer.cost:.2f}%" in line(report, COST)
 
 
 def test_culprits_are_ranked_by_the_loss_without_them_and_the_weak_ones_are_counted_apart(found):

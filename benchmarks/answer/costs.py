@@ -1,7 +1,7 @@
 """Recipes by predicted time against recipes by multiply-adds, and how long both are predicted to take.
 
-    python -m benchmarks.answer prices --json prices.json
-    python -m benchmarks.answer prices --gpu OrinNano --only recogniser silero-vad
+    python -m benchmarks.answer costs --json costs.json
+    python -m benchmarks.answer costs --gpu OrinNano --only recogniser silero-vad
 
 The networks are the samples and those of ``benchmarks.answer published``; ``run`` searches each twice on the same
 inputs, with ``--cost macs`` and with ``--gpu``. The times are predictions: docs/concepts/time.md says how good.
@@ -46,38 +46,38 @@ def measure(
 
 
 def row(name: str, case: Case, gpu: str, effort: Literal["quick", "default", "thorough"]) -> dict[str, Any]:
-    """The predicted times of a network, and both recipes with the prices that ``run`` tells."""
+    """The predicted times of a network, and both recipes with the costs that ``run`` tells."""
     file, calibration, inputs, threshold = case
     figures: dict[str, Any] = {"network": name, "threshold": threshold}
-    for price in ("macs", "time"):
+    for cost in ("macs", "time"):
         report = trt_bisect.run(
             file, str(file.with_name(calibration)), str(file.with_name(inputs)), threshold=threshold,
             engine="onnxruntime", explain="none", effort=effort, curve="culprits", gpu=gpu,
-            cost="macs" if price == "macs" else None,
+            cost="macs" if cost == "macs" else None,
         )  # fmt: skip
         assert report.answer is not None
         assert report.predicted is not None
         ms = {plan: time.ms for plan, time in report.predicted.plans.items()}
         figures |= {"layers": sum(layer.quantizable for layer in report.layers), "ms": ms}
-        figures[price] = {
+        figures[cost] = {
             "high": list(report.recipe.high),
             "meets": report.recipe.meets,
-            "price": report.answer.cost,
+            "cost": report.answer.cost,
             "ms": ms["recipe"],
         }
     return figures
 
 
 def table(rows: list[dict[str, Any]]) -> Table:
-    """Each price as a share of INT8's speedup over FP16."""
+    """Each cost as a share of INT8's speedup over FP16."""
     result = Table("network", "target", "layers", "INT8, FP16, FP32, ms", box=None)
-    for column in ("by macs: high", "price", "ms", "by time: high", "price", "ms", "ms / ms"):
+    for column in ("by macs: high", "cost", "ms", "by time: high", "cost", "ms", "ms / ms"):
         result.add_column(column, justify="right")
     for figures in rows:
         times = " ".join(f"{figures['ms'][name]:.3f}" for name in ("int8", "fp16", "fp32"))
         cells = [figures["network"], f"{figures['threshold']}", str(figures["layers"]), times]
         for recipe in (figures["macs"], figures["time"]):
             cells += [str(len(recipe["high"])) + ("" if recipe["meets"] else " (misses)")]
-            cells += [f"{recipe['price']:.1%}", f"{recipe['ms']:.3f}"]
+            cells += [f"{recipe['cost']:.1%}", f"{recipe['ms']:.3f}"]
         result.add_row(*cells, f"{figures['time']['ms'] / figures['macs']['ms']:.3f}")
     return result
