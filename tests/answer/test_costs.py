@@ -89,12 +89,12 @@ def test_the_recipe_is_measured_with_fp16_in_place_of_all_fp32(found):
     assert f"{100 * around.similarity:.2f}"[:-1] in line(report, RECIPE)
 
 
-def passing(folder, change=lambda model: None):
-    """A network that full INT8 keeps well above the threshold, and its report."""
-    model = networks.chain(depth=4)
+def passing(folder, change=lambda model: None, depth=4, threshold=0.99):
+    """A network that full INT8 keeps above the threshold, and its report."""
+    model = networks.chain(depth)
     change(model)
     path, data = networks.save(model, folder), networks.samples(model)
-    return trt_bisect.run(path, data, threshold=0.99, **HOW), path, data
+    return trt_bisect.run(path, data, threshold=threshold, **HOW), path, data
 
 
 def test_full_int8_that_passes_is_measured_with_fp16_around_it_too(tmp_path):
@@ -111,6 +111,14 @@ def test_full_int8_that_passes_is_measured_with_fp16_around_it_too(tmp_path):
     assert based.answer.around_fp16 is None, "it has that base already"
 
 
+def test_no_layer_is_sought_in_fp16_where_it_misses_only_together_with_int8(tmp_path):
+    report, _, _ = passing(tmp_path, depth=2, threshold=0.99997)
+    assert {choice.plan: choice.meets for choice in report.choices} == {"fp32": True, "fp16": True, "int8": True}
+    assert not report.answer.around_fp16.meets
+    (said,) = (each.text for each in report.lines if "run in FP16 (" in each.text)
+    assert said.endswith("which misses the threshold.")
+
+
 def test_the_layer_that_fp16_overflows_around_a_passing_int8_is_named(tmp_path):
     """Between two convolutions values of more than 65504; INT8's scale takes them, and the next weights undo them."""
 
@@ -123,7 +131,7 @@ def test_the_layer_that_fp16_overflows_around_a_passing_int8_is_named(tmp_path):
     assert report.recipe.high == ()
     assert report.recipe.meets
     (said,) = (each.text for each in report.lines if "run in FP16 (" in each.text)
-    assert "misses the threshold" in said
+    assert "misses the threshold ('--low fp16' names the layers)" in said
     (first, *_) = (note.text for note in report.notes if "FP16" in note.text)
     assert first.startswith("'conv1' (Conv) overflows FP16")
 

@@ -170,6 +170,7 @@ def recipe(report, text):
     """The layers of the recipe, their precisions, what it passes on, and the speed that it keeps."""
     answer, kept = report["answer"], set(report["recipe"]["high"])
     assert report["recipe"]["meets"]
+    assert "'--low fp16' names" not in text or not fp16_of(report)["meets"]
     precisions = sorted({row["recipe"].upper() for row in report["layers"] if row["name"] in kept})
     if kept:
         assert f"{len(kept)} layer{'s' * (len(kept) != 1)} in {' and '.join(precisions)}" in text

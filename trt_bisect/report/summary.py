@@ -518,13 +518,13 @@ def _cost(report: Report, answer: AnswerFacts, rule: Rule) -> str:
     layers = "layer" if len(figures.high) == 1 else f"{len(figures.high)} layers"
     words = (
         f"{speed}. With the {layers} in {name} ('--precision {option}') it {speed_of(report, figures.cost)}, "
-        f"and {subject} measures {_other_figure(figures, rule, low=name.lower())}."
+        f"and {subject} measures {_other_figure(report, figures, rule, low=name.lower())}."
     )
     return words if answer.around_fp16 is None else f"{words} {_with_fp16_around(report, answer.around_fp16, rule)}"
 
 
 def _with_fp16_around(report: Report, around: PlanFigures, rule: Rule) -> str:
-    measures = f"{_subject(report)} measures {_other_figure(around, rule)}"
+    measures = f"{_subject(report)} measures {_other_figure(report, around, rule)}"
     return f"If all layers not in {report.low.upper()} run in FP16 ('--base fp16'), as in most engines, {measures}."
 
 
@@ -553,11 +553,14 @@ def _subject(report: Report) -> str:
     return "the network" if by_input is None or by_input.together else "the worst input"
 
 
-def _other_figure(figures: PlanFigures, rule: Rule, low: str = "fp16") -> str:
+def _other_figure(report: Report, figures: PlanFigures, rule: Rule, low: str = "fp16") -> str:
     figure = _figure(figures.similarity, rule.text)
     if figures.meets:
         return figure
-    names = " ('--low fp16' names the layers)" if low == "fp16" else ""
+    fp16 = choice_of(FP16, report.choices)
+    # Where FP16 passes alone, INT8 and FP16 miss only together: '--low fp16' has no layer to name.
+    names_layers = low == "fp16" and fp16 is not None and fp16.meets is False
+    names = " ('--low fp16' names the layers)" if names_layers else ""
     return f"{figure}, which misses the threshold{names}"
 
 
