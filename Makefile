@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 PARALLEL := -n auto --dist loadfile --no-loadscope-reorder
 DECIDE := data model calibration builder driver evaluator analyzer runs recipe
 
-.PHONY: demo test suite quick full coverage lint site audit assets package clean
+.PHONY: demo test browser suite quick full coverage lint site audit assets package clean
 
 demo: $(STAMP)  ## the main job on networks that INT8 hurts
 	$(BIN)/trt-bisect run samples/ocr/network.onnx --calibration samples/ocr/calibration.npz \
@@ -17,21 +17,21 @@ demo: $(STAMP)  ## the main job on networks that INT8 hurts
 	    --task detect --calibrator entropy --output demo-run/detector; code=$$?; [ $$code -eq 1 ]
 
 test: $(STAMP)
-	tools/get_browser.sh
 	$(MAKE) --jobs=2 lint suite
 
-suite: $(STAMP)
+browser:
+	tools/get_browser.sh
+
+suite: $(STAMP) browser
 	$(BIN)/python -m pytest $(PARALLEL)
 
 quick: $(STAMP)  ## the rooms that decide, without what takes long: under a minute
 	$(BIN)/python -m pytest $(PARALLEL) -m "not slow and not subprocess" $(DECIDE:%=tests/%)
 
-full: $(STAMP)  ## all tests, with all cases of those that `make test` tries a part of
-	tools/get_browser.sh
+full: $(STAMP) browser  ## all tests, with all cases of those that `make test` tries a part of
 	TRT_BISECT_TESTS=full $(BIN)/python -m pytest $(PARALLEL)
 
-coverage: $(STAMP)  ## all tests, and which lines of the package they reach in the process of the test
-	tools/get_browser.sh
+coverage: $(STAMP) browser  ## all tests, and which lines of the package they reach in the process of the test
 	$(BIN)/python -m pytest $(PARALLEL) --cov=trt_bisect --cov-report=term:skip-covered
 
 site: $(STAMP)  ## the documentation as a website, in build/site; a test builds it too

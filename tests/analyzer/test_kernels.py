@@ -13,6 +13,7 @@ import pytest
 
 import trt_bisect
 from tests.support import networks
+from tests.support.editions import edition
 from tests.support.flawed_pairs import pairs
 from tests.support.networks import save
 from trt_bisect.analyzer.structure.graph import FileGraph
@@ -38,6 +39,8 @@ FILES = {
     "detector": SAMPLES / "detector" / "detector.onnx",
     "encoder": SAMPLES / "transformer" / "encoder.onnx",
 }
+
+BUILT = edition(("lenet", "residual", "encoder"), ("lenet", "residual", "encoder", "detector"))
 
 
 def written(path, folder, high=()):
@@ -82,7 +85,7 @@ def built(tmp_path_factory):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["lenet", "residual", "detector", "encoder"])
+@pytest.mark.parametrize("name", BUILT)
 def test_every_layer_with_a_weight_becomes_a_kernel_that_reads_int8(built, name):
     file, lines, report = built(name)
     weighted = [node.name for node in onnx.load(file).graph.node if node.op_type in ("Conv", "Gemm", "MatMul")]
@@ -95,14 +98,22 @@ def test_every_layer_with_a_weight_becomes_a_kernel_that_reads_int8(built, name)
         assert layer in report.engine.low
 
 
+CONCATS = [f"/model.13/{op}" for op in ("Add_1", *(f"Concat{i}" for i in ("", *"_2 _4 _6 _7 _8".split())))]
+ROUNDED = {
+    "lenet": (6, ["pool2"]),
+    "residual": (9, ["pool"]),
+    "encoder": (22, ["block0.add1", "block0.add2", "block1.add1", "block1.add2"]),
+    "detector": (40, CONCATS),
+}
+"""The layers of each network with pairs, and those of them that are only rounded."""
+WITHOUT = {"lenet": (8, 1), "residual": (8, 1), "encoder": (29, 2), "detector": (31, 1)}
+"""The kernels of its engine without pairs, and those that only move data."""
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize(("name", "layers", "rounded"), [
-    ("lenet", 6, ["pool2"]),
-    ("residual", 9, ["pool"]),
-    ("encoder", 22, ["block0.add1", "block0.add2", "block1.add1", "block1.add2"]),
-    ("detector", 40, [f"/model.13/{op}" for op in ("Add_1", *(f"Concat{i}" for i in ("", *"_2 _4 _6 _7 _8".split())))]),
-])  # fmt: skip
-def test_the_layers_that_are_only_rounded(built, name, layers, rounded):
+@pytest.mark.parametrize("name", BUILT)
+def test_the_layers_that_are_only_rounded(built, name):
+    layers, rounded = ROUNDED[name]
     facts = built(name)[2].engine
     assert facts.broken == (), "a full INT8 plan breaks no fusion"
     assert sorted(facts.rounded) == sorted(rounded)
@@ -110,7 +121,7 @@ def test_the_layers_that_are_only_rounded(built, name, layers, rounded):
     assert facts.untold == ()
 
 
-@pytest.mark.parametrize("name", ["lenet", "residual", "detector", "encoder"])
+@pytest.mark.parametrize("name", BUILT)
 def test_the_kernels_are_counted_as_the_log_has_them(built, name):
     _, lines, report = built(name)
     counted = report.engine.kernels
@@ -123,12 +134,10 @@ def test_the_kernels_are_counted_as_the_log_has_them(built, name):
     assert counted.mixed == sum("Datatype: Int8" in line and "Datatype: Float" in line for line in read)
 
 
-@pytest.mark.parametrize(("name", "without", "moves"), [
-    ("lenet", 8, 1), ("residual", 8, 1), ("detector", 31, 1), ("encoder", 29, 2)
-])  # fmt: skip
-def test_the_engine_without_pairs_is_counted_beside_it(built, name, without, moves):
+@pytest.mark.parametrize("name", BUILT)
+def test_the_engine_without_pairs_is_counted_beside_it(built, name):
     facts = built(name)[2].engine
-    assert (facts.fp32.total, facts.fp32.moves) == (without, moves)
+    assert (facts.fp32.total, facts.fp32.moves) == WITHOUT[name]
     assert (facts.fp32.pairs, facts.fp32.low, facts.fp32.rounding) == (0, 0, 0)
 
 

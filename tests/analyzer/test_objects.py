@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from pycocotools.cocoeval import COCOeval
 
+from tests.analyzer.test_heads_by_task import corners
 from trt_bisect.analyzer.tasks.detections import Detections
 from trt_bisect.analyzer.tasks.find import find_task
 from trt_bisect.analyzer.tasks.layouts import parse_layout
@@ -31,10 +32,6 @@ def candidates(random, classes, many=MANY):
     scores = random.uniform(0, 0.05, (many, classes))
     scores[np.arange(OBJECTS), np.arange(OBJECTS) % classes] = (0.9, 0.8, 0.7)
     return boxes, scores
-
-
-def corners(boxes):
-    return np.column_stack([boxes[:, :2] - boxes[:, 2:] / 2, boxes[:, :2] + boxes[:, 2:] / 2])
 
 
 def ready(boxes, scores, more, turned=False):
@@ -85,19 +82,6 @@ def test_of_three_poses_the_one_whose_points_moved_is_lost_and_invented(random, 
     layout = f"classes:{classes}" if make is dense else "score,class"
     assert f"{layout},keypoints:{count}x{values}" in task.note
     assert figures("pose", before, before)[1]["kept"] == OBJECTS
-
-
-@pytest.mark.parametrize("head", [*POSES, "oriented, dense", "oriented, end to end"])
-def test_detect_reads_no_poses_and_no_oriented_boxes(random, head):
-    make, classes, count, values = POSES.get(head, (dense if "dense" in head else ready, 15, 0, 0))
-    boxes, scores = candidates(random, classes)
-    if count:
-        outputs = make(boxes, scores, keypoints(random, boxes, count, values).reshape(len(boxes), -1))
-    else:
-        angles = random.uniform(-0.7, 2.3, (MANY, 1))
-        outputs = dense(boxes, scores, angles) if make is dense else ready(boxes, scores, angles, turned=True)
-    with pytest.raises(BadInput, match="detect cannot read"):
-        find_task(AskedTask("detect"), [outputs])
 
 
 def test_the_similarity_of_keypoints_is_that_of_coco(random):

@@ -37,12 +37,12 @@ def rtx():
 def test_the_table_agrees_with_the_parser_on_onnxs_own_tests(rtx, monkeypatch):
     """The rest is told otherwise: old opsets, a layout that the parser ignores, plugins that TensorRT alone has.
 
-    ``make test`` makes those of every twelfth operator: to make all takes six seconds.
+    ``make test`` makes those of every twelfth operator, none of which pools in Python.
     """
     if (table().parser, table().onnx) != (rtx.name, onnx.__version__):
         pytest.skip("the table is of other versions: python tools/parser_table.py")
     if not FULL:
-        few = sorted(module.name for module in pkgutil.iter_modules(cases.__path__, f"{cases.__name__}."))[::12]
+        few = sorted(module.name for module in pkgutil.iter_modules(cases.__path__, f"{cases.__name__}."))[3::12]
         monkeypatch.setattr(cases, "import_recursive", lambda _: [importlib.import_module(name) for name in few])
     tests = parser_table.operator_tests()
     assert 60 < len(tests) <= table().tests == 1884

@@ -13,12 +13,14 @@ from hypothesis import given, strategies as st
 
 import trt_bisect
 from tests.support import networks
+from tests.support.progress_doubles import StopsAt
 from trt_bisect import BadInput, WorstReport
 from trt_bisect.analyzer.judge import make_rule
 from trt_bisect.analyzer.metrics import BUILT_IN
 from trt_bisect.analyzer.worst import WorstSamples, distribution_of, verdict, worst_inputs
 from trt_bisect.builder.base import BuildOptions
 from trt_bisect.builder.onnxruntime import OnnxRuntimeBuilder
+from trt_bisect.commands.run.live import StoppedRun
 from trt_bisect.data.feeds import load_samples, save_samples
 from trt_bisect.precision import int8_set
 
@@ -379,15 +381,16 @@ def test_worst_inputs_are_kept_for_one_typing_version_and_precision(monkeypatch,
 
         monkeypatch.setattr("trt_bisect.preparation.experiment.open_builder", opened)
         before = len(calls)
-        less = {"strategy": "bisect", "calibrator": "minmax", "explain": "none"}
-        report = trt_bisect.run(*network_and_data, **less, output=tmp_path / "run", **options)
-        return len(calls) - before, report.inputs.similarities
+        less = {"calibrator": "minmax", "progress": StopsAt("Full INT8"), "output": tmp_path / "run"}
+        with pytest.raises(StoppedRun) as stop:
+            trt_bisect.run(*network_and_data, **less, **options)
+        return len(calls) - before, stop.value.report.inputs.similarities
 
     monkeypatch.setattr("trt_bisect.preparation.preparation.choose_engine", lambda _: "foreign")
     monkeypatch.setattr("trt_bisect.preparation.experiment.typing_of", lambda *_, **__: "weak")
     monkeypatch.setattr("trt_bisect.preparation.preparation.worst_inputs", counted)
     count, found = run()
-    assert count == 1
+    assert (count, bool(found)) == (1, True)
     assert run() == (0, found)
     assert run(typing="strong")[0] == 1
     assert run(version="10.2")[0] == 1

@@ -31,7 +31,7 @@ from trt_bisect.report.answer import DECIDING, NUDGED, OFF as OPTIMISATIONS_OFF,
 from trt_bisect.report.summary import NO_RECIPE, UNTESTED
 
 OFF = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
-HOW = {"engine": "onnxruntime", "explain": "none", "precision": "fp32"}
+HOW = {"engine": "onnxruntime", "explain": "none", "precision": "fp32", "effort": "quick"}
 
 
 WAYS = {"auto": {"strategy": "auto"}, "culprits": {"curve": "culprits"}, "bisect": {"strategy": "bisect"}}
@@ -53,7 +53,8 @@ def run_on(tmp_path_factory):
     @cache
     def found(name, way="auto", threshold=THRESHOLD, high=()):
         given = networks.given(MISLEADING[name]().model, tmp_path_factory.mktemp(name))
-        return trt_bisect.run(*given, calibrator="minmax", threshold=threshold, high=list(high), **WAYS[way], **HOW)
+        how = {**HOW, **WAYS[way], "effort": "default"}
+        return trt_bisect.run(*given, calibrator="minmax", threshold=threshold, high=list(high), **how)
 
     return found
 
@@ -88,7 +89,7 @@ def test_the_gains_of_the_recipes_layers_and_of_suspects_are_those_of_sensitivit
     """``sensitivity`` measures each layer alone high with the rest in INT8."""
     alone = trt_bisect.sensitivity(*long_chain, engine="onnxruntime", calibrator="minmax")
     gains = {op.op_name: op.alone for op in alone.ops if op.sensitive_type == "both"}
-    found = trt_bisect.run(*long_chain, threshold=0.999, calibrator="minmax", effort="quick", **HOW)
+    found = trt_bisect.run(*long_chain, threshold=0.999, calibrator="minmax", **HOW)
     measured = {row.name: row.alone for row in found.layers if row.alone is not None}
     assert found.recipe.meets
     assert "conv7" in found.culprits
@@ -200,7 +201,7 @@ def test_inputs_on_which_a_recipe_misses_join_the_judged_ones(two_kinds, tmp_pat
     path, data = two_kinds
     monkeypatch.setattr(plans_module, "_JOIN_AT_ONCE", 1)
     monkeypatch.setattr(answer_module, "JUDGED", 1)
-    how = {"threshold": 0.9999, "calibrator": "minmax", "effort": "quick", **HOW}
+    how = {"threshold": 0.9999, "calibrator": "minmax", **HOW}
     few = trt_bisect.run(path, data, **how)
     assert few.recipe.meets
     assert few.answer.given.holds == few.answer.given.inputs
@@ -287,7 +288,7 @@ def test_without_a_recipe_the_setting_that_misses_is_named(two_kinds, monkeypatc
         return 0.5, dict.fromkeys(plans.inputs.counting, 0.5)
 
     monkeypatch.setattr(plans_module.AnswerPlans, "nudged", missed)
-    found = trt_bisect.run(path, data, threshold=0.999, calibrator="minmax", effort="quick", **HOW)
+    found = trt_bisect.run(path, data, threshold=0.999, calibrator="minmax", **HOW)
     assert not found.recipe.meets
     assert found.answer.settings[OPTIMISATIONS_OFF] >= 0.999
     (line,) = [line for line in found.lines if line.kind == NO_RECIPE]
@@ -298,7 +299,7 @@ def test_without_a_recipe_the_setting_that_misses_is_named(two_kinds, monkeypatc
 
 def test_a_set_that_misses_in_another_setting_is_replaced_by_one_that_was_measured(long_chain, monkeypatch):
     """The own engine of the usual recipe's plan is made to miss: what the search measures does not show it."""
-    options = {"threshold": 0.999, "calibrator": "minmax", "effort": "quick", **HOW}
+    options = {"threshold": 0.999, "calibrator": "minmax", **HOW}
     usual = trt_bisect.run(*long_chain, **options)
     whole = plans_module.AnswerPlans.whole
 
@@ -331,7 +332,6 @@ def with_margin(narrow, tmp_path_factory):
     def run(margin):
         path, data = narrow
         wanted = {"threshold": 1.0 - 4e-4, "validation": 0.0, "calibrator": "minmax", "as_is": True, "margin": margin}
-        wanted["effort"] = "quick"
         folder = tmp_path_factory.mktemp("margin")
         return trt_bisect.run(path, data, output=folder, **wanted, **HOW), folder
 
@@ -370,7 +370,7 @@ def many(monkeypatch):
 def test_small_errors_of_many_layers_lead_to_a_recipe_that_holds_in_all_settings(many, narrow, tmp_path):
     path, data = narrow
     budget = 4e-4
-    wanted = {"threshold": 1.0 - budget, "margin": 0.0, "validation": 0.0, "calibrator": "minmax", "effort": "quick"}
+    wanted = {"threshold": 1.0 - budget, "margin": 0.0, "validation": 0.0, "calibrator": "minmax"}
     report = trt_bisect.run(path, data, output=tmp_path / "run", **wanted, **HOW)
     assert all(report.answer.settings[setting] >= 1.0 - budget for setting in DECIDING)
     each = cosines(path, tmp_path / "run/recipe/network.qdq.onnx", data["x"], OFF)
@@ -386,7 +386,7 @@ def test_small_errors_of_many_layers_lead_to_a_recipe_that_holds_in_all_settings
 def test_few_inputs_leave_inferences_for_the_search_itself(tmp_path):
     """70 layers and two inputs: each layer alone with four calibrators would take all that --effort allows."""
     model = networks.planted(networks.chain(70, width=4, size=6), ("conv68", "conv69"))
-    report = trt_bisect.run(*networks.given(model, tmp_path, 2), **HOW)
+    report = trt_bisect.run(*networks.given(model, tmp_path, 2), **{**HOW, "effort": "default"})
     assert report.recipe.high == ("conv69",)
 
 
@@ -394,7 +394,7 @@ def test_few_inputs_leave_inferences_for_the_search_itself(tmp_path):
 def test_a_margin_is_searched_among_the_calibrators_that_few_inputs_leave(tmp_path):
     """Nearly all layers are needed, so no set leaves a margin, and the sets measured to hold are compared."""
     path, data = networks.given(networks.transformer(blocks=5, tokens=4), tmp_path, 2)
-    asked = {**HOW, "threshold": 1 - 2e-5, "precision": "fp32", "curve": "culprits"}
+    asked = {**HOW, "threshold": 1 - 2e-5, "effort": "default", "curve": "culprits"}
     report = trt_bisect.run(path, data, as_is=True, validation=0, output=tmp_path / "run", **asked)
     feeds = [{name: values[k : k + 1] for name, values in data.items()} for k in range(2)]
     assert worst_cosine(path, tmp_path / "run" / "recipe" / "network.qdq.onnx", feeds) >= 1 - 2e-5
@@ -405,7 +405,7 @@ def test_a_margin_is_searched_among_the_calibrators_that_few_inputs_leave(tmp_pa
 def test_groups_and_then_their_layers_lead_to_the_recipe_of_all_layers(long_chain, many, monkeypatch, refused):
     """Of 13 convolutions one is planted; ``refused``: each plan takes a session of its own."""
     path, data = long_chain
-    wanted = {"margin": 0.0, "validation": 0.0, "calibrator": "minmax", "curve": "culprits", "effort": "quick"}
+    wanted = {"margin": 0.0, "validation": 0.0, "calibrator": "minmax", "curve": "culprits"}
     if refused:
         monkeypatch.setattr(plans_module, "switch_session", lambda *_: None)
         monkeypatch.setattr(recipe_search, "_MOST_ENGINES", 6)

@@ -12,6 +12,7 @@ from trt_bisect.precision import Precision
 from trt_bisect.report.choices import Choice, fp16_instead, kept_speed, predicted_ms
 from trt_bisect.support.text import percent
 
+QUICK = {"engine": "onnxruntime", "explain": "none", "calibrator": "minmax", "effort": "quick"}
 MACS = {"conv1": 288_000, "pool1": 2_880, "conv2": 1_600_000, "pool2": 800, "ip1": 400_000, "ip2": 5_000}
 """Multiply-adds of LeNet, by hand; a pooling counts its output values."""
 
@@ -84,7 +85,7 @@ def test_layers_that_the_user_fixed_are_no_part_of_a_cost_of_0(fixed, ms, told):
 
 def test_full_int8_has_the_time_and_the_cost_of_the_layers_that_are_fixed(lenet):
     """Of 2,296,680 multiply-adds conv2 has 1,600,000; an engine of the same plan is the recipe of a run that passes."""
-    how = {"engine": "onnxruntime", "explain": "none", "high": ["conv2"]}
+    how = {**QUICK, "high": ["conv2"]}
     report = trt_bisect.run(lenet / "lenet.onnx", lenet / "calibration.npz", gpu="A100", **how)
     assert report.passed
     assert report.predicted.plans["int8"] == report.predicted.plans["recipe"]
@@ -101,7 +102,7 @@ def test_speed_in_words():
 
 def test_every_place_that_shows_a_cost_shows_the_same(lenet):
     """In FP32 ``ip2`` takes 4 units a multiply-add instead of 1; all layers take 2 in FP16 instead of 1."""
-    how = {"engine": "onnxruntime", "explain": "none", "precision": "fp32", "front": True}
+    how = {**QUICK, "precision": "fp32", "front": True}
     report = trt_bisect.run(lenet / "lenet_planted.onnx", lenet / "calibration.npz", **how)
     cost = 3 * MACS["ip2"] / sum(MACS.values())
     assert report.recipe.high == ("ip2",)
@@ -122,8 +123,7 @@ def free(lenet, tmp_path_factory):
     """The question of a run whose recipe is no faster than FP16, and its report."""
     given = lenet / "lenet_planted.onnx", lenet / "unsure.npz"
     folder = tmp_path_factory.mktemp("free")
-    how = {"engine": "onnxruntime", "explain": "none", "threshold": 0.99999, "as_is": True, "output": folder}
-    how["calibrator"] = "minmax"
+    how = {**QUICK, "threshold": 0.99999, "as_is": True, "output": folder}
     return given, how, trt_bisect.run(*given, **how)
 
 

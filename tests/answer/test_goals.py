@@ -9,7 +9,7 @@ import pytest
 
 import trt_bisect
 from tests.support import networks
-from tests.support.goal_cases import QUICK, figures_on, planted
+from tests.support.goal_cases import QUICK, planted
 from tests.support.progress_doubles import StopsAt
 from tests.support.records import kinds
 from trt_bisect.commands.run.live import StoppedRun
@@ -37,37 +37,6 @@ def test_a_threshold_that_nothing_meets_is_exit_code_1(tmp_path, command):
     assert changed.recipe.meets, "smoothed channels take the range away"
     assert "smoothed" in changed.answer.changes
     assert NO_RECIPE not in kinds(changed.lines)
-
-
-def test_the_recipe_holds_on_all_inputs_given_and_says_so_of_unseen_ones(tmp_path):
-    model = networks.planted(networks.chain(6), ("conv1", "conv2"), ("conv3", "conv4"))
-    path, data, unseen = networks.save(model, tmp_path), networks.samples(model, 12), networks.samples(model, 5, 7)
-    wishes = {**QUICK, "calibrator": "auto", "threshold": 25.0, "output": tmp_path / "run"}
-    report = trt_bisect.run(path, data, validation=unseen, **wishes)
-    given, elsewhere = (figures_on(tmp_path / "run/recipe", path, one["x"]) for one in (data, unseen))
-    assert report.recipe.meets
-    assert min(given) >= 25.0
-    assert report.answer.given.inputs == report.answer.given.holds == 12
-    assert report.answer.given.worst == pytest.approx(min(given), abs=0.05)
-    assert (report.answer.held_out.inputs, report.answer.held_out.holds) == (
-        5,
-        sum(figure >= 25.0 for figure in elsewhere),
-    )
-    assert report.answer.held_out.worst == pytest.approx(min(elsewhere), abs=0.05)
-    assert "12 of 12 of your inputs" in report.summary
-    assert len(report.answer.calibrators) > 1
-    assert trt_bisect.Report.load(tmp_path / "run").answer == report.answer
-
-
-def test_a_calibrator_that_suffices_is_the_recipe_and_one_that_is_named_is_kept(tmp_path):
-    """Calibration by a percentile of 60 clips most values away; with another calibrator nothing has to be high."""
-    path, data = networks.given(networks.chain(3), tmp_path, 6)
-    wishes = {"engine": "onnxruntime", "threshold": 0.98, "effort": "quick", "explain": "none"}
-    named = trt_bisect.run(path, data, calibrator="percentile=60", **wishes)
-    free = trt_bisect.run(path, data, **wishes)
-    assert named.recipe.high
-    assert free.recipe.high == ()
-    assert named.similarity.int8 < 0.98 <= free.similarity.int8
 
 
 OTHER = ({"threshold": 0.99999}, False)

@@ -154,7 +154,7 @@ def test_a_layer_that_the_engine_does_not_need_goes_to_int8(decided, lenet):
     assert "not needed on the engine" in line_kinds(report)
 
 
-@pytest.mark.parametrize("at", edition((0, 5), range(8)))
+@pytest.mark.parametrize("at", edition((5,), range(8)))
 def test_a_run_stopped_at_any_build_builds_no_plan_twice(decided, tmp_path, at):
     """The wrong kernel takes eight engines. The build under way is lost with the process, and comes again."""
     difference, count = Difference(wrong={"conv2": 0.5}), 0

@@ -24,7 +24,7 @@ from trt_bisect.report.parts import FAILS, PASSES, WITH_DOUBTS
 from trt_bisect.report.summary import DATA, FP16_INSTEAD
 from trt_bisect.support.text import percent
 
-HOW = {"engine": "onnxruntime", "explain": "none", "precision": "fp32"}
+HOW = {"engine": "onnxruntime", "explain": "none", "precision": "fp32", "effort": "quick"}
 
 
 @pytest.fixture
@@ -38,8 +38,8 @@ def asked(command, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
     def call(*options, network="network.onnx", output="run"):
-        how = ["--calibration", "data.npz", "--engine", "onnxruntime", "--history", "none", "--output", output]
-        code, _, _ = command("run", network, *how, *options)
+        how = ["--calibration", "data.npz", "--engine", "onnxruntime", "--history", "none", "--effort", "quick"]
+        code, _, _ = command("run", network, *how, "--output", output, *options)
         return code, trt_bisect.Report.load(output)
 
     return call
@@ -67,9 +67,11 @@ def test_bad_data_are_repaired_before_anything_is_built(chain, random):
     """A constant input passes at 100 %: the engine must not be built of it. On real data it is."""
     network, data = chain
     zeros = {"x": np.zeros_like(data["x"])}
-    report = trt_bisect.run(network, zeros, **HOW)
+    report = trt_bisect.run(network, zeros, calibrator="minmax", **HOW)
     assert (report.verdict, report.next.kind) == (WITH_DOUBTS, DATA)
-    good = trt_bisect.run(network, {"x": random.normal(size=(4, 3, 16, 16)).astype(np.float32)}, **HOW)
+    good = trt_bisect.run(
+        network, {"x": random.normal(size=(4, 3, 16, 16)).astype(np.float32)}, calibrator="minmax", **HOW
+    )
     assert (good.verdict, good.next.kind, good.next.command) == (PASSES, BUILD, "")
 
 
@@ -184,7 +186,7 @@ def test_a_doubted_pass_is_looked_at_and_can_be_accepted(asked, taken):
     assert (code, report.verdict, report.next.kind) == (1, WITH_DOUBTS, DOUBT)
     words, code, accepted = taken(report)
     assert ("--accept" in words, code, accepted.next.kind) == (True, 0, BUILD)
-    assert asked(*how, "--accept", "--effort", "quick")[0] == 1, "a failure is not accepted"
+    assert asked(*how, "--accept")[0] == 1, "a failure is not accepted"
 
 
 def attention_with_masks():
@@ -247,8 +249,6 @@ def test_a_recipe_of_another_calibrator_is_named_with_its_layers(asked, taken):
         "--as-is",
         "--margin",
         "0",
-        "--effort",
-        "quick",
     ]
     code, report = asked("--threshold", "0.99998", *how)
     assert (code, report.next.kind) == (1, CHEAPER)
@@ -263,7 +263,7 @@ def test_a_recipe_of_another_calibrator_is_named_with_its_layers(asked, taken):
 def test_a_changed_network_is_named_only_if_the_run_on_it_passes(asked, calibrator):
     """Equalisation mends the planted range; ranges that clip a tenth leave a doubt, those that clip less do not."""
     save(networks.planted(networks.chain(6), ("conv2", "conv3")), 6)
-    how = ["--threshold", "0.98", "--calibrator", calibrator, "--precision", "fp32", "--as-is", "--effort", "quick"]
+    how = ["--threshold", "0.98", "--calibrator", calibrator, "--precision", "fp32", "--as-is"]
     _, report = asked(*how, "--explain", "remedies")
     changed = "run/remedies/equalised.onnx"
     code, _ = asked(*how, "--explain", "none", network=changed, output="moved")

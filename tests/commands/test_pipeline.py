@@ -5,13 +5,14 @@ import re
 
 import numpy as np
 import onnx
-import onnxruntime as ort
 import pytest
 
 import trt_bisect
 from benchmarks.builds.standin import Difference, StandIn
 from tests.conftest import SAMPLES
+from tests.support.by_hand import cosine
 from tests.support.networks import Sketch, chain, planted
+from tests.support.quantized import plain_session
 from trt_bisect.errors import BadInput, NothingMeasured
 
 QUICK = {"engine": "onnxruntime", "calibrator": "entropy", "effort": "quick", "explain": "none", "as_is": True}
@@ -38,18 +39,11 @@ class Plain:
     """The recipe's file of a network in ONNX Runtime, without INT8 kernels."""
 
     def __init__(self, file):
-        options = ort.SessionOptions()
-        options.add_session_config_entry("session.disable_quant_qdq", "1")
-        self.session = ort.InferenceSession(file, options, providers=["CPUExecutionProvider"])
+        self.session = plain_session(file)
 
     def __call__(self, feeds):
         names = [output.name for output in self.session.get_outputs()]
         return dict(zip(names, self.session.run(names, feeds), strict=True))
-
-
-def cosine(one, other):
-    one, other = np.ravel(one).astype(np.float64), np.ravel(other).astype(np.float64)
-    return one @ other / np.linalg.norm(one) / np.linalg.norm(other)
 
 
 @pytest.fixture(scope="module")

@@ -353,7 +353,13 @@ def test_a_file_that_is_not_the_references_without_its_pairs_either_is_said_to_b
 def test_an_asymmetric_file_gets_a_symmetric_recipe_and_its_own_figure(tmp_path):
     _, quantized, samples = asymmetric(tmp_path, "gelu")
     assert {finding.severity for finding in trt_bisect.check(quantized).findings} >= {"error"}
-    how = {"engine": "onnxruntime", "threshold": 0.999, "effort": "quick", "output": tmp_path / "run"}
+    how = {
+        "engine": "onnxruntime",
+        "threshold": 0.999,
+        "effort": "quick",
+        "output": tmp_path / "run",
+        "explain": "tensors",
+    }
     report = trt_bisect.run(quantized, inputs=samples[:1], **how)
     recipe = tmp_path / "run" / "recipe" / "network.qdq.onnx"
     assert [finding for finding in trt_bisect.check(recipe).findings if finding.severity == "error"] == []

@@ -140,14 +140,14 @@ def test_histograms_that_were_cut_off_are_made_again(network, tmp_path, passes):
 def test_remedies_and_goals_use_the_same_pass(tmp_path, passes):
     model = networks.planted(networks.chain(3), ("conv0", "conv1"))
     path = networks.save(model, tmp_path, "planted.onnx")
-    asked = {"calibration": data(), "engine": "onnxruntime", "metric": "sqnr", "threshold": 20.0}
+    asked = {"calibration": data(), "engine": "onnxruntime", "metric": "sqnr", "threshold": 20.0, "effort": "quick"}
     report = trt_bisect.run(path, explain="remedies", **asked)
     assert report.culprits
     chosen = {row.calibrator for row in report.answer.calibrators if row.chosen}
     others = {str(each.calibrator) for each in report.explanation.tried if each.calibrator and not each.culprits}
     assert chosen | others >= {str(each) for each in CANDIDATES}
     assert passes.count(passes[0]) == 1, "the others are of changed networks"
-    assert trt_bisect.run(path, effort="quick", front=True, explain="none", **asked).recipe.meets
+    assert trt_bisect.run(path, front=True, explain="none", **asked).recipe.meets
     assert passes.count(passes[0]) == 2
 
 

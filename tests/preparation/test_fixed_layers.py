@@ -22,7 +22,7 @@ from trt_bisect.report.summary import EXPERIMENT, FIXED
 FIRST, SECOND = "conv1", "conv3"
 LAYERS = ["conv0", "relu1", "conv1", "relu2", "conv2", "relu3", "conv3", "pool", "flatten", "fc"]
 OPTIONS = {"calibrator": "minmax", "engine": "onnxruntime", "metric": "sqnr", "threshold": 20.0, "explain": "none"}
-OPTIONS |= {"precision": "fp32"}
+OPTIONS |= {"precision": "fp32", "effort": "quick"}
 
 
 @pytest.fixture(scope="module")
@@ -120,7 +120,7 @@ def test_a_layer_fixed_in_int8_is_never_high(planted, strategy, tmp_path):
 
 def test_the_most_sensitive_layers_are_those_that_lose_most_alone(planted, tmp_path):
     model, samples, _ = planted
-    common = {key: value for key, value in OPTIONS.items() if key not in ("threshold", "explain")}
+    common = {key: value for key, value in OPTIONS.items() if key not in ("threshold", "explain", "effort")}
     alone = trt_bisect.sensitivity(model, samples, **common, output=tmp_path)
     losses = {op.op_name: op.loss for op in alone.ops if op.sensitive_type == "both"}
     wanted = sorted(losses, key=losses.get)[-2:]

@@ -14,6 +14,7 @@ import onnx
 from onnx import numpy_helper
 
 from tests.support import networks
+from tests.support.by_hand import cosine
 from tests.support.networks import Sketch, plant_between, scale_constant
 from trt_bisect.builder.base import BuildOptions
 from trt_bisect.builder.onnxruntime import OnnxRuntimeBuilder
@@ -90,12 +91,7 @@ def every_plan(planted: PlantedAnswer, folder: Path) -> EveryPlan:
 
 def _loss(exact, output, cut):
     pieces = zip(*(np.split(each, [cut] if cut else [], axis=1) for each in (exact, output)), strict=True)
-    return max(1.0 - _cosine(a, b) for left, right in pieces for a, b in zip(left, right, strict=True))
-
-
-def _cosine(a, b):
-    a, b = a.ravel().astype(np.float64), b.ravel().astype(np.float64)
-    return float(a @ b / np.sqrt((a @ a) * (b @ b)))
+    return max(1.0 - cosine(a, b) for left, right in pieces for a, b in zip(left, right, strict=True))
 
 
 def cancelling_pair() -> PlantedAnswer:
