@@ -11,6 +11,7 @@ import pytest
 import trt_bisect
 from tests.model.test_unknown_ops import saved, with_unknown
 from tests.support import networks
+from tests.support.recorded import explained
 from trt_bisect.answer.plans import AnswerPlans
 from trt_bisect.calibration.cache import parse_version
 from trt_bisect.calibration.histogram import Calibrator
@@ -21,7 +22,7 @@ from trt_bisect.report.advice import CALIBRATOR
 from trt_bisect.report.explanation import Explanation, Tried
 from trt_bisect.report.next_step import BUILD, CHEAPER, DOUBT, OTHER_LAYERS, SEARCH, WHOLE, next_step
 from trt_bisect.report.parts import FAILS, PASSES, WITH_DOUBTS
-from trt_bisect.report.summary import DATA, FP16_INSTEAD
+from trt_bisect.report.summary import DATA, FP16_INSTEAD, cheaper_remedies, headline
 from trt_bisect.support.text import percent
 
 HOW = {"engine": "onnxruntime", "explain": "none", "precision": "fp32", "effort": "quick"}
@@ -162,10 +163,10 @@ def test_layers_that_cost_too_much_in_fp32_are_tried_in_fp16_before_all_is_fp16(
 
 
 def test_a_remedy_that_is_hardly_cheaper_is_not_named_and_another_one_as_it_was_measured(chain):
-    """Costs that differ by less than 3 % count as equal. The layers were measured in FP16; the run had them in FP32."""
+    """Costs that differ by less than 3 % count as equal. Layers in FP16 around FP32 are left to the search."""
     report = trt_bisect.run(*chain, threshold=0.99999, calibrator="minmax", as_is=True, **HOW)
     setting = Setting("a.onnx", "a.npz", True, None, False, Precision.FP32, "run", Build(parse_version("10.3")))
-    layers = {"high": 2, "layers": ("conv2", "fc"), "precision": "fp16"}
+    layers = {"high": 2, "layers": ("conv2", "fc"), "precision": "fp32"}
     tried = Tried((), CALIBRATOR, "minmax", 0.999995, 5e-6, True, Calibrator("minmax"), confirmed=True, **layers)
     for cheaper, named in ((0.02, False), (0.5, True)):
         measured = replace(tried, cost=report.answer.cost - cheaper)
@@ -173,10 +174,11 @@ def test_a_remedy_that_is_hardly_cheaper_is_not_named_and_another_one_as_it_was_
         step = next_step(told, setting, accept=False)
         assert ("minmax" in step.what) == named
     assert f"with 2 layers in high precision (keeps {percent(1 - measured.cost)} of INT8's speedup" in step.what
-    assert "--precision fp16" in step.command
     assert step.command.endswith("--calibrator minmax --output run-minmax --high conv2 --high fc")
-    several = report.changed(explanation=Explanation(1, {}, (), (), (), (replace(measured, precision=""),)))
-    assert "minmax" not in next_step(several, setting, accept=False).what
+    for precision in ("fp16", ""):
+        told = report.changed(explanation=Explanation(1, {}, (), (), (), (replace(measured, precision=precision),)))
+        step = next_step(told, setting, accept=False)
+        assert step.command.endswith("--calibrator minmax --output run-minmax")
 
 
 def test_a_doubted_pass_is_looked_at_and_can_be_accepted(asked, taken):
@@ -236,27 +238,41 @@ def test_of_a_part_that_fails_the_same_command_is_not_named_again(asked, tmp_pat
         assert report.next.command != report.command
 
 
+CLIPPED = ("--calibrator", "percentile=90", "--explain", "remedies", "--as-is", "--margin", "0")
+
+
 def test_a_recipe_of_another_calibrator_is_named_with_its_layers(asked, taken):
-    """Ranges that clip a tenth need every layer high, others two: with these two high their full INT8 passes."""
-    save(networks.chain(4))
-    how = [
-        "--calibrator",
-        "percentile=90",
-        "--explain",
-        "remedies",
-        "--precision",
-        "fp32",
-        "--as-is",
-        "--margin",
-        "0",
-    ]
-    code, report = asked("--threshold", "0.99998", *how)
+    """Ranges that clip a tenth need every layer high, others a pooling: with it high their full INT8 passes."""
+    save(networks.chain(8))
+    code, report = asked("--threshold", "0.9999", "--precision", "fp32", *CLIPPED)
     assert (code, report.next.kind) == (1, CHEAPER)
+    assert not headline(report).startswith("Ship FP16"), "the remedy is faster"
     words, code, chosen = taken(report)
     assert code == 0
     named = {words[place + 1] for place, word in enumerate(words) if word == "--high"}
     assert {row.name for row in chosen.layers if row.fixed} == named
     assert 0 < len(named) < len(report.recipe.high)
+
+
+def test_a_recipe_of_another_calibrator_in_fp16_is_found_by_the_command(asked, taken):
+    """Its layers alone are in FP16: --precision fp16 would have all unquantized layers there too, and misses."""
+    save(networks.chain(4))
+    _, report = asked("--threshold", "0.99998", "--precision", "mixed", *CLIPPED)
+    assert report.next.kind == CHEAPER
+    named, *_ = cheaper_remedies(explained(Path("run")))
+    _, _, chosen = taken(report)
+    assert (named.precision, f"{named.calibrator}") == ("fp16", chosen.ranges.origin)
+    assert chosen.recipe.meets
+    assert chosen.answer.cost < named.cost + 1e-6 < report.answer.cost - 0.5
+
+
+def test_a_remedy_that_is_hardly_faster_than_fp16_is_not_named_where_fp16_passes(asked):
+    """The same with layers in FP32: two of the four convolutions, each as slow as three in FP16."""
+    save(networks.chain(4))
+    _, report = asked("--threshold", "0.99998", "--precision", "fp32", *CLIPPED)
+    remedies = [tried.cost for tried in explained(Path("run")).explanation.tried if tried.confirmed]
+    assert 0.5 < min(remedies) < 1.0 < report.answer.cost
+    assert (report.next.kind, report.lines[0].kind) == (FP16_INSTEAD, FP16_INSTEAD)
 
 
 @pytest.mark.parametrize("calibrator", ["percentile=90", "percentile=99"])

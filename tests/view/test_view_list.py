@@ -12,6 +12,7 @@ import trt_bisect
 from tests.support.run_states import interrupted, running
 from tests.support.view_server import TOKEN
 from trt_bisect.report.parts import FAILS, PASSES, REPORT, UNMEASURED, WITH_DOUBTS
+from trt_bisect.report.summary import FP16_INSTEAD
 from trt_bisect.runs.progress_file import INTERRUPTED, RUNNING
 from trt_bisect.view.index import Row, Runs
 
@@ -95,8 +96,7 @@ def test_the_list_names_another_low_precision_and_fp16_where_it_is_the_plan_to_s
     [entry] = Runs(run.parent).rows()
     assert (entry.figure("int8").endswith("%"), "ship" in entry.verdict) == (True, False)
     report = json.loads((run / REPORT).read_text())
-    choices = [{**plan, "gives_up": 0.9} if plan["plan"] == "recipe" else plan for plan in report["choices"]]
-    changed(run, choices=choices, answer={**report["answer"], "in_fp16": None})
+    changed(run, lines=[{"kind": FP16_INSTEAD, "text": ""}, *report["lines"]])
     [entry] = Runs(run.parent).rows()
     assert entry.verdict == "fails; ship FP16"
     changed(run, low="fp16")

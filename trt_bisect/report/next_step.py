@@ -12,10 +12,8 @@ from trt_bisect.calibration.ranges import SCALE_INFINITE, SCALE_NOT_POSITIVE
 from trt_bisect.model.cost import instead_of
 from trt_bisect.precision import Precision
 from trt_bisect.recipe.commands import TRT_BISECT, Setting, calibrating, running, using_fp16, using_recipe
-from trt_bisect.report.advice import CALIBRATOR
 from trt_bisect.report.answer import AnswerFacts
 from trt_bisect.report.choices import FP16, LEAST_GAIN, MOST_GIVEN_UP, choice_of
-from trt_bisect.report.explanation import Tried
 from trt_bisect.report.parts import UNMEASURED, WITH_DOUBTS, NextStep
 from trt_bisect.report.summary import (
     BASE,
@@ -23,6 +21,7 @@ from trt_bisect.report.summary import (
     FP16_INSTEAD,
     NAMED,
     RECIPE,
+    cheaper_remedies,
     means,
     no_gain,
     other_of,
@@ -35,10 +34,10 @@ from trt_bisect.support.text import counted, listed, percent
 if TYPE_CHECKING:
     from trt_bisect.report.model import Report
 
-_OF_INT8 = ("--low", "--base", "--precision", "--high", "--calibrator")
-"""Options for INT8 that a search in FP16 does not repeat."""
 _MOST_HIGH = 20
 """The most layers that a suggested command names."""
+_OF_INT8 = ("--low", "--base", "--precision", "--high", "--calibrator")
+"""Options for INT8 that a search in FP16 does not repeat."""
 FILE, WHOLE, INPUTS, CHEAPER, DOUBT, GO_ON, SEARCH, BUILD, REQUANTIZE, OTHER_LAYERS = (
     *("another file", "whole network", "more inputs", "cheaper", "doubt", "go on"),
     *("search", "build", "quantize again", "other layers"),
@@ -69,7 +68,7 @@ def next_step(report: Report, setting: Setting, *, accept: bool) -> NextStep | N
     if not report.recipe.meets and any(line.kind in (SCALE_INFINITE, SCALE_NOT_POSITIVE) for line in report.lines):
         kinds.add(REQUANTIZE)
     kind = "" if accept else next((kind for kind in _FIRST if kind in kinds), "")
-    cheaper = _cheaper(report, setting) if kind in ("", DOUBT) else None
+    cheaper = _cheaper(report, setting) if kind in ("", DOUBT) and not ships_fp16(report) else None
     if cheaper is not None:
         return cheaper
     if kind == DOUBT and report.verdict != WITH_DOUBTS:
@@ -176,37 +175,20 @@ def _for_half(report: Report, setting: Setting) -> NextStep:
 
 
 def _cheaper(report: Report, setting: Setting) -> NextStep | None:
-    """Returns the best remedy measured to cost less than the recipe; None where a goal decides."""
-    if report.goal.drop or report.goal.most is not None:
-        return None
-    least = report.answer.cost if report.answer and report.recipe.meets else float("inf")
-    measured = [
-        Tried((), CALIBRATOR, row.calibrator, row.similarity, None, True, row.by, confirmed=True)
-        for row in (report.answer.free_ranges if report.answer and report.recipe.high else ())
-        if row.by is not None
-    ]
-    measured += [
-        tried
-        for tried in (report.explanation.tried if report.explanation else ())
-        if tried.confirmed and tried.is_cheaper(least) and (tried.culprits or tried.high or tried.calibrator is None)
-    ]
-    remedies = [remedy for advice in report.advice for remedy in advice.remedies]
-    for tried in sorted(measured, key=lambda row: row.rank):
-        if tried.high and not tried.precision:
-            continue  # '--high' keeps all of its layers in one precision
-        commands = [command for remedy in remedies if remedy.tried == tried for command in remedy.commands]
+    """Returns the best remedy measured to cost less than the recipe, if there is any."""
+    advised = [remedy for advice in report.advice for remedy in advice.remedies]
+    for tried in cheaper_remedies(report):
+        commands = [command for remedy in advised if remedy.tried == tried for command in remedy.commands]
         if tried.calibrator is not None and not tried.culprits:
-            options = dict(setting.options)
-            if tried.high and options.get("--base") != (tried.precision,):
-                options["--precision"] = (tried.precision,)
-            changed = replace(setting, options=options)
-            commands = [*calibrating(changed, tried.calibrator)]
+            commands = [*calibrating(setting, tried.calibrator)]
         runs = [command.text for command in commands if command.tool == TRT_BISECT]
-        if runs and len(tried.layers) <= _MOST_HIGH:
+        if runs:
             speed = "at no cost in speed"
             if tried.high:
                 speed = f"with {counted(tried.high, 'layer')} in high precision ({speed_of(report, tried.cost)})"
             figure = figure_text(report.metric, tried.similarity, report.threshold)
-            high = shlex.join(word for name in tried.layers for word in ("--high", name))
+            is_named = tried.precision == str(setting.high) and tried.high <= _MOST_HIGH
+            # No option keeps layers in FP16 around FP32, or in both: there a search finds them again.
+            high = shlex.join(word for name in tried.layers if is_named for word in ("--high", name))
             return NextStep(CHEAPER, f"use {tried.title}: {figure} {speed}", f"{runs[0]} {high}".strip())
     return None

@@ -23,17 +23,20 @@ from trt_bisect.evaluator.trial import Trial
 from trt_bisect.model.cost import instead_of
 from trt_bisect.model.network import Network
 from trt_bisect.precision import Precision
+from trt_bisect.report.advice import CALIBRATOR
 from trt_bisect.report.answer import DECIDING, DIFFUSE, Accuracies, AnswerFacts, PlanFigures
 from trt_bisect.report.choices import (
     FP16,
     INT8,
     MOST_GIVEN_UP,
     RECIPE as RECIPE_PLAN,
+    Choice,
     choice_of,
     costs_from,
     fp16_instead,
     kept_speed,
 )
+from trt_bisect.report.explanation import Tried
 from trt_bisect.report.parts import FAILS, PASSES, UNMEASURED, WITH_DOUBTS, LayerRow, spoken
 from trt_bisect.support.text import FITTING_TASK, MEMORY, Line, Note, counted, listed, percent, together
 
@@ -116,7 +119,7 @@ def verdict_lines(
         lines.append(accuracy_line(report.accuracy, report.low, has_recipe=report.has_recipe))
     if report.stopped:
         lines.append(stopped_line(report.stopped, answer.not_done))
-    if why := ships_fp16(report):
+    if why := _why_fp16(report):
         # What speaks against every figure comes before it.
         others = [line.kind not in DOUBTING for line in lines]
         lines.insert(others.index(True), _fp16_line(report, why))
@@ -125,11 +128,38 @@ def verdict_lines(
     return tuple(lines)
 
 
-def ships_fp16(report: Report) -> str:
+def ships_fp16(report: Report) -> bool:
+    """Returns true if FP16 is the plan to ship: the first line on it says why."""
+    return any(line.kind == FP16_INSTEAD for line in report.lines)
+
+
+def _why_fp16(report: Report) -> str:
     """Returns why FP16 is the plan to ship; empty if it is not, or if the user gave a budget."""
     if report.goal.most is not None or pays_in_fp16(report) is not None:
         return ""
-    return fp16_instead(report.choices, Precision(report.low), report.goal.costs)
+    low, costs = Precision(report.low), report.goal.costs
+    for remedy in cheaper_remedies(report)[:1]:
+        cheaper = Choice(RECIPE_PLAN, True, remedy.similarity, None, report.ms_of(remedy.cost), remedy.cost)
+        if not fp16_instead((*report.choices[:-1], cheaper), low, costs):
+            return ""
+    return fp16_instead(report.choices, low, costs)
+
+
+def cheaper_remedies(report: Report) -> list[Tried]:
+    """Returns the remedies confirmed to cost less than the recipe, the best first; none where a goal decides."""
+    if report.goal.drop or report.goal.most is not None or report.answer is None:
+        return []
+    least = report.answer.cost if report.recipe.meets else math.inf
+    remedies = [
+        Tried((), CALIBRATOR, row.calibrator, row.similarity, None, True, row.by, confirmed=True)
+        for row in (report.answer.free_ranges if report.recipe.high else ())
+        if row.by is not None
+    ]
+    for tried in report.explanation.tried if report.explanation else ():
+        is_row = tried.calibrator is not None and not tried.culprits and not tried.high
+        if tried.confirmed and tried.is_cheaper(least) and not is_row:
+            remedies.append(tried)
+    return sorted(remedies, key=lambda row: row.rank)
 
 
 def pays_in_fp16(report: Report) -> PlanFigures | None:

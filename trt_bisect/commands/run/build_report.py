@@ -307,12 +307,12 @@ def _on_answer(state: RunState, answer: Answer, known: Report, curve: Curve, *, 
     )
     report = report.changed(verdict=_verdict(report, answer, trials), **_engine_facts(answer))
     report = report.changed(choices=choices_of(report, answer))
-    recipe = recipe.with_fp16(network) if recipe is not None and ships_fp16(report) else recipe
     nothing = whole.nothing if answer.engines is None else answer.engines.base
     lines = verdict_lines(report, network, rule, whole.findings, nothing, full)
     notes = [note for note in report.notes if note.kind != FITTING_TASK]
     notes.sort(key=lambda note: note.kind in (TENSORS, EXPLANATION))
     report = report.changed(lines=lines, notes=tuple(notes))
+    recipe = recipe.with_fp16(network) if recipe is not None and ships_fp16(report) else recipe
     return report.changed(files=recipe, graph=graph_of(network, experiment.ranges.scales)) if files else report
 
 
