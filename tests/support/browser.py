@@ -165,7 +165,7 @@ class Tabs:
     def named(self, browser: Browser, name: str) -> Tab:
         """Returns the tab of this name."""
         if self._context is None:
-            self._context = browser.new_context(viewport=_SIZE, ignore_https_errors=True)
+            self._context = browser.new_context(viewport=_SIZE, ignore_https_errors=True, reduced_motion="reduce")
         if name not in self._tabs:
             self._tabs[name] = Tab(self._context)
         return self._tabs[name]
