@@ -2,6 +2,7 @@
 
 import shlex
 from itertools import combinations
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -13,12 +14,18 @@ from tests.support.goal_cases import JUDGED, WISHES, costs_of, engines_of, kept_
 from tests.support.networks import plant_between
 from tests.support.records import kinds
 from trt_bisect.answer import recipe_search
+from trt_bisect.answer.validation import Checked, Recipe
 from trt_bisect.builder.base import BuildOptions
 from trt_bisect.driver import search_space
+from trt_bisect.driver.search_space import Space
 from trt_bisect.model.network import load_network
+from trt_bisect.precision import Precision, PrecisionPlan
+from trt_bisect.report.answer import OWN
 from trt_bisect.report.next_step import SEARCH
 from trt_bisect.report.parts import FAILS, PASSES
 from trt_bisect.report.summary import BUDGET, CULPRITS, NO_RECIPE, RECIPE
+
+INT8, FP16, FP32 = Precision.INT8, Precision.FP16, Precision.FP32
 
 
 def test_the_most_accurate_plan_within_a_budget_is_judged_on_all_inputs(tmp_path):
@@ -172,3 +179,28 @@ def test_of_many_layers_neighbours_stay_high_together_within_a_budget(tmp_path, 
     high = set(report.recipe.high)
     assert bad <= high
     assert all(group <= high or group.isdisjoint(high) for group in groups)
+
+
+@pytest.mark.parametrize(
+    ("precision", "unit", "loss", "cost"),
+    [
+        (None, 0, 0.01, 0.1),
+        (None, 0, 0.02, 0.3),  # it misses in FP16
+        (None, 1, 0.01, 0.04),  # FP16 saves 2 % of the speedup
+        ("mixed", 1, 0.01, 0.02),
+        ("fp32", 0, 0.01, 0.3),
+        (None, 2, 0.01, 0.5),  # no cost in FP16 is known
+    ],
+)
+def test_the_recipe_within_a_budget_is_in_fp16_where_that_holds_and_saves_three_percent(precision, unit, loss, cost):
+    costs = {0: {FP32: 0.3, FP16: 0.1}, 1: {FP32: 0.04, FP16: 0.02}, 2: {FP32: 0.5}}
+    layers = [SimpleNamespace(dtype="float32")] * 3
+    network = SimpleNamespace(base_type=None, layers=layers, quantizable=[0, 1, 2])
+    options, experiment = SimpleNamespace(precision=precision), SimpleNamespace(network=network)
+    plans = SimpleNamespace(options=options, experiment=experiment, costs=costs)
+    space = Space(PrecisionPlan((INT8,) * 3), ((0,), (1,), (2,)), (0.3, 0.04, 0.5), budget=0.015)
+    target = SimpleNamespace(check=lambda experiment, plan: Checked({OWN: loss}))
+    recipe = Recipe(space, frozenset({unit}), experiment, 0.015, Checked({OWN: 0.0}))
+    found = recipe_search.in_fp16(recipe, plans, target)
+    assert (found.kept, found.cost) == (recipe.kept, cost)
+    assert found.plan.precisions[unit] is (FP32 if found.cost == costs[unit][FP32] else FP16)

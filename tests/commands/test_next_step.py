@@ -238,6 +238,15 @@ def test_of_a_part_that_fails_the_same_command_is_not_named_again(asked, tmp_pat
         assert report.next.command != report.command
 
 
+def test_an_output_that_is_the_same_on_every_input_is_a_matter_of_data(tmp_path):
+    """The data vary, and the last weight is 0."""
+    model = networks.chain(2)
+    (weight,) = (tensor for tensor in model.graph.initializer if tensor.name == "fc.weight")
+    weight.raw_data = bytes(len(weight.raw_data))
+    report = trt_bisect.run(networks.save(model, tmp_path), networks.samples(model, 4), **HOW)
+    assert (report.verdict, report.inputs.warnings, report.next.kind) == (WITH_DOUBTS, (), DATA)
+
+
 CLIPPED = ("--calibrator", "percentile=90", "--explain", "remedies", "--as-is", "--margin", "0")
 
 

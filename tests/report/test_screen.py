@@ -12,7 +12,10 @@ from rich.console import Console
 
 from tests.support.records import EMPTY
 from trt_bisect import Report
+from trt_bisect.analyzer.judge import make_rule
+from trt_bisect.analyzer.metrics import find_metric
 from trt_bisect.data.feeds import TensorSpec
+from trt_bisect.report import summary
 from trt_bisect.report.answer import AnswerFacts, CalibratorRow, Goal, Held, RecipeLayers
 from trt_bisect.report.choices import Choice
 from trt_bisect.report.parts import FAILS, LayerRow, NextStep
@@ -173,6 +176,24 @@ def test_weak_culprits_stand_after_the_others_which_are_ranked(crowded):
     places = [main.index(name) for name in few[:3]]
     assert places == sorted(places)
     assert all(name in weak and name not in main for name in few[3:])
+
+
+@pytest.mark.parametrize(
+    ("put_back", "margin", "said"),
+    [
+        ([0.9489], 0.5, {"noise"}),
+        ([0.96], 0.5, {"97.5%"}),
+        ([0.9489, 0.96], 0.5, {"noise", "97.5%"}),
+        ([0.96], 0.0, {"mean loss"}),
+    ],
+)
+def test_a_weak_culprit_misses_the_threshold_or_the_margin(crowded, put_back, margin, said):
+    """Of a threshold of 95 % a margin of half leaves 97.5 %."""
+    rows = tuple(replace(row(k), culprit=True, put_back=value) for k, value in enumerate(put_back))
+    names = tuple(each.name for each in rows)
+    report = replace(crowded, layers=rows, answer=replace(crowded.answer, ranked=names, weak=names, margin=margin))
+    text = summary._missed_by_weak(report, make_rule(find_metric("cosine"), 0.95))
+    assert {word for word in ("noise", "97.5%", "mean loss") if word in text} == said
 
 
 def test_the_curve_is_printed_when_it_is_asked_for_or_fits(crowded):

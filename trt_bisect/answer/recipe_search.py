@@ -227,7 +227,7 @@ def in_half(plans: AnswerPlans, target: Target, space: Space, ranges: Ranges) ->
 def in_fp16(recipe: Recipe, plans: AnswerPlans, target: Target) -> Recipe:
     """Returns a recipe with all its units in FP16 if that is allowed, good enough, and saves enough; else unchanged."""
     saves = FP16_SAVES.get(plans.options.precision)
-    if saves is None or not recipe.holds or not may_be_in_fp16(plans, recipe.space, recipe.kept):
+    if saves is None or not may_be_in_fp16(plans, recipe.space, recipe.kept):
         return recipe
     changed = replace(recipe, space=with_units_in(recipe.space, recipe.kept, Precision.FP16, plans.costs))
     if changed.cost > recipe.cost - saves:
