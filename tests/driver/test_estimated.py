@@ -1,5 +1,7 @@
 """The search by estimated losses, against brute force, NumPy's normal equations, and lowering on whole networks."""
 
+from statistics import NormalDist
+
 import numpy as np
 import pytest
 
@@ -8,6 +10,7 @@ from tests.support.editions import edition
 from trt_bisect.driver.estimated import (
     EACH,
     TOGETHER,
+    WIDE,
     Estimates,
     Measured,
     NoiseEstimates,
@@ -169,10 +172,10 @@ def test_a_loss_that_no_unit_alone_shows_is_believed():
     """
     estimates = Estimates([0], np.full((13, 1), 1e-6), {0: 1e-5}, 0.01)
     low = np.arange(13) >= 2
-    assert estimates.chances(low[None], [0], 0.01) > 0.9
+    assert estimates.chances(low[None], [0], 0.01)[0] > 0.9
     estimates.learn(low, Measured(0.1, {0: 0.1}), 0.01)
     assert estimates.sums([0])[low].sum() == pytest.approx(0.1, rel=0.1)
-    assert estimates.chances(low[None], [0], 0.01) < 1e-3
+    assert estimates.chances(low[None], [0], 0.01)[0] < 1e-3
 
 
 def test_the_loss_over_all_inputs_together_is_learned_too():
@@ -202,12 +205,13 @@ def test_the_chance_of_a_set_is_that_of_draws_from_the_estimates():
     """The lognormal stands for the sum of what the low units add, times what a plan adds beside it."""
     prior, limit = np.array([0.02, 0.05, 0.01]), 0.08
     estimates = Estimates([0], prior[:, None], {0: 0.09}, limit)
-    (chance,) = estimates.chances(np.array([[True, True, False]]), [0], limit)
+    (chance,), (misled,) = estimates.chances(np.array([[True, True, False]]), [0], limit)
     random = np.random.default_rng(0)
     covariance = np.diag((0.7 * prior) ** 2 + (0.02 * limit) ** 2) + np.outer(prior, prior) * 0.5**2
     sums = random.multivariate_normal(prior, covariance, 200_000)[:, :2].sum(axis=1)
     plans = sums + 0.2 * 0.07 * random.standard_normal(len(sums))
     assert chance == pytest.approx(np.mean(plans <= limit), abs=0.04)
+    assert misled == pytest.approx(NormalDist().cdf(np.log(limit / 0.07) / WIDE), abs=1e-3)
 
 
 def test_figures_that_jump_teach_the_noise_up_to_which_plans_hold():
@@ -218,7 +222,7 @@ def test_figures_that_jump_teach_the_noise_up_to_which_plans_hold():
     search, asked = searched(space, lambda low: [0.0 if noise[sorted(low)].sum() <= 0.31 else 1.0], estimates)
     assert kept_by(search) == {1}
     assert len(asked) <= 20
-    chances = estimates.chances(np.array([[True, False, True, True, True], [True] * 5]), [0], 0.01)
+    chances, _ = estimates.chances(np.array([[True, False, True, True, True], [True] * 5]), [0], 0.01)
     assert chances[0] > 0.5 > chances[1]
 
 

@@ -18,7 +18,9 @@ input.
 
 Saving is the price of the best set so far less that of the candidate. Chances that were too large so far are lowered by
 as much. The search ends when the largest expected saving is not worth a plan. There is a table for each calibrator, and
-candidates of all compete.
+candidates of all compete. Errors that cancel look bad in any sum, so sets of few units, and parts of a small best set,
+have a least chance; it falls with the distance of the sum from the limit, or hopeless sets would come first, as they
+are the cheapest.
 
 The least loss within a cost (``LeastLoss``) is searched with the same estimates: the limit is the least loss so far.
 
@@ -64,7 +66,11 @@ LIMITS = np.geomspace(0.02, 2.0, 40)
 LIMIT_SPREAD = 0.5
 """The deviation of the logarithm of a plan's noise around the sum."""
 LEAST_CHANCE = 0.01
-"""The least chance of a set of few units, and of a part of the best set if that has at most ``SMALL``."""
+"""The least chance of a part of the best set if that has at most ``SMALL`` units, and of a set of few units whose sum
+is the limit.
+"""
+WIDE = 1.0
+"""The deviation of the logarithm by which the least chance falls for larger sums."""
 SMALL = 5
 SWAPS = 2000
 """The most pairs of a unit in the best set and one outside for which exchanges are candidates."""
@@ -134,24 +140,27 @@ class Estimates:
             gain = spread / (inside @ spread + noise)
             self._rows[place] = mean + gain * error, covariance - np.outer(gain, spread)
 
-    def chances(self, low: np.ndarray, places: Sequence[int], limit: float) -> np.ndarray:
-        """Returns the chance of each set to stay within a limit on its worst input, float64 ``[sets]``.
+    def chances(self, low: np.ndarray, places: Sequence[int], limit: float) -> tuple[np.ndarray, np.ndarray]:
+        """Returns the chance of each set to stay within a limit on its worst input, float64 ``[sets]``; and its chance
+        where the sums mislead.
 
         Args:
             low: bool ``[sets, units]``, true for the units that are low.
         """
         inside = low.astype(np.float64)
         least = LEAST * self.limit / 4
-        by_place = np.empty((len(inside), len(places)))
+        by_place = np.empty((2, len(inside), len(places)))
         for k, place in enumerate(places):
             mean, covariance = self._row(place)
             total = np.maximum(inside @ mean.clip(min=0.0), least)
             variance = np.einsum("su,su->s", inside @ covariance, inside).clip(min=0.0)
             variance += (NOISE * total) ** 2 + least**2
             deviation = np.sqrt(np.log1p(variance / total**2))
-            by_place[:, k] = _normal_below(np.log(limit / total) / deviation)
-        worst: np.ndarray = by_place.min(axis=1)
-        return worst
+            room = np.log(limit / total)
+            by_place[0, :, k] = _normal_below(room / deviation)
+            by_place[1, :, k] = _normal_below(room / WIDE)
+        chances, misled = by_place.min(axis=2)
+        return chances, misled
 
     def _row(self, place: int) -> tuple[np.ndarray, np.ndarray]:
         """Returns mean and covariance of an input; on inputs without units measured alone they are scaled."""
@@ -192,10 +201,11 @@ class NoiseEstimates(Estimates):
         self._limits *= (below if measured.loss <= limit else 1.0 - below) + 1e-9
         self._limits /= self._limits.sum()
 
-    def chances(self, low: np.ndarray, places: Sequence[int], _limit: float) -> np.ndarray:
-        """Returns the chance of each set to have less noise than that up to which plans hold."""
-        chances: np.ndarray = self._below(low, places) @ self._limits
-        return chances
+    def chances(self, low: np.ndarray, places: Sequence[int], _limit: float) -> tuple[np.ndarray, np.ndarray]:
+        """Returns the chance of each set to have less noise than that up to which plans hold; a half where it tells
+        nothing.
+        """
+        return self._below(low, places) @ self._limits, np.full(len(low), 0.5)
 
     def _below(self, low: np.ndarray, places: Sequence[int]) -> np.ndarray:
         """Returns the chance of each set's noise to be below each limit, ``[sets, LIMITS]``."""
@@ -216,23 +226,23 @@ def _normal_below(z: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True)
 class _Offers:
-    """Sets of a calibrator, with the chances that they hold at the first ``judged`` places, float64 ``[sets]``."""
+    """Sets of a calibrator; float64 ``[sets]``, the chances that they hold at the first ``judged`` places, and the
+    least chances.
+    """
 
     sets: _Sets
     chances: np.ndarray
+    least: np.ndarray
     judged: int
 
 
 @dataclass(frozen=True)
 class _Sets:
-    """Sets of units, a row each: bool ``[sets, units]``, true for the low units; their prices and least chances,
-    float64 ``[sets]``.
-    """
+    """Sets of units, a row each: bool ``[sets, units]``, true for the low units; their prices, float64 ``[sets]``."""
 
     kept: Sequence[Kept]
     low: np.ndarray
     prices: np.ndarray
-    least: np.ndarray
 
 
 @dataclass
@@ -341,13 +351,14 @@ class SetSearch:
             offers = self._offered.get(number)
             if offers is None or offers.judged != len(self._places):
                 sets = self._cheaper(number, best_price)
-                chances = estimates.chances(sets.low, self._places, self.limit)
-                offers = self._offered[number] = _Offers(sets, chances, len(self._places))
+                chances, misled = estimates.chances(sets.low, self._places, self.limit)
+                least = self._least_chances(sets.low, misled)
+                offers = self._offered[number] = _Offers(sets, chances, least, len(self._places))
             sets = offers.sets
             if not sets.kept:
                 continue
             expected = offers.chances * min(1.0, self._held / self._expected)
-            savings = np.maximum(expected, sets.least) * self._gains(sets.prices, best_price)
+            savings = np.maximum(expected, offers.least) * self._gains(sets.prices, best_price)
             first = int(savings.argmax())
             yield float(savings[first]), float(offers.chances[first]), number, sets.kept[first]
 
@@ -362,7 +373,7 @@ class SetSearch:
         new = sets.prices < price
         new[new] = [(number, sets.kept[place]) not in self.tried for place in np.flatnonzero(new).tolist()]
         kept = [sets.kept[place] for place in np.flatnonzero(new).tolist()]
-        return _Sets(kept, sets.low[new], sets.prices[new], sets.least[new])
+        return _Sets(kept, sets.low[new], sets.prices[new])
 
     @cached_property
     def _all_sets(self) -> _Sets:
@@ -372,14 +383,17 @@ class SetSearch:
     def _with_prices(self, sets: Sequence[Kept]) -> _Sets:
         low = np.array([self._low(kept) for kept in sets], bool).reshape(-1, len(self.space.units))
         prices = np.array([self.price(kept) for kept in sets])
-        least = np.array([LEAST_CHANCE if self._may_mislead(kept) else 0.0 for kept in sets])
-        return _Sets(sets, low, prices, least)
+        return _Sets(sets, low, prices)
 
-    def _may_mislead(self, kept: Kept) -> bool:
-        """Returns true for sets of few units, and parts of a small best set."""
-        # errors that cancel look bad alone, and no sum of estimates shows it
-        best = frozenset() if self.best is None else self.best[1]
-        return len(self.space.units) <= FEW or (len(best) <= SMALL and kept < best)
+    def _least_chances(self, low: np.ndarray, misled: np.ndarray) -> np.ndarray:
+        """Returns the least chances of sets; ``misled``: their chances where the sums mislead."""
+        few = len(self.space.units) <= FEW
+        least = LEAST_CHANCE * np.minimum(2.0 * misled, 1.0) if few else np.zeros(len(low))
+        if self.best is not None and len(self.best[1]) <= SMALL:
+            # errors that cancel look bad alone, and no sum of estimates shows it
+            others = sorted(self.space.all - self.best[1])
+            least[low[:, others].all(axis=1)] = LEAST_CHANCE
+        return least
 
     def _candidates(self, number: int) -> list[Kept]:
         """Returns sets that may be cheaper: covers by the estimates, and the best set less a unit or with one
