@@ -140,7 +140,7 @@ def segmenting(tmp_path_factory):
     x = sketch.conv(sketch.node("Relu", [sketch.conv("x", "conv0", 3, 8)], "relu0"), "conv1", 8, 8)
     y = sketch.conv(sketch.node("Relu", [x], "relu1"), "head", 8, 4)
     sketch.node("Identity", [y], "y_out", out="y")
-    model = sketch.model({"x": ["n", 3, 12, 12]}, {"y": ["n", 4, 12, 12]})
+    model = sketch.model(["n", 3, 12, 12], ["n", 4, 12, 12])
     networks.plant_between(model, "conv0", "conv1")
     return networks.save(model, tmp_path_factory.mktemp("segmenting")), networks.samples(model, 4)
 

@@ -50,7 +50,7 @@ def normalising(folder):
 
 
 def samples(count=24, *, zero=()):
-    x = np.random.default_rng(1).normal(size=(count, 8)).astype(np.float32)
+    x = networks.normal(1, count, 8)
     x[list(zero)] = 0.0
     return x
 
@@ -185,6 +185,6 @@ def test_a_score_that_no_input_raises_is_a_doubt_on_the_data(tmp_path):
     (line,) = (line for line in report.lines if line.kind == "scores")
     assert f"by at most {figures['max_abs']:.1g}" in line.text
     high = [{"y": np.array([[score]], np.float32)} for score in (1e-6, 0.3)]
-    labels, feeds = ("a", "b"), [{"x": sample[None]} for sample in x[:2]]
+    labels, feeds = ("a", "b"), networks.feeds(x[:2])
     read = load_network(path)
     assert not [*data_warnings(read, ["y"], feeds, high, labels, MEMORY)]

@@ -156,7 +156,7 @@ def test_nan_in_one_output_of_the_reference_does_not_poison_the_others(tmp_path)
     model.graph.node.append(helper.make_node("Log", ["conv0_out"], ["bad"], name="log"))
     model.graph.output.append(helper.make_tensor_value_info("bad", 1, ["n", 8, 16, 16]))
     networks.plant_between(model, "conv0", "conv1")
-    path, data = networks.save(model, tmp_path), networks.samples(model)
+    path, data = networks.given(model, tmp_path)
     report = trt_bisect.run(path, data, metric="sqnr", outputs=["y"], **MINMAX)
     assert report.culprits == ("conv1",)
     assert any("FP32 reference itself" in note and "'bad'" in note for note in texts(report.notes))
@@ -168,7 +168,7 @@ def test_a_reference_of_nothing_but_nan_measures_nothing(tmp_path):
     negative = [helper.make_node("Abs", ["before"], ["abs"]), helper.make_node("Neg", ["abs"], ["neg"])]
     model.graph.node.extend([*negative, helper.make_node("Sqrt", ["neg"], ["y"])])
     with pytest.raises(trt_bisect.NothingMeasured, match="only NaN") as caught:
-        trt_bisect.run(networks.save(model, tmp_path), networks.samples(model), engine="onnxruntime")
+        trt_bisect.run(*networks.given(model, tmp_path), engine="onnxruntime")
     assert caught.value.exit_code == 3
 
 
@@ -180,7 +180,7 @@ def test_a_mask_is_named_and_its_reader_stays_high(tmp_path):
     path = networks.save(sketch.model({"x": ["n", 4, 8], "mask": ["n", 1, 8]}, {"y": ["n", 4, 8]}), tmp_path)
     mask = np.zeros((4, 1, 8), np.float32)
     mask[:, :, 5:] = -3e38
-    data = {"x": np.random.default_rng(0).normal(size=(4, 4, 8)).astype(np.float32), "mask": mask}
+    data = {"x": networks.normal(0, 4, 4, 8), "mask": mask}
     report = trt_bisect.run(path, data, **MINMAX)
     row = next(row for row in report.layers if row.name == "masked")
     assert not row.quantizable

@@ -231,7 +231,7 @@ def sum_of_two():
         if name == "1":
             sketch.node("MatMul", [nodes["1"]] * 2, "mul")
     sketch.node("Add", [nodes["2"], "x"], "add", out="y")
-    return FileGraph.of(sketch.model({"x": [4, 4]}, {"y": [4, 4]}), "sum")
+    return FileGraph.of(sketch.model([4, 4], [4, 4]), "sum")
 
 
 def test_a_pair_inside_one_kernel_is_rounding_and_one_across_two_is_int8():

@@ -282,7 +282,7 @@ def bytes_first(cast_first):
         tensor = sketch.node(op, [tensor], op.lower(), **attributes)
     weight = sketch.constant("weight", 0.01 * sketch.weight("conv", 4, 3, 3, 3))
     sketch.node("Conv", [tensor, weight], "conv", out="y")
-    model = sketch.model({"x": [1, 8, 8, 3]}, {"y": [1, 4, 6, 6]})
+    model = sketch.model([1, 8, 8, 3], [1, 4, 6, 6])
     model.graph.input[0].type.tensor_type.elem_type = BYTES
     return model
 

@@ -269,7 +269,7 @@ def test_a_pair_that_nothing_reads_is_not_called_the_networks_output():
     for name, out in (("dangling", "gone"), ("last", "y")):
         pair(sketch, "x", name, 0.05, zero=3)
         sketch.nodes[-1].output[0] = out
-    found = findings_of(sketch.model({"x": [1, 3, 4, 4]}, {"y": [1, 3, 4, 4]}))
+    found = findings_of(sketch.model([1, 3, 4, 4], [1, 3, 4, 4]))
     named = [each.layers for each in found if each.kind == "asymmetric"]
     assert named == [("(read by nothing)",), ("(the network's output)",)]
 

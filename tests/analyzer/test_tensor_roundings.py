@@ -21,7 +21,7 @@ def test_nodes_that_are_no_layers_are_listed_with_what_became_of_them(tmp_path, 
     sketch.node("Relu", [x], "unread")
     x = sketch.node("Mul", [x, sketch.node("Sqrt", ["two"], "root")], "scaled")
     sketch.node("Add", [x, "two"], "sum", out="y")
-    path = networks.save(sketch.model({"x": [1, 3, 8, 8]}, {"y": [1, 4, 8, 8]}), tmp_path)
+    path = networks.save(sketch.model([1, 3, 8, 8], [1, 4, 8, 8]), tmp_path)
     expected = [
         (None, "two", "constant", 2),
         (0, "same", "passes its input on", 2),

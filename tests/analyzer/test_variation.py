@@ -172,6 +172,6 @@ def test_a_run_names_the_layer_and_finds_a_recipe(tmp_path):
     assert not any(row.meets for row in report.answer.calibrators)
     session = ort.InferenceSession(tmp_path / "run" / "recipe" / "network.qdq.onnx")
     float_session = ort.InferenceSession(path)
-    samples = [{"x": sample[None]} for sample in data["x"]]
+    samples = networks.feeds(data["x"])
     recipe, fp32 = (np.stack([net.run(None, s)[0] for s in samples]) for net in (session, float_session))
     assert by_numpy(fp32, recipe) > 0.99

@@ -317,7 +317,7 @@ def test_an_output_that_int8_makes_infinite_is_named_as_such(tmp_path):
     pooled = sketch.node("GlobalAveragePool", ["x"], "pool")
     one = sketch.constant("one", np.ones(1))
     sketch.node("Div", [one, pooled], "inverse", out="y")
-    path = networks.save(sketch.model({"x": ["n", 3, 8, 8]}, {"y": ["n", 3, 1, 1]}), tmp_path)
+    path = networks.save(sketch.model(["n", 3, 8, 8], ["n", 3, 1, 1]), tmp_path)
     data = np.ones((4, 3, 8, 8), np.float32)
     data[2] *= 1e-4
     report = trt_bisect.worst(path, calibration=data, engine="onnxruntime", calibrator="minmax", keep=1)

@@ -46,7 +46,7 @@ def loud(factor, *, behind=False):
 
 @pytest.fixture(scope="module")
 def data():
-    return np.random.default_rng(2).normal(0, 1, (24, 6, 24)).astype(np.float32)
+    return networks.normal(2, 24, 6, 24)
 
 
 @pytest.fixture(scope="module")
@@ -63,7 +63,7 @@ def expensive(tmp_path_factory, few):
 
 
 def worst_cosine(one, two, data):
-    return by_hand.worst_cosine(one, two, [{"x": sample[None]} for sample in data])
+    return by_hand.worst_cosine(one, two, networks.feeds(data))
 
 
 def test_the_recipe_has_every_layer_in_int8_and_passes(expensive, few):

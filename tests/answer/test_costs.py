@@ -70,7 +70,7 @@ def test_the_recipe_is_measured_with_its_layers_in_fp16_at_a_third_of_the_cost(n
     recipe = path.parent / "run/recipe/network.qdq.onnx"
     assert half.high == report.recipe.high
     assert half.cost == pytest.approx(report.answer.cost / 3)
-    by_hand = worst_cosine(path.read_bytes(), in_fp16(recipe, half.high), [{"x": sample[None]} for sample in samples])
+    by_hand = worst_cosine(path.read_bytes(), in_fp16(recipe, half.high), networks.feeds(samples))
     assert half.similarity == pytest.approx(by_hand, abs=1e-6)
     assert (by_hand >= report.threshold) == meets == half.meets
     text = line(report, RECIPE)
@@ -93,7 +93,7 @@ def passing(folder, change=lambda model: None, depth=4, threshold=0.99):
     """A network that full INT8 keeps above the threshold, and its report."""
     model = networks.chain(depth)
     change(model)
-    path, data = networks.save(model, folder), networks.samples(model)
+    path, data = networks.given(model, folder)
     return trt_bisect.run(path, data, threshold=threshold, **HOW), path, data
 
 
@@ -176,7 +176,7 @@ def test_nothing_is_said_of_other_sets_where_the_plan_without_the_expensive_laye
     """Full INT8 loses 2e-4, with ``block0.project`` alone in INT8 3.5e-5."""
     model, budget = networks.depthwise(blocks=1), 1e-4
     every = every_plan(PlantedAnswer(model), tmp_path)
-    report = trt_bisect.run(networks.save(model, tmp_path), networks.samples(model), threshold=1.0 - budget, **HOW)
+    report = trt_bisect.run(*networks.given(model, tmp_path), threshold=1.0 - budget, **HOW)
     (expensive,) = report.answer.expensive
     assert expensive.name in report.recipe.high
     alone = every.losses[frozenset(every.names) - {expensive.name}]  # on the first four inputs
@@ -220,7 +220,7 @@ def test_full_int8_that_misses_in_another_setting_alone_is_told_so(tmp_path, mon
 
     monkeypatch.setattr(AnswerPlans, "nudged", missed)
     model = networks.chain(depth=2)
-    report = trt_bisect.run(networks.save(model, tmp_path), networks.samples(model), threshold=0.9999, **HOW)
+    report = trt_bisect.run(*networks.given(model, tmp_path), threshold=0.9999, **HOW)
     assert report.similarity.int8 > 0.9999
     assert report.verdict == FAILS
     assert "another setting" in line(report, FAILS)

@@ -85,7 +85,7 @@ def test_the_first_recipe_is_written_before_a_cheaper_one_is_searched(given, who
     with pytest.raises(KeyboardInterrupt):
         trt_bisect.run(path, data, output=tmp_path, progress=StopsAfter(recipe), **ASKED)
     stopped, (ended, _) = Report.load(tmp_path), whole
-    assert worst_cosine(path, recipe, [{"x": sample[None]} for sample in data["x"]]) >= THRESHOLD
+    assert worst_cosine(path, recipe, networks.feeds(data["x"])) >= THRESHOLD
     assert (stopped.state, stopped.recipe.meets) == ("interrupted", True)
     assert stopped.answer.not_done
     assert stopped.recipe.untested, "no step back was measured yet"

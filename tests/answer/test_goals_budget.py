@@ -35,7 +35,7 @@ def test_the_most_accurate_plan_within_a_budget_is_judged_on_all_inputs(tmp_path
         plant_between(model, *pair, factor=factor)
     network = load_network(networks.save(model, tmp_path))
     samples = networks.samples(model, 9)["x"]
-    ranges = trt_bisect.calibrate(network, [{"x": sample[None]} for sample in samples], "minmax")
+    ranges = trt_bisect.calibrate(network, networks.feeds(samples), "minmax")
     builder = trt_bisect.make_builder("onnxruntime", "strong", network, ranges.scales, BuildOptions())
     costs = costs_of(network, {"x": samples[:1]})
     most = max(costs.values())

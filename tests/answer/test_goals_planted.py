@@ -81,7 +81,7 @@ def test_the_front_goes_from_int8_to_high_and_gets_better(measured):
 def test_points_of_the_front_on_engines_of_their_own(measured):
     """On the worst of the samples, with the recipe's scales."""
     network = load_network(measured.path)
-    ranges = trt_bisect.calibrate(network, [{"x": sample[None]} for sample in measured.data["x"]], "minmax")
+    ranges = trt_bisect.calibrate(network, networks.feeds(measured.data["x"]), "minmax")
     builder = trt_bisect.make_builder("onnxruntime", "strong", network, ranges.scales, BuildOptions())
     for point in measured.report.front:
         high = {network.layer_named(name).index for name in point.high}
@@ -109,7 +109,7 @@ def test_recipes_of_three_precisions(precision, tmp_path):
     model = networks.chain(6)
     plant_between(model, "conv0", "conv1")
     plant_between(model, "conv4", "conv5", factor=3e6)
-    path, data = networks.save(model, tmp_path), networks.samples(model, 4)
+    path, data = networks.given(model, tmp_path, 4)
     wishes = {**QUICK, "precision": precision, "trt_version": "10.3.0"}
     found = trt_bisect.run(path, data, output=tmp_path / "run", **wishes)
     assert kept_high(found) == {"conv1": "fp16", "conv5": "fp32"}
@@ -145,7 +145,7 @@ def test_a_recipe_with_dead_channels_passes_the_check(tmp_path, dead):
     values = onnx.numpy_helper.to_array(weight).copy()
     values[[1, 4]] = dead
     weight.CopyFrom(onnx.numpy_helper.from_array(values, weight.name))
-    path, data = networks.save(model, tmp_path), networks.samples(model, 3)
+    path, data = networks.given(model, tmp_path, 3)
     trt_bisect.run(path, data, engine="onnxruntime", calibrator="minmax", explain="none", output=tmp_path / "run")
     file = tmp_path / "run/recipe/network.qdq.onnx"
     assert trt_bisect.check(file).findings == ()

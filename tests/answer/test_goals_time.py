@@ -81,6 +81,14 @@ def _asked(path, folder):
     return ["run", path, *(part for pair in how.items() for part in pair)]
 
 
+def predicted_plan(report, network, timed):
+    """Asserts that cost and time are those of the recipe's plan, layers high in FP32; returns the plan."""
+    plan = timed.full.keeping([network.layer_named(name).index for name in report.recipe.high], Precision.FP32)
+    assert report.answer.cost == pytest.approx(timed.cost(plan))
+    assert report.predicted.plans["recipe"] == timed.predicted(plan)
+    return plan
+
+
 def test_a_run_for_a_gpu(tmp_path, command):
     path, data, _ = planted("chain-1", tmp_path)
     np.savez(tmp_path / "data.npz", **data)
@@ -95,9 +103,7 @@ def test_a_run_for_a_gpu(tmp_path, command):
     network = load_network(path)
     facts = facts_for(network, {name: values[:1] for name, values in data.items()})
     timed = TimeCosts(network, facts, GPUS["T4"])
-    plan = timed.full.keeping([network.layer_named(name).index for name in report.recipe.high], Precision.FP32)
-    assert report.answer.cost == pytest.approx(timed.cost(plan))
-    assert report.predicted.plans["recipe"] == timed.predicted(plan)
+    plan = predicted_plan(report, network, timed)
     assert report.predicted.reformats == timed.added_reformats(plan)
     fp32 = timed.predicted(network.all_in(Precision.FP32)).ms
     for name, shown in (("recipe", plan), ("FP16", network.all_in(Precision.FP16))):
@@ -130,9 +136,7 @@ def test_a_run_by_a_profile_on_a_gpu_of_the_users(tmp_path, command):
     gpu = gpu_of({"processors": 8, "fp32": 1.0, "int8": 16, "fp16": 8, "bandwidth": 60}, "own")
     facts = facts_for(network, {name: values[:1] for name, values in data.items()})
     timed = TimeCosts(network, facts, gpu, kernels_of(network, profile))
-    plan = timed.full.keeping([network.layer_named(name).index for name in report.recipe.high], Precision.FP32)
-    assert report.answer.cost == pytest.approx(timed.cost(plan))
-    assert report.predicted.plans["recipe"] == timed.predicted(plan)
+    predicted_plan(report, network, timed)
     alone = {k: by[Precision.FP32] for k, by in timed.layers([Precision.FP32]).items()}
     assert max(alone, key=alone.__getitem__) == network.layer_named("conv3").index
     (tmp_path / "own.graph.json").unlink()

@@ -48,9 +48,9 @@ def test_activations_in_16_bits_beside_numpy(tmp_path):
     sketch = networks.Sketch(3)
     weight = sketch.constant("w", sketch.random.normal(0, 1, (8, 5)))
     sketch.nodes.append(networks.helper.make_node("MatMul", ["x", weight], ["y"], name="product"))
-    model = sketch.model({"x": ["n", 8]}, {"y": ["n", 5]})
+    model = sketch.model(["n", 8], ["n", 5])
     path = networks.save(model, tmp_path)
-    x = np.random.default_rng(4).normal(size=(6, 8)).astype(np.float32)
+    x = networks.normal(4, 6, 8)
     report = trt_bisect.run(path, x, x, low="int16", metric="sqnr", threshold=20.0, output=tmp_path / "r", **FAST)
     step = np.abs(x).max().astype(np.float64) / 32767
     scales = np.abs(weight_of(model, "w")).max(axis=0) / 127

@@ -7,7 +7,7 @@ import trt_bisect
 from tests.support import networks
 from tests.support.editions import edition
 
-DATA = {"x": np.random.default_rng(3).normal(0, 1, (6, 16)).astype(np.float32)}
+DATA = {"x": networks.normal(3, 6, 16)}
 
 
 def distance(reference, output):

@@ -9,7 +9,8 @@ import onnx
 import pytest
 from onnx import helper
 
-from tests.support.networks import Sketch, save
+from tests.support.fake_tensorrt import SHAPES, before_gemm
+from tests.support.networks import reshaped_as_told, save
 from trt_bisect.builder import tensorrt_build
 from trt_bisect.builder.base import BuildOptions
 from trt_bisect.builder.debug_tensors import listen
@@ -26,7 +27,6 @@ from trt_bisect.support.machine import find_gpu
 
 trt = pytest.importorskip("tensorrt_rtx_bindings")
 
-SHAPES = {"x": ((1, 3, 8, 8), (2, 3, 8, 8), (4, 3, 8, 8))}
 LAYERS = ["conv1", "relu1", "pool1", "conv2", "add", "flatten", "fc"]
 QUANTIZABLE = {"conv1": 2, "pool1": 1, "conv2": 2, "add": 1, "fc": 2}
 """The layers that TensorRT can run in INT8 and how many of their inputs are rounded, written down by hand.
@@ -37,15 +37,9 @@ The sum has a pair on its skip alone: its other side comes from ``conv2``.
 
 def residual_model() -> onnx.ModelProto:
     """Conv, Relu, MaxPool, Conv, Add across the Conv, Gemm with a bias."""
-    sketch = Sketch(7)
-    relu = sketch.node("Relu", [sketch.conv("x", "conv1", 3, 4)], "relu1")
-    pooled = sketch.node("MaxPool", [relu], "pool1", kernel_shape=[2, 2], strides=[2, 2])
-    added = sketch.node("Add", [sketch.conv(pooled, "conv2", 4, 4), pooled], "add")
-    weight = sketch.constant("fc.weight", sketch.random.normal(0, 0.3, (64, 5)))
-    bias = sketch.constant("fc.bias", sketch.random.normal(0, 0.3, 5))
-    flat = sketch.node("Flatten", [added], "flatten")
-    sketch.nodes.append(helper.make_node("Gemm", [flat, weight, bias], ["y"], name="fc"))
-    return sketch.model({"x": ["n", 3, 8, 8]}, {"y": ["n", 5]})
+    sketch, reads = before_gemm()
+    sketch.node("Gemm", reads, "fc", out="y")
+    return sketch.model(["n", 3, 8, 8], ["n", 5])
 
 
 @pytest.fixture(scope="module")
@@ -304,12 +298,7 @@ def test_every_low_precision_is_parsed_and_built(low, kind, tmp_path):
 def test_a_network_whose_input_holds_sizes_builds_with_the_values_of_the_data(tmp_path):
     """A convolution whose outputs are reshaped as an input says, TensorRT's shape tensor. TensorRT-RTX refuses it
     without values: 'no optimization profile has been defined'."""
-    sketch = Sketch(2)
-    reshaped = sketch.node("Reshape", [sketch.conv("x", "conv", 3, 4), "sizes"], "reshape")
-    sketch.node("Relu", [reshaped], "relu")
-    model = sketch.model({"x": [1, 3, 8, 8]}, {"relu_out": ["rows", "columns"]})
-    model.graph.input.append(onnx.helper.make_tensor_value_info("sizes", onnx.TensorProto.INT64, [2]))
-    network = load_network(save(model, tmp_path))
+    network = load_network(save(reshaped_as_told(), tmp_path))
     feeds = [{"x": np.zeros((1, 3, 8, 8), np.float32), "sizes": np.array(sizes)} for sizes in ((8, 32), (16, 16))]
     plan = prefix(len(network.layers), 0)
     with pytest.raises(TrialFailed, match="profile"):

@@ -4,7 +4,7 @@ import numpy as np
 import onnx
 import pytest
 
-from tests.support.fake_tensorrt import FLOAT, TRT, DataType, Definition, make_network, misread, parsed
+from tests.support.fake_tensorrt import FLOAT, TRT, DataType, Definition, make_network, misread, parsed, with_ranges
 from trt_bisect.builder.tensorrt_weak import constrain, set_ranges, walk_steps
 from trt_bisect.errors import EngineUnavailable
 from trt_bisect.precision import Precision, int8_set, prefix
@@ -123,9 +123,7 @@ def test_integer_outputs_keep_their_type(network):
 
 
 def test_every_float_tensor_of_a_quantizable_layer_gets_a_range(network):
-    definition = parsed()
-    scales = {name: np.float32(0.01 * (i + 1)) for i, name in enumerate(network.activations)}
-    set_ranges(TRT, definition, walk_steps(definition, network.layers), network, scales)
+    definition, scales = with_ranges(network)
     for name, scale in scales.items():
         lowest, largest = definition.tensors[name].dynamic_range
         assert largest == pytest.approx(127 * float(scale), rel=1e-6)

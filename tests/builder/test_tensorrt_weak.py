@@ -7,7 +7,7 @@ import numpy as np
 import onnx
 import pytest
 
-from tests.support.fake_tensorrt import FLOAT, DataType, FakeLayer, make_network, parsed
+from tests.support.fake_tensorrt import FLOAT, SHAPES, DataType, FakeLayer, make_network, parsed
 from trt_bisect.answer.result import target_version
 from trt_bisect.builder import tensorrt_build
 from trt_bisect.builder.base import BuildOptions
@@ -121,9 +121,6 @@ class FakeTensorRT:
     def build_serialized_network(self, network, config):
         self.timings_during_build = getattr(config, "cache", None)
         return None if self.fails else b"engine"
-
-
-SHAPES = {"x": ((1, 3, 8, 8), (2, 3, 8, 8), (4, 3, 8, 8))}
 
 
 @pytest.fixture

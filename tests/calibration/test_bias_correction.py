@@ -35,7 +35,7 @@ def drawn():
     x = sketch.node("Relu", [sketch.node("Gemm", [x, *g], "g", beta=0.5)], "relu_g")
     x = sketch.dense(x, "m", 12, 6)
     sketch.nodes[-1].output[0] = "y"
-    return sketch.model({"x": [1, 3, 10, 10]}, {"y": [1, 6]})
+    return sketch.model([1, 3, 10, 10], [1, 6])
 
 
 MEASURED = {"a": ("a_out", 1), "b": ("b_out", 1), "t": ("t_out", 1), "g": ("g_out", 1), "m": ("y", 1)}

@@ -41,7 +41,7 @@ def old_network(blocks: int = BLOCKS) -> onnx.ModelProto:
         x = sketch.conv(sketch.node("BatchNormalization", [x, *norm], f"batch_norm{k}"), f"up_conv{k}", 8, 8)
         x = sketch.node("Relu", [x], f"relu{k}")
     sketch.pooled_classes(x, 8)
-    return sketch.model({"x": [1, 3, 12, 12]}, {"y": [1, 10]})
+    return sketch.model([1, 3, 12, 12], [1, 10])
 
 
 NORM = (("scale", 2.0, 3.0), ("shift", -1.0, 1.0), ("mean", -1.0, 1.0), ("var", 0.5, 2.0))

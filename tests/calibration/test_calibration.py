@@ -100,7 +100,7 @@ def test_minmax_scales_are_numpys(tmp_path):
     model = networks.chain(depth=2)
     network = load_network(networks.save(model, tmp_path))
     stacked = networks.samples(model)["x"]
-    ranges = calibrate(network, [{"x": sample[None]} for sample in stacked], "minmax")
+    ranges = calibrate(network, networks.feeds(stacked), "minmax")
     assert ranges.scales["x"] == np.float32(np.abs(stacked).max()) / np.float32(127)
     assert set(ranges.scales) == set(network.activations)
 
@@ -185,7 +185,7 @@ def test_unusable_scales_are_named(tmp_path):
 def test_tensors_take_the_scales_of_another_calibrator_and_leave_the_others(tmp_path):
     model = networks.chain()
     network = load_network(networks.save(model, tmp_path))
-    samples = [{"x": sample[None]} for sample in networks.samples(model, 6)["x"]]
+    samples = networks.feeds(networks.samples(model, 6)["x"])
     ways = (("entropy",), ("minmax",), ("percentile", 99.0))
     entropy, minmax, most = (calibrate(network, samples, *how) for how in ways)
     seen = magnitudes(network, samples)

@@ -78,7 +78,7 @@ def test_tensors_that_only_move_values_have_histograms_of_their_own(tmp_path):
 def residual(tmp_path):
     model = networks.residual()
     network = load_network(networks.save(model, tmp_path))
-    return network, [{"x": row[None]} for row in networks.samples(model, 5)["x"]]
+    return network, networks.feeds(networks.samples(model, 5)["x"])
 
 
 def test_tensors_that_no_plan_rounds_have_their_largest_magnitude_and_others_are_counted_as_ever(tmp_path):

@@ -38,7 +38,7 @@ def with_mask(tmp_path, heads):
     mask = np.zeros((4, 1, 8), np.float32)
     mask[:, :, 5:] = LEAST
     data = tmp_path / "data.npz"
-    np.savez(data, x=np.random.default_rng(0).normal(size=(4, 4, 8)).astype(np.float32), mask=mask)
+    np.savez(data, x=networks.normal(0, 4, 4, 8), mask=mask)
     return path, data
 
 
@@ -101,7 +101,7 @@ def masked_attention(folder, mask_scale):
     weight = sketch.node("Softmax", [sketch.node("Add", [scores, added], "masked")], "attention", axis=-1)
     sketch.node("MatMul", [rounded(weight, "out", 0.008), sketch.constant("values", np.eye(4, 6))], "mixed", out="y")
     path = folder / f"{'float' if mask_scale is None else 'quantized'}.onnx"
-    onnx.save(sketch.model({"x": [1, 4, 8]}, {"y": [1, 4, 6]}), path)
+    onnx.save(sketch.model([1, 4, 8], [1, 4, 6]), path)
     return path
 
 
@@ -111,7 +111,7 @@ def test_an_infinite_scale_is_the_cause_that_run_names_as_check_does(command, tm
     quantized, plain = masked_attention(tmp_path, np.inf), masked_attention(tmp_path, None)
     (finding,) = [each for each in trt_bisect.check(quantized).findings if each.kind == "scale infinite"]
     assert finding.layers == ("masked",)
-    np.savez("x.npz", x=np.random.default_rng(0).normal(size=(6, 1, 4, 8)).astype(np.float32))
+    np.savez("x.npz", x=networks.normal(0, 6, 1, 4, 8))
     code, out, err = command("run", quantized, "--reference", plain, "--input", "x.npz", "--effort", "quick")
     said = " ".join(f"{out} {err}".split())
     assert code == 1

@@ -83,7 +83,7 @@ def sqnrs(first, second, samples):
 
 EXPORTS = Path(__file__).parents[1] / "files" / "quantized"
 FLOAT, QUANTIZED = EXPORTS / "fp32.onnx", EXPORTS / "brevitas-layers.onnx"
-PICTURES = {"x": np.random.default_rng(5).normal(size=(5, 3, 16, 16)).astype(np.float32)}
+PICTURES = {"x": networks.normal(5, 5, 3, 16, 16)}
 IN_DB = {"metric": "sqnr", "threshold": 20.0, "explain": "none", "keep": 2, "engine": "onnxruntime"}
 
 

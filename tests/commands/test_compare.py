@@ -97,7 +97,7 @@ def test_no_layer_of_a_healthy_network_is_abnormal_with_the_default_calibrator(m
 
 def test_a_starved_range_and_its_channel(tmp_path):
     model = networks.planted(networks.chain(5), ("conv2", "conv3"))
-    found = trt_bisect.compare(networks.save(model, tmp_path), networks.samples(model), calibrator="minmax")
+    found = trt_bisect.compare(*networks.given(model, tmp_path), calibrator="minmax")
     assert reasons(found, advisor.STARVED) == [("relu3_out", ("conv3",))]
     assert "255 levels" in words(found, advisor.STARVED, "relu3_out")
     assert ("relu3_out", ("conv3",)) in reasons(found, advisor.ONE_CHANNEL)
@@ -118,7 +118,7 @@ def test_an_axis_without_channels_is_named_by_its_number(tmp_path):
     x = sketch.node("MatMul", ["x", sketch.constant("first.weight", weight)], "first")
     sketch.node("MatMul", [x, sketch.constant("second.weight", np.eye(8, dtype=np.float32))], "y")
     model = sketch.model({"x": [1, 3, 8]}, {"y_out": [1, 3, 8]})
-    found = trt_bisect.compare(networks.save(model, tmp_path), networks.samples(model), calibrator="minmax")
+    found = trt_bisect.compare(*networks.given(model, tmp_path), calibrator="minmax")
     assert words(found, advisor.ONE_CHANNEL, "first_out").startswith("on axis 2, index 5 reaches")
 
 
@@ -145,7 +145,7 @@ def test_the_scales_of_weights_on_the_screen(tmp_path, command):
 def test_one_loud_weight_channel(tmp_path):
     model = networks.chain(5)
     networks.change_at(model, "conv3.weight", np.s_[:, 2], lambda weights: 300 * weights)
-    found = trt_bisect.compare(networks.save(model, tmp_path), networks.samples(model))
+    found = trt_bisect.compare(*networks.given(model, tmp_path))
     assert ("conv3.weight", ("conv3",)) in reasons(found, advisor.ONE_CHANNEL)
     assert words(found, advisor.ONE_CHANNEL, "conv3.weight").startswith("input channel 2 reaches")
     assert ("conv3.weight", ("conv3",)) in reasons(found, advisor.STARVED)
@@ -186,7 +186,7 @@ def test_an_input_that_is_not_normalised(change, said, tmp_path):
 
 def test_a_result_that_is_quantized(tmp_path):
     model = pairs(input_scale=0.05, weight_scale=0.05, result_scale=0.05)
-    path, feeds = networks.save(model, tmp_path), networks.samples(model)
+    path, feeds = networks.given(model, tmp_path)
     found = trt_bisect.compare(path, inputs=feeds)
     assert reasons(found, advisor.RESULT_QUANTIZED) == [("y", ("conv",))]
     row = found.tensors[-1]
@@ -228,7 +228,7 @@ def test_the_planted_lenet(command, lenet, tmp_path):
 
 def test_scales_have_what_chose_them_and_their_axis(tmp_path):
     model = networks.chain(2)
-    path, data = networks.save(model, tmp_path), networks.samples(model)
+    path, data = networks.given(model, tmp_path)
     found = trt_bisect.compare(path, data, calibrator="percentile=99.9")
     assert {row.observer for row in found.tensors if row.scale is not None} == {"percentile 99.9"}
     assert {row.observer for row in found.tensors if row.scale is None} == {""}
@@ -252,7 +252,7 @@ def onnx_transposes(model):
 def test_layers_that_only_follow_are_rounded_where_asked_for(command, tmp_path):
     """Beside NumPy: what ``relu`` makes is in INT8 with --unquantized int8 alone, and its rounding has an error."""
     model = swish()
-    path, data = networks.save(model, tmp_path), networks.samples(model, 3)
+    path, data = networks.given(model, tmp_path, 3)
     np.savez(tmp_path / "data.npz", **data)
     words = ["compare", path, "--calibration", tmp_path / "data.npz", "--calibrator", "minmax", "--output"]
     for unquantized, rounded in (
@@ -302,7 +302,7 @@ def test_of_two_pairs_on_one_tensor_the_worse_is_shown_and_both_are_named(other,
     """One pair clips, is too coarse, or is the finer one; the clipped shares are NumPy's."""
     model = two_pairs(other)
     stem = networks.Sketch(1).weight("stem", 4, 3, 3, 3).astype(np.float32)
-    x = np.random.default_rng(0).normal(size=(4, 1, 3, 8, 8)).astype(np.float32)
+    x = networks.normal(0, 4, 1, 3, 8, 8)
     plain = networks.Sketch()
     made = plain.node("Conv", ["x", plain.constant("w", stem)], "stem", pads=[1] * 4)
     plain.node("Relu", [made], "relu", out="relu_out")

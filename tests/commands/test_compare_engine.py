@@ -31,7 +31,7 @@ def compared(name, low, builder, monkeypatch, folder, version="11.4.0", **more):
     monkeypatch.setattr(compare, "engine_status", lambda name: EngineStatus(name, version, ("strong",), "GPU"))
     monkeypatch.setattr(compare, "open_builder", builder)
     model = MADE[name]()
-    path, data = networks.save(model, folder), networks.samples(model, 3)
+    path, data = networks.given(model, folder, 3)
     return trt_bisect.compare(path, data, low=low, **{"engine": "tensorrt", **more})
 
 

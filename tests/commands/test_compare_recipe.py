@@ -24,7 +24,7 @@ def recipe(tmp_path_factory):
     """
     place, model = tmp_path_factory.mktemp("recipe"), networks.chain(3)
     networks.plant_between(model, "conv0", "conv1")
-    path, samples = networks.save(model, place), networks.samples(model, 4)
+    path, samples = networks.given(model, place, 4)
     options = {"engine": "onnxruntime", "calibrator": "percentile=99", "explain": "none", "precision": "fp32"}
     options |= {"threshold": 0.98, "output": place / "run", "one_scale": ["conv2"]}
     report = trt_bisect.run(path, samples, samples, **options)
@@ -49,7 +49,7 @@ def test_the_low_side_is_the_recipes_network(recipe, in_full, option, calibrated
     high = {name for name, kind in layers.items() if kind != "int8"}
     assert high == {row.origin.layer for row in found.weights if not row.quantized_dtype}
     rows = {row.origin.tensor: row for row in found.tensors if row.origin.index is not None}
-    theirs = plain_tensors(run / "recipe" / QDQ_NETWORK, list(rows), [{"x": sample[None]} for sample in samples])
+    theirs = plain_tensors(run / "recipe" / QDQ_NETWORK, list(rows), networks.feeds(samples))
     for name, values in theirs.items():
         seen = rows[name].int8
         expected = (values.min(), values.max(), values.mean(), values.std())

@@ -30,7 +30,7 @@ def run(model, folder, count=3, **options):
     """A run on planted data, all of it judged, by min-max unless told otherwise."""
     folder.mkdir(exist_ok=True)
     feeds = networks.samples(model, count)
-    options = {"engine": "onnxruntime", "calibrator": "minmax", "precision": "fp32", **options}
+    options = {"engine": "onnxruntime", "calibrator": "minmax", "precision": "fp32", "effort": "quick", **options}
     return trt_bisect.run(networks.save(model, folder), feeds, feeds, output=folder / "run", **options), feeds
 
 

@@ -33,7 +33,7 @@ def large(tmp_path):
     for number in range(DEPTH):
         x = sketch.conv(x, f"conv{number}", CHANNELS if number else 3, CHANNELS, 1)
     sketch.nodes.append(onnx.helper.make_node("Flatten", [sketch.node("GlobalAveragePool", [x], "pool")], ["y"]))
-    onnx.save(sketch.model({"x": [1, 3, SIZE, SIZE]}, {"y": [1, CHANNELS]}), tmp_path / "large.onnx")
+    onnx.save(sketch.model([1, 3, SIZE, SIZE], [1, CHANNELS]), tmp_path / "large.onnx")
     np.savez(tmp_path / "data.npz", x=np.random.default_rng(0).normal(size=(1, 3, SIZE, SIZE)).astype(np.float32))
     return tmp_path
 
@@ -68,23 +68,28 @@ def test_memory_bounds_a_whole_run(large, forks):
     assert 0 <= bounded - told < TENSOR, "the report tells another peak than that of its process"
 
 
-WIDTH, GEMMS = 768, 12
+WIDTH, GEMMS = 1024, 12
 WEIGHTS = GEMMS * WIDTH * WIDTH * 4
+
+
+def products(path, width, count, samples, planted=None):
+    """Writes a network of matrix products, one of them maybe a planted culprit; returns samples for it."""
+    sketch, random, x = Sketch(), np.random.default_rng(2), "x"
+    for number in range(count):
+        weight = random.normal(0.0, width**-0.5, (width, width)).astype(np.float32)
+        if number == planted:
+            weight[0] *= 300.0
+        x = sketch.node("MatMul", [x, sketch.constant(f"w{number}", weight)], f"layer{number}")
+    sketch.nodes[-1].output[0] = "y"
+    onnx.save(sketch.model([1, width], [1, width]), path)
+    return {"x": random.normal(size=(samples, width)).astype(np.float32)}
 
 
 @pytest.fixture
 def heavy(tmp_path):
-    """A folder with a network of twelve weights of 2.25 MiB each, one of them a planted culprit, and two samples."""
-    sketch, random = Sketch(6), np.random.default_rng(2)
-    x = "x"
-    for number in range(GEMMS):
-        weight = random.normal(0.0, WIDTH**-0.5, (WIDTH, WIDTH)).astype(np.float32)
-        if number == 6:
-            weight[0] *= 300.0
-        x = sketch.node("MatMul", [x, sketch.constant(f"w{number}", weight)], f"layer{number}")
-    sketch.nodes[-1].output[0] = "y"
-    onnx.save(sketch.model({"x": [1, WIDTH]}, {"y": [1, WIDTH]}), tmp_path / "large.onnx")
-    np.savez(tmp_path / "data.npz", x=random.normal(size=(2, WIDTH)).astype(np.float32))
+    """A folder with a network of twelve weights of 4 MiB each, one of them a planted culprit, and two samples."""
+    data = products(tmp_path / "large.onnx", WIDTH, GEMMS, 2, planted=6)
+    np.savez(tmp_path / "data.npz", **data)
     return tmp_path
 
 
@@ -105,14 +110,7 @@ def test_the_session_of_all_plans_is_closed_while_other_engines_of_a_large_netwo
 
 def test_the_session_of_all_plans_of_a_large_network_is_closed_before_the_report_is_written(tmp_path, monkeypatch):
     """It writes all weights, which it reads for that."""
-    width, sketch, random = 384, Sketch(7), np.random.default_rng(2)
-    x = "x"
-    for number in range(3):
-        weight = random.normal(0.0, width**-0.5, (width, width)).astype(np.float32)
-        x = sketch.node("MatMul", [x, sketch.constant(f"w{number}", weight)], f"layer{number}")
-    sketch.nodes[-1].output[0] = "y"
-    onnx.save(sketch.model({"x": [1, width]}, {"y": [1, width]}), tmp_path / "net.onnx")
-    data = {"x": random.normal(size=(4, width)).astype(np.float32)}
+    data = products(tmp_path / "net.onnx", 384, 3, 4)
     made, open_when_written = [], []
     begin, save = SwitchSession.__init__, Report.save
 

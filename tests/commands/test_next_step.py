@@ -30,7 +30,7 @@ HOW = {"engine": "onnxruntime", "explain": "none", "precision": "fp32", "effort"
 
 @pytest.fixture
 def chain(tmp_path):
-    return networks.save(networks.chain(3), tmp_path), networks.samples(networks.chain(3), 4)
+    return networks.given(networks.chain(3), tmp_path, 4)
 
 
 @pytest.fixture
@@ -100,7 +100,7 @@ def test_no_search_is_named_where_every_recipe_must_keep_more_than_half(tmp_path
     for name in ("conv2.weight", "conv2.bias"):
         networks.scale_constant(model, name, lambda values: 1e6 * values)
     networks.scale_constant(model, "conv3.weight", lambda values: 1e-6 * values)
-    report = trt_bisect.run(networks.save(model, tmp_path), networks.samples(model, 4), output=tmp_path / "run", **HOW)
+    report = trt_bisect.run(*networks.given(model, tmp_path, 4), output=tmp_path / "run", **HOW)
     fp16 = next(choice for choice in report.choices if choice.plan == "fp16")
     assert fp16.meets is False
     assert 0.5 < report.answer.cost < 1.0
@@ -124,7 +124,7 @@ def test_free_ranges_come_before_a_recipe(asked, taken):
 def test_free_ranges_are_named_only_if_they_hold_on_the_held_out_inputs_too(tmp_path, monkeypatch):
     """The ranges that come first, and then all of them, are made to miss on the held-out inputs."""
     model = networks.chain(3)
-    path, data = networks.save(model, tmp_path), networks.samples(model, 6)
+    path, data = networks.given(model, tmp_path, 6)
     given, held_out = {"x": data["x"][:4]}, {"x": data["x"][4:]}
     how = {"threshold": 0.999, "calibrator": "percentile=90", "explain": "none", "validation": held_out, **HOW}
     first = trt_bisect.run(path, given, **how)
@@ -229,7 +229,7 @@ def test_where_all_layers_are_fixed_no_search_is_named(chain):
 
 def test_of_a_part_that_fails_the_same_command_is_not_named_again(asked, tmp_path):
     network = saved(with_unknown(), tmp_path).name
-    np.savez("data.npz", x=np.random.default_rng(1).normal(size=(8, 3, 8, 8)).astype(np.float32))
+    np.savez("data.npz", x=networks.normal(1, 8, 3, 8, 8))
     for threshold, verdict in (("0.9", WITH_DOUBTS), ("0.9999999", FAILS)):
         how = ("--threshold", threshold, "--calibrator", "minmax", "--explain", "none")
         _, report = asked(*how, network=network)

@@ -50,7 +50,7 @@ def test_onnxruntime_asked_for_more_than_there_is(tmp_path):
     x = sketch.dense("x", "embed", 4, 4)
     large = sketch.node("Expand", [x, sketch.constant("large", [1 << 42, 4], np.int64)], "expand")
     sketch.nodes.append(helper.make_node("ReduceSum", [large], ["y"], name="sum", keepdims=1))
-    model = sketch.model({"x": [1, 4]}, {"y": [1, 1]}, opset=13)
+    model = sketch.model([1, 4], [1, 1], opset=13)
     path = networks.save(model, tmp_path)
     feeds = {"x": np.ones((1, 4), np.float32)}
     with pytest.raises(Exception, match=r"(?i)alloc|memory"):

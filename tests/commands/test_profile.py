@@ -18,10 +18,10 @@ from trt_bisect.options.commands import ProfileOptions
 
 def test_figures_are_numpys(tmp_path):
     model = networks.chain(4)
-    path, feeds = networks.save(model, tmp_path), networks.samples(model)
+    path, feeds = networks.given(model, tmp_path)
     found = trt_bisect.profile(path, inputs=feeds)
     names = [name for node in model.graph.node for name in node.output]
-    tensors = plain_tensors(model, names, [{"x": sample[None]} for sample in feeds["x"]])
+    tensors = plain_tensors(model, names, networks.feeds(feeds["x"]))
     tensors = {**tensors, "x": feeds["x"], **{t.name: numpy_helper.to_array(t) for t in model.graph.initializer}}
     assert found.samples == 8
     assert {row.role for row in found.tensors} == {"input", "output", "weight", "bias"}

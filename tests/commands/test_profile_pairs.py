@@ -41,7 +41,7 @@ def quantized(request, tmp_path_factory):
 def tensors_of(path, samples):
     """The tensors of a network by name, as its file computes them, all samples together."""
     names = [name for node in onnx.load(str(path)).graph.node for name in node.output]
-    found = plain_tensors(path, names, [{"x": sample[None]} for sample in samples])
+    found = plain_tensors(path, names, networks.feeds(samples))
     return {"x": samples, **{name: values.astype(np.float32) for name, values in found.items()}}
 
 
@@ -96,7 +96,7 @@ def test_an_integer_file_has_the_values_of_its_levels(tmp_path):
     """QOperator: the levels that ONNX Runtime's integer kernels give, times the file's scales."""
     model = networks.chain(2)
     path, integers = networks.save(model, tmp_path), tmp_path / "integers.onnx"
-    samples = [{"x": sample[None]} for sample in networks.samples(model, 3)["x"]]
+    samples = networks.feeds(networks.samples(model, 3)["x"])
     quantized_by_onnxruntime(path, integers, samples, quant_format=QuantFormat.QOperator)
     graph, expected = onnx.load(integers).graph, []
     constants = {each.name: numpy_helper.to_array(each) for each in graph.initializer}

@@ -14,7 +14,7 @@ from tests.support.quantized import plain_session
 from trt_bisect.errors import BadInput
 from trt_bisect.support.text import TENSORS
 
-OPTIONS = {"calibrator": "minmax", "engine": "onnxruntime", "metric": "sqnr", "threshold": 20.0}
+OPTIONS = {"calibrator": "minmax", "engine": "onnxruntime", "metric": "sqnr", "threshold": 20.0, "effort": "quick"}
 OPTIONS |= {"explain": "none", "effort": "quick"}
 
 

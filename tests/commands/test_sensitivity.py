@@ -67,7 +67,7 @@ def test_multiply_adds_of_a_transposed_convolution_and_a_transposed_gemm(tmp_pat
     sketch.nodes.append(
         onnx.helper.make_node("Gemm", [x, sketch.constant("w", np.ones((20, 7)))], ["y"], name="fc", transA=1)
     )
-    network = load_network(networks.save(sketch.model({"x": [1, 3, 4, 4]}, {"y": [16, 7]}), tmp_path))
+    network = load_network(networks.save(sketch.model([1, 3, 4, 4], [16, 7]), tmp_path))
     found = macs(network, facts_for(network, {"x": np.ones((1, 3, 4, 4), np.float32)}))
     names = {layer.name: found[layer.index] for layer in network.layers}
     assert names["up"] == (3 * 4 * 4) * (5 * 2 * 2)
@@ -115,7 +115,7 @@ def test_sorting_and_the_columns_of_sensitive_ops(planted):
 def test_with_unquantized_layers_rounded_whole_engines_are_measured(command, tmp_path):
     """The layers' pieces do not add up there; the command has no --strategy to say so with."""
     model = swish()
-    path, data = networks.save(model, tmp_path), networks.samples(model, 3)
+    path, data = networks.given(model, tmp_path, 3)
     np.savez(tmp_path / "data.npz", **data)
     network = load_network(path)
     scales = calibrate(network, [{"x": data["x"][k : k + 1]} for k in range(3)], "minmax").scales
@@ -143,7 +143,7 @@ def test_a_stopped_sensitivity_of_unquantized_layers_goes_on(tmp_path, monkeypat
     """The journal is cut behind its first trial of an unquantized layer: the others alone are measured again."""
     model = swish()
     given = {"engine": "onnxruntime", "calibrator": "minmax", "unquantized": "int8", "output": tmp_path / "out"}
-    path, data = networks.save(model, tmp_path), networks.samples(model, 3)
+    path, data = networks.given(model, tmp_path, 3)
     whole = trt_bisect.sensitivity(path, data, **given)
     journal = tmp_path / "out" / "journal.jsonl"
     lines = journal.read_bytes().splitlines(keepends=True)

@@ -78,7 +78,7 @@ def test_judged_whole_it_passes_and_is_doubted(planted, data, tmp_path):
 def test_a_sigmoid_clipped_at_a_quarter(tmp_path, data):
     """The published detector's fault: a range of 0.256 for scores up to 0.97."""
     model = networks.save(networks.detector(), tmp_path)
-    ranges = trt_bisect.calibrate(trt_bisect.load_network(model), [{"x": x[None]} for x in data["x"]], "minmax")
+    ranges = trt_bisect.calibrate(trt_bisect.load_network(model), networks.feeds(data["x"]), "minmax")
     scales = {**ranges.scales, "score_rows_out": np.float32(0.256 / 127)}
     assert set(scales) == set(ranges.scales)
     clipped = replace(ranges, scales=scales)

@@ -172,7 +172,7 @@ run.measure_front = measure_front
 """
 
 
-ASKED = {"front": True, "calibrator": "minmax", "effort": "thorough", "explain": "none"}
+ASKED = {"front": True, "calibrator": "minmax", "effort": "quick", "explain": "none"}
 
 
 @pytest.fixture(scope="module")
@@ -194,7 +194,7 @@ def test_a_run_stopped_while_its_front_is_measured_has_its_recipe(begin, stop, l
     whole, whole_folder = whole
     asked = (lenet / "lenet_planted.onnx", lenet / "calibration.npz")
     command = ("run", asked[0], "--calibration", asked[1], "-o", tmp_path / "out", "--front")
-    command += ("--calibrator", "minmax", "--effort", "thorough", "--explain", "none")
+    command += ("--calibrator", "minmax", "--effort", "quick", "--explain", "none")
     before = f"sys.path.insert(0, {str(tmp_path)!r})\n{LAST_STAGE}"
     ended(begin(*command, before=before), stop)
     kept = trt_bisect.Report.load(tmp_path / "out")

@@ -46,7 +46,7 @@ def given(tmp_path_factory):
     """A network, six inputs on which it misses in INT8, and the run that nobody stopped."""
     folder = tmp_path_factory.mktemp("given")
     model = DRAW(blocks=1)
-    path, data = networks.save(model, folder), networks.samples(model, 6)
+    path, data = networks.given(model, folder, 6)
     feeds = [{name: values[k : k + 1] for name, values in data.items()} for k in range(6)]
     counted = Steps()
     whole = trt_bisect.run(path, feeds, inputs=feeds, output=folder / "whole", progress=counted, **ASKED)

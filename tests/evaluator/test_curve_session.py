@@ -167,7 +167,7 @@ def test_control_flow_inside_is_that_of_whole_engines(tmp_path):
             flag = sketch.node("Greater", [mean, sketch.constant(f"zero{i}", 0.0)], f"flag{i}")
             x = sketch.node("If", [flag], f"choice{i}", then_branch=sides[0], else_branch=sides[1])
     sketch.nodes.append(helper.make_node("GlobalAveragePool", [x], ["y"], name="pool"))
-    bench = Experiment(fixed_batch(sketch.model({"x": [1, 3, 8, 8]}, {"y": [1, 8, 1, 1]})), tmp_path)
+    bench = Experiment(fixed_batch(sketch.model([1, 3, 8, 8], [1, 8, 1, 1])), tmp_path)
     bench.agree(bench.curve())
 
 
@@ -182,7 +182,7 @@ def test_shapes_that_depend_on_the_values(tmp_path):
     values = sketch.node("GatherND", [x, found], "values")
     most = sketch.node("ReduceMax", [values], "most", keepdims=1)
     sketch.nodes.append(helper.make_node("Div", [values, most], ["y"], name="share"))
-    bench = Experiment(fixed_batch(sketch.model({"x": [1, 3, 8, 8]}, {"y": [None]}, opset=13)), tmp_path)
+    bench = Experiment(fixed_batch(sketch.model([1, 3, 8, 8], [None], opset=13)), tmp_path)
     bench.agree(bench.curve())
 
 

@@ -61,7 +61,7 @@ def unevenly(model, name):
 
 
 def test_the_factors_of_one_pair_are_those_of_the_formula(random, tmp_path):
-    model = sketch(random, [("Relu", {})]).model({"x": [1, 3, 8, 8]}, {"y": [1, 6, 8, 8]})
+    model = sketch(random, [("Relu", {})]).model([1, 3, 8, 8], [1, 6, 8, 8])
     unevenly(model, "first.weight")
     unevenly(model, "first.bias")
     network, factors = equalise(loaded(model, tmp_path))
@@ -205,7 +205,7 @@ def chains(draw):
     features, transposed = inside * size * size, draw(st.booleans())
     weight = drawn.random.standard_normal((5, features) if transposed else (features, 5)) / features
     drawn.node("Gemm", [x, drawn.constant("g", weight)], "gemm", out="y", transB=int(transposed))
-    return drawn.model({"x": [1, 4, 8, 8]}, {"y": [1, 5]})
+    return drawn.model([1, 4, 8, 8], [1, 5])
 
 
 @pytest.mark.slow
@@ -214,5 +214,5 @@ def chains(draw):
 def test_any_chain_computes_the_same(tmp_path_factory, model):
     """Sums of some chains cancel, so that float32 rounds them to 6e-5; a wrong factor changes a channel by far more."""
     folder = tmp_path_factory.mktemp("chain")
-    x = np.random.default_rng(1).standard_normal((1, 4, 8, 8)).astype(np.float32)
+    x = networks.normal(1, 1, 4, 8, 8)
     assert_same_in_fp32(folder, equalise(loaded(model, folder))[0], {"x": x}, within=1e-3)

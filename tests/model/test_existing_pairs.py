@@ -65,7 +65,7 @@ def rounded_product(folder, zero_point=None, levels=TensorProto.INT8, dequantize
     restored = sketch.node("DequantizeLinear", [rounded, scale, *(zero or back)], "dq")
     sketch.node("MatMul", [restored, weight], "product", out="y")
     path = folder / "pair.onnx"
-    onnx.save(sketch.model({"x": [2, 8]}, {"y": [2, 4]}, opset=21), path)
+    onnx.save(sketch.model([2, 8], [2, 4], opset=21), path)
     feeds = {"x": np.linspace(-5, 5, 16, dtype=np.float32).reshape(2, 8)}
     return path, numpy_helper.to_array(sketch.constants[0]), feeds
 
@@ -153,7 +153,7 @@ def half_network(folder, opset, stored):
     x = sketch.node("Flatten", [sketch.node("GlobalAveragePool", [x], "pool")], "flat")
     x = sketch.node("Gemm", [pair(x, "x3", 0.01), weight("w2", 10, 8)], "fc", transB=1)
     sketch.node("Cast", [x], "out", out="y", to=TensorProto.FLOAT)
-    model = sketch.model({"x": ["n", 3, 8, 8]}, {"y": ["n", 10]}, opset=opset)
+    model = sketch.model(["n", 3, 8, 8], ["n", 10], opset=opset)
     model.ir_version = 10
     return networks.save(model, folder)
 
@@ -175,7 +175,7 @@ def without_pairs(path, folder):
 @pytest.mark.parametrize("stored", [False, True], ids=["float weights", "stored weights"])
 def test_a_network_in_fp16_is_measured_as_onnxruntime_runs_it(opset, stored, tmp_path):
     path = half_network(tmp_path, opset, stored)
-    feeds = {"x": np.random.default_rng(0).normal(size=(2, 3, 8, 8)).astype(np.float32)}
+    feeds = {"x": networks.normal(0, 2, 3, 8, 8)}
     network = load_network(path)
     assert [network.layers[k].name for k in network.quantizable] == ["conv0", "conv1", "add", "fc"]
     int8, floats = int8_and_float(network, feeds)
@@ -191,7 +191,7 @@ def test_a_network_in_fp16_is_measured_as_onnxruntime_runs_it(opset, stored, tmp
 @pytest.mark.parametrize("strategy", ["auto", "bisect"])
 def test_a_run_on_a_network_in_fp16(strategy, tmp_path):
     path = half_network(tmp_path, 19, stored=True)
-    feeds = {"x": np.random.default_rng(0).normal(size=(2, 3, 8, 8)).astype(np.float32)}
+    feeds = {"x": networks.normal(0, 2, 3, 8, 8)}
     how = {"engine": "onnxruntime", "strategy": strategy, "threshold": 0.9999999, "explain": "none"}
     report = trt_bisect.run(path, inputs=[feeds], **how, output=tmp_path / "run")
     whole = load_network(path)
@@ -247,11 +247,11 @@ def asymmetric(folder, kind, **options):
         x = activated(sketch, sketch.dense(x, f"fc{k}", 16, 16), f"act{k}", kind)
     weight = sketch.constant("last.weight", sketch.random.normal(0, 0.3, (16, 8)))
     sketch.node("MatMul", [x, weight], "last", out="y")
-    model = sketch.model({"x": ["n", 16]}, {"y": ["n", 8]})
+    model = sketch.model(["n", 16], ["n", 8])
     for k in range(2):
         networks.plant_between(model, f"fc{k}", f"fc{k + 1}", factor=200.0)
     plain = networks.save(model, folder)
-    samples = [{"x": np.random.default_rng(k).normal(size=(4, 16)).astype(np.float32)} for k in range(6)]
+    samples = [{"x": networks.normal(k, 4, 16)} for k in range(6)]
     quantized_by_onnxruntime(plain, folder / "quantized.onnx", samples, **options)
     return plain, folder / "quantized.onnx", samples
 
@@ -294,7 +294,7 @@ def test_a_relu_behind_a_pool_is_put_back_and_none_where_the_name_denies_it(tmp_
     pooled = sketch.node("MaxPool", [signed], "pool", kernel_shape=[2, 2])
     last = sketch.constant("u", sketch.random.normal(size=(4, 4, 1, 1)))
     sketch.node("Conv", [sketch.node("Relu", [pooled], "relu"), last], "last", out="y", pads=[0] * 4)
-    plain = networks.save(sketch.model({"x": [1, 3, 8, 8]}, {"y": [1, 4, 7, 7]}), tmp_path)
+    plain = networks.save(sketch.model([1, 3, 8, 8], [1, 4, 7, 7]), tmp_path)
     samples = [{"x": np.random.default_rng(k).uniform(0, 1, (1, 3, 8, 8)).astype(np.float32)} for k in range(4)]
     quantized_by_onnxruntime(plain, tmp_path / "quantized.onnx", samples, **FLOAT_WEIGHTS)
     network = load_network(tmp_path / "quantized.onnx")
@@ -320,7 +320,7 @@ def test_a_range_that_begins_at_zero_by_itself_is_no_absorbed_relu(by, levels, t
         made = sketch.node("Conv", [made, *parts], "shift", out="shifted")
     last = sketch.constant("u", sketch.random.normal(size=(8, 4, 1, 1)))
     sketch.node("Conv", [sketch.node("GlobalAveragePool", [made], "pool"), last], "last", out="y")
-    plain = networks.save(sketch.model({"x": [1, 4, 16, 16]}, {"y": [1, 8, 1, 1]}), tmp_path)
+    plain = networks.save(sketch.model([1, 4, 16, 16], [1, 8, 1, 1]), tmp_path)
     x = -np.abs(np.random.default_rng(0).normal(size=(8, 1, 4, 16, 16))).astype(np.float32)
     x[:, :, :, 3, 5] = np.linspace(1, 20, 32).reshape(8, 1, 4)
     quantized = tmp_path / "quantized.onnx"

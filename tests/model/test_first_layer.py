@@ -29,7 +29,7 @@ def test_reach_and_spread_are_those_of_all_samples_together(shift, tmp_path):
     samples = np.random.default_rng(3).normal(shift, 1.0, (4, 3, 16, 16)).astype(np.float32)
     samples *= np.array([1, 2, 3, 4], np.float32)[:, None, None, None]
     network = load_network(path)
-    reach, spread = first_outputs(network, first_layer(network, "x"), [{"x": x[None]} for x in samples])
+    reach, spread = first_outputs(network, first_layer(network, "x"), networks.feeds(samples))
     together = conv_outputs(path, samples)
     assert reach == np.abs(samples).max()
     assert spread == pytest.approx(np.median(together.std(axis=1) / np.abs(together.mean(axis=1))), rel=1e-6)

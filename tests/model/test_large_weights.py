@@ -24,7 +24,7 @@ from trt_bisect.support import memory as module
 from trt_bisect.support.memory import file_of, give_back_memory, mapped, mapped_if_large
 
 ROOT = Path(__file__).parents[2]
-VALUES = np.random.default_rng(0).normal(size=(300, 700)).astype(np.float32)
+VALUES = networks.normal(0, 300, 700)
 
 
 def printed_by(code, *arguments, **environment):

@@ -8,6 +8,7 @@ import onnx
 import pytest
 from onnx import TensorProto
 
+from tests.support import networks
 from tests.support.networks import Sketch, save, scale_constant
 from tests.support.quantized import in_plan, plain_run, round_trip
 from trt_bisect.builder.base import BuildOptions
@@ -52,6 +53,14 @@ def rounded_by(dtype, values):
         return np.asarray(values, np.float32).astype(dtype).astype(np.float32)
 
 
+def in_both(network, values, scales=None):
+    """The output of the plan with all layers low, from its own engine and from the session of all plans."""
+    builder, plan = OnnxRuntimeBuilder(network, scales or {}, BuildOptions()), network.free_plan(network.quantizable)
+    (found,) = builder.build(plan).infer({"x": values}).values()
+    (switched,) = builder.switch(1).infer(plan, {"x": values}).values()
+    return found, switched
+
+
 @pytest.mark.parametrize("low", ["fp16", "bf16"])
 @pytest.mark.parametrize("op", OPERATORS)
 def test_a_layer_rounds_what_it_reads_and_what_it_makes(op, low, tmp_path):
@@ -61,10 +70,8 @@ def test_a_layer_rounds_what_it_reads_and_what_it_makes(op, low, tmp_path):
         scale_constant(model, tensor.name, lambda constant: rounded_by(dtype, constant))
     (inside,) = plain_run(model, {"x": rounded_by(dtype, values)}, optimised=False)
     network = load_network(save(single(op), tmp_path), low=find_low(low))
-    builder, plan = OnnxRuntimeBuilder(network, {}, BuildOptions()), network.free_plan(network.quantizable)
     assert network.quantizable == (0,)
-    (found,) = builder.build(plan).infer({"x": values}).values()
-    (switched,) = builder.switch(1).infer(plan, {"x": values}).values()
+    found, switched = in_both(network, values)
     np.testing.assert_array_equal(switched, rounded_by(dtype, inside))
     np.testing.assert_array_equal(found, rounded_by(dtype, found))
     np.testing.assert_allclose(found, switched, rtol=2 * float(ml_dtypes.finfo(dtype).eps), atol=1e-6)
@@ -98,9 +105,7 @@ def test_fp8_rounds_activations_by_tensor_and_weights_by_channel(op, axes, tmp_p
     act = np.float32(np.float32(scale * 127) / np.float32(448))
     (expected,) = plain_run(model, {"x": fp8_pair(values, act)}, optimised=False)
     network = load_network(save(single(op), tmp_path), low=FP8)
-    builder, plan = OnnxRuntimeBuilder(network, {"x": scale}, BuildOptions()), network.free_plan(network.quantizable)
-    (found,) = builder.build(plan).infer({"x": values}).values()
-    (switched,) = builder.switch(1).infer(plan, {"x": values}).values()
+    found, switched = in_both(network, values, {"x": scale})
     np.testing.assert_array_equal(switched, expected)
     np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
     assert np.abs(values).max() > 448 * act, "some values must saturate"
@@ -136,7 +141,7 @@ def test_layers_that_only_carry_are_no_layers_in_question(tmp_path):
 
 def test_the_network_for_tensorrt_computes_what_the_emulation_does(tmp_path):
     network = load_network(save(carrying(), tmp_path), low=FP16)
-    feeds = {"x": np.random.default_rng(2).normal(size=(1, 3, 8, 8)).astype(np.float32)}
+    feeds = {"x": networks.normal(2, 1, 3, 8, 8)}
     builder = OnnxRuntimeBuilder(network, {}, BuildOptions())
     for chosen in (network.quantizable, network.quantizable[1:], network.quantizable[::2], ()):
         written = PlanWriter(network, {}, GraphTarget.TENSORRT).write(network.free_plan(chosen))
@@ -188,7 +193,7 @@ def test_an_activation_before_fp8_is_not_optimised_away(activation, tmp_path):
     weight = sketch.random.normal(0, 1, (8, 5)).astype(np.float32)
     out = sketch.node("MatMul", [kept, sketch.constant("w", weight)], "product")
     network = load_network(save(sketch.model({"x": [3, 8]}, {out: [3, 5]}), tmp_path), low=FP8)
-    scale, values = np.float32(0.02), np.random.default_rng(1).normal(0, 1, (3, 8)).astype(np.float32)
+    scale, values = np.float32(0.02), networks.normal(1, 3, 8)
     own = np.abs(weight).max(axis=0) / np.float32(448)
     read = np.maximum(values, 0) if activation == "Relu" else np.clip(values, 0, 6)
     expected = fp8_pair(read, np.float32(np.float32(scale * 127) / np.float32(448))) @ fp8_pair(weight, own)

@@ -61,7 +61,7 @@ def test_a_weight_that_two_convolutions_share_is_scaled_for_one_alone(first, tmp
     one = sketch.node("BatchNormalization", [one, *of_norm(sketch, 4)], "norm")
     two = sketch.node("Conv", [one, weight, "conv1.folded_bias"], second)
     sketch.node("Relu", [two], "last", out="y")
-    path = networks.save(sketch.model({"x": [1, 4, 3, 3]}, {"y": [1, 4, 3, 3]}), tmp_path)
+    path = networks.save(sketch.model([1, 4, 3, 3], [1, 4, 3, 3]), tmp_path)
     network = same_as_the_file(path, {"x": sketch.random.normal(size=(1, 4, 3, 3)).astype(np.float32)})
     assert [layer.name for layer in network.layers] == [first, second, "last"]
 
@@ -70,7 +70,7 @@ def test_batch_normalization_after_an_add_stays(tmp_path):
     sketch = Sketch(5)
     x = sketch.node("Add", ["x", "x"], "add")
     sketch.node("BatchNormalization", [x, *of_norm(sketch, 4)], "norm", out="y")
-    path = networks.save(sketch.model({"x": [1, 4, 3, 3]}, {"y": [1, 4, 3, 3]}), tmp_path)
+    path = networks.save(sketch.model([1, 4, 3, 3], [1, 4, 3, 3]), tmp_path)
     network = same_as_the_file(path, {"x": np.ones((1, 4, 3, 3), np.float32)})
     assert [layer.op_type for layer in network.layers] == ["Add", "BatchNormalization"]
 
@@ -84,7 +84,7 @@ def test_constants_are_folded_identities_bypassed_and_nodes_named(tmp_path):
         helper.make_node("Relu", ["a"], ["b"], name="twice"),
         helper.make_node("Relu", ["b"], ["y"], name="twice"),
     ]
-    path = networks.save(sketch.model({"x": [2, 4]}, {"y": [2, 5]}), tmp_path)
+    path = networks.save(sketch.model([2, 4], [2, 5]), tmp_path)
     network = load_network(path)
     weight = numpy_helper.to_array(sketch.constants[0])
     found = reference(network, {"x": np.ones((2, 4), np.float32)})[0]
@@ -98,7 +98,7 @@ def test_opset_11_is_converted(tmp_path):
     x = sketch.node("Dropout", [sketch.conv("x", "conv", 3, 4)], "drop")
     axes = sketch.node("Squeeze", [sketch.node("GlobalAveragePool", [x], "pool")], "squeeze", axes=[2, 3])
     sketch.node("Relu", [axes], "relu", out="y")
-    path = networks.save(sketch.model({"x": [1, 3, 8, 8]}, {"y": [1, 4]}, opset=11), tmp_path)
+    path = networks.save(sketch.model([1, 3, 8, 8], [1, 4], opset=11), tmp_path)
     network = same_as_the_file(path, {"x": np.ones((1, 3, 8, 8), np.float32)})
     assert network.opset == 13
     assert [layer.name for layer in network.layers] == ["conv", "pool", "squeeze", "relu"]
@@ -117,12 +117,12 @@ def test_opsets_9_and_10_are_converted_and_noted(opset, tmp_path):
     x = sketch.node("Slice", [x, *([] if cut else bounds)], "slice", **cut)
     axes = sketch.node("Squeeze", [sketch.node("GlobalAveragePool", [x], "pool")], "squeeze", axes=[2, 3])
     sketch.node("Softmax", [axes], "softmax", out="y")
-    model = sketch.model({"x": [1, 3, 8, 8]}, {"y": [1, 4]}, opset=opset)
+    model = sketch.model([1, 3, 8, 8], [1, 4], opset=opset)
     model.ir_version = 3
     model.graph.input.extend(
         helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims) for tensor in model.graph.initializer
     )
-    values = np.random.default_rng(0).normal(size=(1, 3, 8, 8)).astype(np.float32)
+    values = networks.normal(0, 1, 3, 8, 8)
     network = same_as_the_file(networks.save(model, tmp_path), {"x": values})
     assert [spec.name for spec in network.inputs] == ["x"]
     assert network.opset == 13
@@ -166,8 +166,8 @@ def test_control_flow_is_one_layer_and_stays_in_float(tmp_path):
     flag = sketch.node("Greater", [largest, sketch.constant("zero", 0.0)], "flag")
     chosen = sketch.node("If", [flag], "choice", then_branch=branch("then", "Relu"), else_branch=branch("else", "Neg"))
     sketch.node("GlobalAveragePool", [chosen], "pool", out="y")
-    path = networks.save(sketch.model({"x": [1, 3, 8, 8]}, {"y": [1, 4, 1, 1]}), tmp_path)
-    feeds = {"x": np.random.default_rng(0).normal(size=(1, 3, 8, 8)).astype(np.float32)}
+    path = networks.save(sketch.model([1, 3, 8, 8], [1, 4, 1, 1]), tmp_path)
+    feeds = {"x": networks.normal(0, 1, 3, 8, 8)}
     network = same_as_the_file(path, feeds)
     choice = network.layer_named("choice")
     assert not choice.quantizable
@@ -250,7 +250,7 @@ def test_a_node_whose_name_is_no_text(tmp_path):
 
 def test_fp16_layers_are_rounded_to_fp16(tmp_path):
     network = load_network(networks.save(networks.chain(depth=1), tmp_path))
-    feeds = {"x": np.random.default_rng(0).normal(size=(1, 3, 16, 16)).astype(np.float32)}
+    feeds = {"x": networks.normal(0, 1, 3, 16, 16)}
     plan = int8_set(len(network.layers), (), Precision.FP16)
     halves, exact = in_plan(network, plan, feeds)["y"], reference(network, feeds)[0]
     assert np.array_equal(halves, halves.astype(np.float16).astype(np.float32))
@@ -269,7 +269,7 @@ def test_fp16_layers_are_rounded_to_fp16(tmp_path):
 def test_a_network_with_pairs_keeps_its_scales(make, options, tmp_path):
     model = make()
     path, quantized = networks.save(model, tmp_path), tmp_path / "quantized.onnx"
-    samples = [{"x": sample[None]} for sample in networks.samples(model)["x"]]
+    samples = networks.feeds(networks.samples(model)["x"])
     quantized_by_onnxruntime(path, quantized, samples, **options)
     network = load_network(quantized)
     assert network.has_pairs
@@ -303,7 +303,7 @@ def _random_chain(seed, layers):
             x = sketch.conv(sketch.node("Concat", [one, two], f"concat{i}", axis=1), f"mix{i}", 8, 4, 1)
         made.append(x)
     sketch.node("GlobalAveragePool", [made[-1]], "last", out="y")
-    return sketch.model({"x": [1, 4, 6, 6]}, {"y": [1, 4, 1, 1]})
+    return sketch.model([1, 4, 6, 6], [1, 4, 1, 1])
 
 
 @pytest.mark.slow
@@ -329,7 +329,7 @@ def test_exactly_the_layers_of_the_plan_have_pairs(tmp_path_factory, seed, depth
         for slot in rounded:
             q = quantized[dequantized[node.input[slot]].input[0]]
             assert q.input[0] not in dequantized, "rounded twice"
-    feeds = {"x": np.random.default_rng(seed).normal(size=(1, 4, 6, 6)).astype(np.float32)}
+    feeds = {"x": networks.normal(seed, 1, 4, 6, 6)}
     by_pairs = make_session(written).run(None, feeds)[0]
     np.testing.assert_allclose(in_plan(network, plan, feeds, scales)["y"], by_pairs, rtol=1e-5, atol=1e-6)
 
@@ -351,6 +351,6 @@ def test_a_weight_with_nan_is_named_with_its_layer(tmp_path):
     model = networks.chain()
     networks.scale_constant(model, "conv0.weight", lambda values: np.where(values == values.max(), np.nan, values))
     with pytest.raises((BadInput, NothingMeasured)) as raised:
-        trt_bisect.run(networks.save(model, tmp_path), networks.samples(model, 4), engine="onnxruntime")
+        trt_bisect.run(*networks.given(model, tmp_path, 4), engine="onnxruntime")
     assert "'conv0.weight'" in str(raised.value)
     assert "'conv0'" in str(raised.value)

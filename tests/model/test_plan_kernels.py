@@ -131,7 +131,7 @@ def test_a_gate_is_a_kernel_and_the_product_that_spreads_it_over_a_picture_anoth
     gate = sketch.conv(sketch.node("GlobalAveragePool", [x], "gate_pool"), "squeeze", 8, 8, 1)
     scaled = sketch.node("Mul", [x, sketch.node("Sigmoid", [gate], "sigmoid")], "scale")
     sketch.pooled_classes(sketch.conv(scaled, "next", 8, 8), 8)
-    model = model_of(save(sketch.model({"x": [1, 3, 16, 16]}, {"y": [1, 10]}), tmp_path))
+    model = model_of(save(sketch.model([1, 3, 16, 16], [1, 10]), tmp_path))
     for plan in (model.network.plan((), FP16), model.network.full(FP16)):
         assert {"squeeze sigmoid", "scale"} <= {*names(model, model.kernels(plan))}
 

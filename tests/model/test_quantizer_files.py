@@ -22,7 +22,7 @@ from trt_bisect.model.quantizer import Quantizer
 pytestmark = pytest.mark.slow
 
 FILES = Path(__file__).parents[1] / "files" / "quantized"
-SAMPLES = [{"x": x[None]} for x in np.random.default_rng(3).normal(0, 1, (3, 3, 16, 16)).astype(np.float32)]
+SAMPLES = networks.feeds(networks.normal(3, 3, 3, 16, 16))
 KINDS = sorted(path.stem for path in FILES.glob("*.onnx") if path.stem != "fp32")
 A_FEW_FLIPS = 0.02
 """Of the output's norm: a rounding on its edge may fall the other way in another order of summation."""
@@ -64,7 +64,7 @@ FEW = list(zip(("residual", "transformer") * 3 + ("depthwise",), WAYS, strict=Tr
 def test_what_onnxruntime_writes_is_what_is_measured(kind, way, tmp_path):
     model, (activation, weight, per_channel, extra) = KINDS_OF_NETWORKS[kind](), WAYS[way]
     path, quantized = networks.save(model, tmp_path), tmp_path / "quantized.onnx"
-    samples = [{"x": sample[None]} for sample in networks.samples(model, 4)["x"]]
+    samples = networks.feeds(networks.samples(model, 4)["x"])
     options = {"activation_type": activation, "weight_type": weight, "extra_options": extra}
     quantized_by_onnxruntime(path, quantized, samples, per_channel=per_channel, **options)
     found = compare(path, quantized, samples)

@@ -26,7 +26,7 @@ SYMMETRIC = {"per_channel": True, "extra_options": {"ActivationSymmetric": True,
 def quantized(make, folder, **options):
     """A network that ONNX Runtime quantized, and a sample."""
     model = make()
-    samples = [{"x": sample[None]} for sample in networks.samples(model)["x"]]
+    samples = networks.feeds(networks.samples(model)["x"])
     quantized_by_onnxruntime(networks.save(model, folder), folder / "quantized.onnx", samples, **options)
     return folder / "quantized.onnx", samples[0]
 
@@ -99,7 +99,7 @@ def fp32_difference(path, network, feeds):
 
 def test_float_noise_that_grows_is_no_other_network(tmp_path):
     """The output is what rounding a float32 leaves: (BatchNorm(conv(x)) - its own value) * 1e6."""
-    feeds = {"x": np.random.default_rng(0).normal(size=(1, 3, 8, 8)).astype(np.float32)}
+    feeds = {"x": networks.normal(0, 1, 3, 8, 8)}
 
     def model(subtracted):
         sketch = Sketch(5)
@@ -108,7 +108,7 @@ def test_float_noise_that_grows_is_no_other_network(tmp_path):
         x = sketch.node("BatchNormalization", [x, *parts], "norm")
         x = sketch.node("Sub", [x, sketch.constant("own", subtracted)], "sub")
         sketch.node("Mul", [x, sketch.constant("million", 1e6)], "mul", out="y")
-        return sketch.model({"x": ["n", 3, 8, 8]}, {"y": ["n", 4, 8, 8]})
+        return sketch.model(["n", 3, 8, 8], ["n", 4, 8, 8])
 
     made = plain_session(model(np.zeros((1, 4, 8, 8)))).run(["y"], feeds)[0] / 1e6
     path = networks.save(model(made.astype(np.float32)), tmp_path)

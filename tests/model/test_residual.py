@@ -42,7 +42,7 @@ class Block(Sketch):
     def summed(self, one, other):
         """The network whose output is the sum."""
         self.node("Add", [one, other], "sum", out="y")
-        return self.model({"x": [1, 3, 8, 8]}, {"y": [1, None, 8, 8]}, opset=20)
+        return self.model([1, 3, 8, 8], [1, None, 8, 8], opset=20)
 
 
 def from_a_convolution(block):
@@ -206,7 +206,7 @@ def residual_block(pair):
 
     stem = pair(sketch, conv(pair(sketch, "x", "x"), "first", 3), "first_relu_out")
     sketch.node("Add", [conv(stem, "main", WIDTH), stem], "sum", out="y")
-    return sketch.model({"x": [1, 3, 8, 8]}, {"y": [1, WIDTH, 8, 8]})
+    return sketch.model([1, 3, 8, 8], [1, WIDTH, 8, 8])
 
 
 SCALES = {"x": np.float32(0.03), "first_relu_out": np.float32(0.02), "main_relu_out": np.float32(0.05)}
@@ -223,7 +223,7 @@ def with_pairs(sketch, tensor, name, weight=None):
 
 def test_full_int8_is_what_onnx_runtime_makes_of_a_file_with_pairs_drawn_by_hand(tmp_path):
     network = load_network(networks.save(residual_block(lambda _sketch, tensor, *_: tensor), tmp_path))
-    feeds = {"x": np.random.default_rng(5).normal(0, 1, (1, 3, 8, 8)).astype(np.float32)}
+    feeds = {"x": networks.normal(5, 1, 3, 8, 8)}
     (theirs,) = plain_run(residual_block(with_pairs), feeds, optimised=False)
     ours = in_plan(network, prefix(len(network.layers), len(network.layers) - 1), feeds, SCALES)["y"]
     np.testing.assert_allclose(ours, theirs, rtol=1e-6, atol=1e-6)

@@ -13,6 +13,7 @@ import pytest
 from onnx import TensorProto, helper
 
 import trt_bisect
+from tests.support import networks
 from tests.support.networks import Sketch, model_of
 from tests.support.norm_in_parts import saved
 from tests.support.records import texts
@@ -58,7 +59,7 @@ def test_what_comes_before_is_kept_and_computes_the_same(tmp_path, domain, op):
     del model.graph.node[3:]
     del model.graph.output[:]
     model.graph.output.extend(onnx.ValueInfoProto(name=name) for name in ("conv2_out", "relu1_out"))
-    feeds = {"x": np.random.default_rng(0).normal(size=(2, 3, 8, 8)).astype(np.float32)}
+    feeds = {"x": networks.normal(0, 2, 3, 8, 8)}
     expected = ort.InferenceSession(model.SerializeToString()).run(["conv2_out", "relu1_out"], feeds)
     found = OnnxRuntimeBuilder(network, {}, BuildOptions()).reference().infer(feeds)
     for name, array in zip(("conv2_out", "relu1_out"), expected, strict=True):
@@ -68,7 +69,7 @@ def test_what_comes_before_is_kept_and_computes_the_same(tmp_path, domain, op):
 @pytest.mark.slow
 def test_a_run_judges_what_comes_before_and_its_pass_is_no_pass_of_the_network(tmp_path):
     """Full INT8 of the part meets the threshold by far. The exit code is 1, and the first line says why."""
-    data = {"x": np.random.default_rng(1).normal(size=(8, 3, 8, 8)).astype(np.float32)}
+    data = {"x": networks.normal(1, 8, 3, 8, 8)}
     path, options = saved(with_unknown(), tmp_path), {"threshold": 0.9, "calibrator": "minmax"}
     command = {**options, "explain": "none", "strategy": "bisect"}
     report = trt_bisect.run(path, data, **command)

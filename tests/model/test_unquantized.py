@@ -28,13 +28,13 @@ def swish() -> onnx.ModelProto:
     x = sketch.node("Transpose", [x], "turn", perm=[0, 1, 3, 2])
     x = sketch.conv(x, "c", 6, 4)
     sketch.node("Sigmoid", [x], "last", out="y")
-    return sketch.model({"x": ["n", 3, 8, 8]}, {"y": ["n", 4, 8, 8]})
+    return sketch.model(["n", 3, 8, 8], ["n", 4, 8, 8])
 
 
 def prepared(make, folder, **options):
     model = make()
     network = load_network(networks.save(model, folder))
-    feeds = [{"x": sample[None]} for sample in networks.samples(model, 3)["x"]]
+    feeds = networks.feeds(networks.samples(model, 3)["x"])
     scales = calibrate(network, feeds, "minmax").scales
     return network, feeds, scales, OnnxRuntimeBuilder(network, scales, BuildOptions(unquantized_round=True, **options))
 
@@ -141,7 +141,7 @@ def test_a_network_with_pairs_of_its_own_has_nothing_more_to_round(tmp_path):
         x = sketch.conv(sketch.node("DequantizeLinear", [q, scale, zero], f"{name}.d"), name, inside, 4)
         x = sketch.node("Sigmoid", [x], f"{name}.gate") if name == "a" else x
     sketch.nodes[-1].output[0] = "y"
-    network = load_network(networks.save(sketch.model({"x": [1, 3, 8, 8]}, {"y": [1, 4, 8, 8]}), tmp_path))
+    network = load_network(networks.save(sketch.model([1, 3, 8, 8], [1, 4, 8, 8]), tmp_path))
     plan = int8_set(len(network.layers), network.quantizable)
     written = [
         PlanWriter(network, {}, GraphTarget.ONNXRUNTIME, unquantized_round=on).write(plan) for on in (False, True)

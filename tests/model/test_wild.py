@@ -24,7 +24,7 @@ from trt_bisect.model.session import make_session
 from trt_bisect.precision import prefix
 from trt_bisect.report.summary import INTEGERS
 
-FEEDS = {"x": np.random.default_rng(0).normal(size=(1, 3, 8, 8)).astype(np.float32)}
+FEEDS = {"x": networks.normal(0, 1, 3, 8, 8)}
 
 
 def one_conv(seed=20):
@@ -33,7 +33,7 @@ def one_conv(seed=20):
 
 
 def run(path, data=None, **options):
-    data = data or {"x": np.random.default_rng(1).normal(size=(4, 3, 8, 8)).astype(np.float32)}
+    data = data or {"x": networks.normal(1, 4, 3, 8, 8)}
     return trt_bisect.run(path, data, engine="onnxruntime", calibrator="minmax", **options)
 
 
@@ -46,7 +46,7 @@ def test_a_part_of_a_shape_is_not_taken_for_the_whole(tmp_path):
     total = sketch.node("ReduceSum", [middle], "total", keepdims=0)
     divided = sketch.node("Div", [x, first], "div")
     sketch.node("Div", [divided, total], "div2", out="y")
-    path = networks.save(sketch.model({"x": [1, 3, 8, 8]}, {"y": [1, 4, 8, 8]}), tmp_path)
+    path = networks.save(sketch.model([1, 3, 8, 8], [1, 4, 8, 8]), tmp_path)
     assert same_as_the_file(path, FEEDS).layers
 
 
@@ -88,7 +88,7 @@ def test_axes_named_with_a_question_mark_are_not_equally_long(tmp_path):
 def test_another_network_than_the_file_is_refused(tmp_path, monkeypatch):
     sketch, x = one_conv()
     sketch.node("Relu", [x], "relu", out="y")
-    path = networks.save(sketch.model({"x": ["n", 3, 8, 8]}, {"y": ["n", 4, 8, 8]}), tmp_path)
+    path = networks.save(sketch.model(["n", 3, 8, 8], ["n", 4, 8, 8]), tmp_path)
     network = load_network(path)
     assert compare_with_file(network, FEEDS, ["y"]) == []
     network.skeleton.graph.node[1].op_type = "Neg"
@@ -156,7 +156,7 @@ def test_labels_are_judged_by_equality_and_sequences_do_not_break_a_run(tmp_path
     sketch.node("ArgMax", [x], "argmax", out="label", axis=1)
     sketch.node("SplitToSequence", [x], "parts", out="parts", axis=1)
     sketch.node("Flatten", [x], "flatten", out="y")
-    model = sketch.model({"x": ["n", 3, 8, 8]}, {"y": ["n", 256]})
+    model = sketch.model(["n", 3, 8, 8], ["n", 256])
     model.graph.output.append(helper.make_tensor_value_info("label", TensorProto.INT64, ["n", 1, 8, 8]))
     model.graph.output.append(helper.make_tensor_sequence_value_info("parts", TensorProto.FLOAT, None))
     report = run(networks.save(model, tmp_path))
@@ -171,7 +171,7 @@ def test_labels_are_judged_by_equality_and_sequences_do_not_break_a_run(tmp_path
 def test_an_output_of_one_value_is_not_always_perfect(tmp_path):
     sketch, x = one_conv()
     sketch.node("ReduceMean", [sketch.node("Relu", [x], "relu")], "mean", out="y", keepdims=0)
-    report = run(networks.save(sketch.model({"x": ["n", 3, 8, 8]}, {"y": []}), tmp_path))
+    report = run(networks.save(sketch.model(["n", 3, 8, 8], []), tmp_path))
     assert 0.9 < report.similarity.int8 < 1.0
     assert not any("SQNR" in note for note in texts(report.notes))
 
@@ -215,7 +215,7 @@ def test_the_domain_written_out_and_tensors_named_as_ours(tmp_path):
     sketch, x = one_conv()
     renamed = sketch.node("Relu", [x], "x__int8")
     sketch.node("GlobalAveragePool", [renamed], "pool", out="y")
-    model = sketch.model({"x": [1, 3, 8, 8]}, {"y": [1, 4, 1, 1]})
+    model = sketch.model([1, 3, 8, 8], [1, 4, 1, 1])
     for node in model.graph.node:
         node.domain = "ai.onnx"
         for names in (node.input, node.output):
@@ -237,7 +237,7 @@ def test_pairs_that_cannot_be_switched_are_said(tmp_path):
     rounded = sketch.node("QuantizeLinear", [x, scale, zero], "q")
     sketch.node("DequantizeLinear", [rounded, scale, zero], "dq", out="y")
     path = tmp_path / "computed.onnx"
-    onnx.save(sketch.model({"x": ["n", 3, 8, 8]}, {"y": ["n", 4, 8, 8]}, opset=21), path)
+    onnx.save(sketch.model(["n", 3, 8, 8], ["n", 4, 8, 8], opset=21), path)
     report = run(path)
     assert any("2 Q/DQ nodes" in note for note in texts(report.notes))
 
@@ -248,7 +248,7 @@ def test_weights_shared_with_a_converted_constant_keep_their_values(tmp_path):
     weight = sketch.constant("w", sketch.random.normal(size=(8, 8)))
     one = sketch.node("MatMul", ["x", weight], "one")
     sketch.node("MatMul", [one, weight], "two", out="y")
-    path = networks.save(sketch.model({"x": [4, 8]}, {"y": [4, 8]}), tmp_path)
+    path = networks.save(sketch.model([4, 8], [4, 8]), tmp_path)
     network = load_network(path)
     scales = dict.fromkeys(network.activations, np.float32(1e-4))
     feeds = {"x": np.full((4, 8), 1e-3, np.float32)}

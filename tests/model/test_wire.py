@@ -148,7 +148,7 @@ def test_weights_that_preparing_needs_are_there(tmp_path):
     picked = [sketch.node("Shape", ["turned"], "shape"), sketch.constant("1", 1, np.int64)]
     number = sketch.node("Cast", [sketch.node("Gather", picked, "pick")], "cast", to=TensorProto.FLOAT)
     sketch.node("MatMul", [sketch.node("Mul", [chosen, number], "scale"), "given"], "last", out="y")
-    model = sketch.model({"x": ["n", 24]}, {"y": ["n", 24]})
+    model = sketch.model(["n", 24], ["n", 24])
     model.graph.output.append(value("given", [24, 24]))
     path = tmp_path / "folded.onnx"
     onnx.save(model, str(path))

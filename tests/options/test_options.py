@@ -213,7 +213,7 @@ def test_docstrings_speak_of_python():
 
 def test_errors_and_results_of_python_name_its_keywords(tmp_path):
     model = networks.chain(2)
-    path, data = networks.save(model, tmp_path), networks.samples(model, 4)
+    path, data = networks.given(model, tmp_path, 4)
     with pytest.raises(BadInput) as refused:
         trt_bisect.run(path, data, low="fp16", base="fp16")
     assert "--" not in str(refused.value)

@@ -6,12 +6,12 @@ import numpy as np
 import onnx
 import pytest
 from onnx import numpy_helper
-from onnxruntime.quantization import CalibrationDataReader, QuantFormat, quantize_dynamic, quantize_static
+from onnxruntime.quantization import QuantFormat, quantize_dynamic
 
 import trt_bisect
 from tests.support import networks
 from tests.support.by_hand import cosine
-from tests.support.quantized import plain_session
+from tests.support.quantized import plain_session, quantized_by_onnxruntime
 from trt_bisect.errors import BadInput
 
 FAST = {"engine": "onnxruntime", "calibrator": "minmax"}
@@ -29,12 +29,10 @@ def outputs_of(path, samples):
     return np.concatenate([plain_session(path).run(["y"], {"x": x[None]})[0] for x in samples["x"]]).astype(float)
 
 
-class Reader(CalibrationDataReader):
-    def __init__(self, samples):
-        self.feeds = iter([{"x": x[None]} for x in samples["x"]])
-
-    def get_next(self):
-        return next(self.feeds, None)
+def static(path, out, samples, **how):
+    """Quantizes a network to integer operators by its samples."""
+    feeds = networks.feeds(samples["x"])
+    quantized_by_onnxruntime(path, out, feeds, quant_format=QuantFormat.QOperator, **how)
 
 
 def test_a_network_in_memory_is_as_good_as_its_file(made):
@@ -59,7 +57,7 @@ def test_a_network_in_memory_is_as_good_as_its_file(made):
 
 def test_an_integer_network_is_compared_as_it_runs(made, command):
     path, samples, folder = made
-    quantize_static(path, folder / "q.onnx", Reader(samples), quant_format=QuantFormat.QOperator)
+    static(path, folder / "q.onnx", samples)
     np.savez(folder / "samples.npz", **samples)
     wanted = cosine(outputs_of(path, samples), outputs_of(folder / "q.onnx", samples))
     asked = ["compare", path, folder / "q.onnx", "--input", folder / "samples.npz"]
@@ -85,9 +83,9 @@ def test_an_activation_that_an_integer_layer_absorbed_is_compared_as_its_result(
     made = sketch.node(activation, [sketch.node("Conv", ["x", weight], "conv"), *limits], "act")
     parts = [sketch.constant(f"bn.{k}", np.full(4, float(value))) for k, value in enumerate((1, 0, 0, 1))]
     sketch.node("BatchNormalization", [made, *parts], "bn", out="y")
-    path = networks.save(sketch.model({"x": [1, 3, 8, 8]}, {"y": [1, 4, 6, 6]}), tmp_path)
-    samples = {"x": np.random.default_rng(0).normal(size=(6, 3, 8, 8)).astype(np.float32)}
-    quantize_static(path, tmp_path / "q.onnx", Reader(samples), quant_format=QuantFormat.QOperator)
+    path = networks.save(sketch.model([1, 3, 8, 8], [1, 4, 6, 6]), tmp_path)
+    samples = {"x": networks.normal(0, 6, 3, 8, 8)}
+    static(path, tmp_path / "q.onnx", samples)
     found = trt_bisect.compare(path, inputs={"x": samples["x"][:, None]}, other=tmp_path / "q.onnx")
     rows = {row.origin.tensor: row for row in found.tensors}
     assert rows["act_out"].origin.layer == "act"
@@ -100,7 +98,7 @@ def test_an_activation_that_an_integer_layer_absorbed_is_compared_as_its_result(
 def test_the_weights_and_scales_of_an_integer_network_are_compared_by_name(made):
     """The quantizer's own initializers: levels, a scale a channel, a zero point. A Gemm's weight may be transposed."""
     path, samples, folder = made
-    quantize_static(path, folder / "w.onnx", Reader(samples), quant_format=QuantFormat.QOperator, per_channel=True)
+    static(path, folder / "w.onnx", samples, per_channel=True)
     quantize_dynamic(path, folder / "d.onnx")
     for file in ("w.onnx", "d.onnx"):
         given = {each.name: numpy_helper.to_array(each) for each in onnx.load(folder / file).graph.initializer}
@@ -117,15 +115,15 @@ def test_the_weights_and_scales_of_an_integer_network_are_compared_by_name(made)
             assert row.figures.mse == pytest.approx(np.mean((rounded - weight).astype(float) ** 2), rel=1e-3)
             assert (row.scales, row.scale) == (scale.size, pytest.approx(float(scale.max())))
             assert row.observer == ("the network's own Q/DQ" if file == "w.onnx" else "the integer network")
-    static = trt_bisect.compare(path, inputs=samples, other=folder / "w.onnx")
+    found = trt_bisect.compare(path, inputs=samples, other=folder / "w.onnx")
     given = {each.name: numpy_helper.to_array(each) for each in onnx.load(folder / "w.onnx").graph.initializer}
-    assert next(row.scale for row in static.tensors if row.origin.tensor == "x") == pytest.approx(given["x_scale"])
+    assert next(row.scale for row in found.tensors if row.origin.tensor == "x") == pytest.approx(given["x_scale"])
 
 
 def test_two_integer_networks_are_matched_where_one_kernel_clips(made):
     """The static network has the activation in the kernel before it, under the name of what the activation reads."""
     path, samples, folder = made
-    quantize_static(path, folder / "static.onnx", Reader(samples), quant_format=QuantFormat.QOperator)
+    static(path, folder / "static.onnx", samples)
     quantize_dynamic(path, folder / "dyn.onnx")
     for one, other in (("static.onnx", "dyn.onnx"), ("dyn.onnx", "static.onnx")):
         found = trt_bisect.compare(folder / one, inputs=samples, other=folder / other)

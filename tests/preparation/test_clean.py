@@ -13,7 +13,7 @@ from trt_bisect.preparation.workspace import clean, removable
 
 def test_a_cleaned_run_takes_up_its_trials(command, tmp_path):
     model = networks.chain(2)
-    given = networks.save(model, tmp_path), networks.samples(model, 4)
+    given = networks.given(model, tmp_path, 4)
     run = tmp_path / "run"
     options = {"engine": "onnxruntime", "explain": "none", "effort": "quick", "save_tensors": "outputs", "output": run}
     before = trt_bisect.run(*given, **options)

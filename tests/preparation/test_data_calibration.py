@@ -69,7 +69,7 @@ def test_auto_begins_with_entropy_and_has_all_candidates_from_one_pass(network, 
         assert experiment.ranges.origin == "entropy"
         assert [ranges.origin for ranges in setup.data.candidates] == [str(each) for each in CANDIDATES]
         assert setup.data.candidates[0] == experiment.ranges
-        loaded, samples = load_network(network), [{"x": row[np.newaxis]} for row in data()["x"]]
+        loaded, samples = load_network(network), networks.feeds(data()["x"])
         for calibrator, ranges in zip(CANDIDATES, setup.data.candidates, strict=True):
             alone = trt_bisect.calibrate(loaded, samples, calibrator.method, calibrator.percentile)
             assert scales(ranges, loaded.rounded_activations) == scales(alone, loaded.rounded_activations)
@@ -79,7 +79,7 @@ def test_auto_begins_with_entropy_and_has_all_candidates_from_one_pass(network, 
 
 def test_a_convolution_before_its_relu_has_the_scale_of_the_relu_unless_typing_is_weak(network, monkeypatch):
     """ReLU(round(x / s) * s) = round(ReLU(x) / s) * s. Weak typing is given the scales of all tensors as calibrated."""
-    loaded, samples = load_network(network), [{"x": row[np.newaxis]} for row in data()["x"]]
+    loaded, samples = load_network(network), networks.feeds(data()["x"])
     alone = trt_bisect.calibrate(loaded, samples)
     relus = {node.input[0]: node.output[0] for node in loaded.skeleton.graph.node if node.op_type == "Relu"}
     assert relus
@@ -152,7 +152,7 @@ def test_remedies_and_goals_use_the_same_pass(tmp_path, passes):
 
 
 def test_given_ranges_have_no_candidates(network):
-    given = trt_bisect.calibrate(load_network(network), [{"x": row[np.newaxis]} for row in data()["x"]])
+    given = trt_bisect.calibrate(load_network(network), networks.feeds(data()["x"]))
     with prepared(network, given, inputs=data(1)) as (setup, _):
         assert setup.data.candidates == ()
         assert setup.data.magnitudes is None

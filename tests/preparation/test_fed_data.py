@@ -9,7 +9,8 @@ import pytest
 from PIL import Image
 
 import trt_bisect
-from tests.support.networks import Sketch, save, scale_constant
+from tests.support import networks
+from tests.support.networks import Sketch, reshaped_as_told, save, scale_constant
 from tests.support.records import record_of, texts
 from trt_bisect.analyzer.data_warnings import first_layer, has_large_weights, on_growing_ranges, on_values
 from trt_bisect.calibration.collect import magnitudes
@@ -32,7 +33,7 @@ def network(tmp_path):
 
 
 def run(network, calibration, **options):
-    how = {"engine": "onnxruntime", "explain": "none", "curve": "culprits", "effort": "quick"}
+    how = {"engine": "onnxruntime", "explain": "none", "curve": "culprits", "effort": "quick", "calibrator": "minmax"}
     return trt_bisect.run(network, calibration, **how, **options)
 
 
@@ -351,15 +352,9 @@ def test_a_quiet_sample_of_the_calibration_data_is_not_scaled_otherwise(network,
 
 def test_samples_that_are_reshaped_to_other_sizes_after_the_first_layer_are_measured(tmp_path):
     """An input holds the sizes of a Reshape that follows the convolution: its outputs have no axis of channels."""
-    sketch = Sketch(2)
-    reshaped = sketch.node("Reshape", [sketch.conv("x", "conv", 3, 4), "sizes"], "reshape")
-    sketch.node("Relu", [reshaped], "relu")
-    model = sketch.model({"x": [1, 3, 8, 8]}, {"relu_out": ["rows", "columns"]})
-    model.graph.input.append(onnx.helper.make_tensor_value_info("sizes", onnx.TensorProto.INT64, [2]))
-    random = np.random.default_rng(0)
-    x = random.normal(size=(4, 1, 3, 8, 8)).astype(np.float32)
+    x = networks.normal(0, 4, 1, 3, 8, 8)
     samples = [{"x": x[k], "sizes": np.array(((8, 32), (16, 16))[k % 2])} for k in range(4)]
-    report = trt_bisect.run(save(model, tmp_path), samples, engine="onnxruntime", output=tmp_path / "run")
+    report = trt_bisect.run(save(reshaped_as_told(), tmp_path), samples, engine="onnxruntime", output=tmp_path / "run")
     assert [layer.name for layer in report.layers] == ["conv", "reshape", "relu"]
 
 

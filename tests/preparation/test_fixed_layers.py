@@ -204,7 +204,7 @@ def test_a_constant_is_a_row_with_the_boundary_before_it(tmp_path, command):
     sketch.nodes.append(onnx.helper.make_node("Constant", [], ["gain"], "c", value=numpy_helper.from_array(gain)))
     scaled = sketch.node("Mul", [sketch.conv("x", "conv0", 3, 8), "gain"], "mul")
     sketch.pooled_classes(sketch.conv(sketch.node("Relu", [scaled], "relu"), "conv1", 8, 8), 8)
-    model = sketch.model({"x": ["n", 3, 8, 8]}, {"y": ["n", 10]})
+    model = sketch.model(["n", 3, 8, 8], ["n", 10])
     path, x = networks.save(model, tmp_path), networks.samples(model, 1)["x"]
     rounded = onnx.load(path)
     (tensor,) = (each for each in rounded.graph.initializer if each.name == "conv0.weight")

@@ -87,7 +87,7 @@ def test_the_file_computes_what_the_module_does(tmp_path):
 
     module = small().eval()
     made = pytorch.exported(module, [batches()], {}, tmp_path)
-    picture = np.random.default_rng(0).standard_normal((1, 3, 12, 12)).astype(np.float32)
+    picture = networks.normal(0, 1, 3, 12, 12)
     with torch.no_grad():
         wanted = module(torch.as_tensor(picture)).numpy()
     session = pytorch.ort.InferenceSession(made.path)
@@ -201,7 +201,7 @@ def test_every_module_is_compared_beside_the_file_that_is_its_export(tmp_path, m
         values.copy_(torch.rand(8) + 0.5)
     monkeypatch.setattr(pytorch, "_EXPORTERS", {exporter: exporter == "dynamo"})
     path = pytorch.exported(module, [batches()], {}, tmp_path).path
-    pictures = np.random.default_rng(0).standard_normal((4, 3, 12, 12)).astype(np.float32)
+    pictures = networks.normal(0, 4, 3, 12, 12)
     samples = [(torch.as_tensor(picture[None]),) for picture in pictures]
     rows = trt_bisect.compare(module, other=path, inputs=samples).tensors
     assert [row.origin.tensor for row in rows] == ["0", "1.norm", "1", "2.0", "2.1", "2.2"]
@@ -228,7 +228,7 @@ def test_every_module_is_compared_beside_the_file_that_is_its_export(tmp_path, m
 def test_a_network_is_judged_by_a_module_that_a_function_returns(tmp_path, monkeypatch):
     (tmp_path / "nets.py").write_text("from tests.preparation.test_pytorch import small\n")
     path = pytorch.exported(small(), [batches()], {}, tmp_path).path
-    pictures = {"input": np.random.default_rng(0).standard_normal((4, 3, 12, 12)).astype(np.float32)}
+    pictures = {"input": networks.normal(0, 4, 3, 12, 12)}
     asked = {**MINMAX, "reference": f"{tmp_path}/nets.py:small"}
     report, own = trt_bisect.run(path, pictures, **asked), trt_bisect.run(path, pictures, **MINMAX)
     assert report.similarity.int8 == pytest.approx(own.similarity.int8, abs=1e-6)

@@ -18,7 +18,7 @@ from trt_bisect.report.comparison import Comparison
 
 EXPORTS = Path(__file__).parents[1] / "files" / "quantized"
 FLOAT = EXPORTS / "fp32.onnx"
-X = {"x": np.random.default_rng(5).normal(size=(3, 3, 16, 16)).astype(np.float32)}
+X = {"x": networks.normal(5, 3, 3, 16, 16)}
 FAST = {"engine": "onnxruntime", "calibrator": "minmax", "explain": "none"}
 
 

@@ -33,7 +33,7 @@ def subject(tmp_path_factory):
     """A network of four convolutions and a Gemm, its scales, and one input."""
     model = networks.chain(4)
     network = load_network(networks.save(model, tmp_path_factory.mktemp("network")))
-    feeds = [{"x": sample[None]} for sample in networks.samples(model)["x"]]
+    feeds = networks.feeds(networks.samples(model)["x"])
     return network, calibrate(network, feeds, "minmax").scales, feeds[0]
 
 

@@ -191,7 +191,7 @@ def hostile(tmp_path):
     folder = tmp_path / "theirs"
     folder.mkdir()
     path = networks.save(model, folder)
-    data = {model.graph.input[0].name: np.random.default_rng(1).normal(0, 1, (4, 1, 3, 16, 16)).astype(np.float32)}
+    data = {model.graph.input[0].name: networks.normal(1, 4, 1, 3, 16, 16)}
     return path, data
 
 

@@ -50,7 +50,7 @@ def planted(folder, **options):
     model = networks.residual(blocks=2)
     networks.plant_between(model, "block1.conv1", CULPRIT)
     path, quantized, samples = networks.save(model, folder), folder / "theirs.onnx", networks.samples(model)
-    each = [{"x": sample[None]} for sample in samples["x"]]
+    each = networks.feeds(samples["x"])
     quantized_by_onnxruntime(path, quantized, each, weight_type=QuantType.QInt8, per_channel=True, **options)
     return path, quantized, samples
 

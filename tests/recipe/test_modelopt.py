@@ -67,7 +67,7 @@ def quantized(modelopt, tmp_path_factory):
     folder = tmp_path_factory.mktemp("modelopt")
     model = networks.residual(width=16)
     networks.plant_between(model, "block1.conv1", CULPRIT)
-    path, samples = networks.save(model, folder), networks.samples(model)
+    path, samples = networks.given(model, folder)
     report = trt_bisect.run(
         path, samples, engine="onnxruntime", calibrator="minmax", metric="sqnr", explain="none", output=folder / "run"
     )
@@ -129,7 +129,7 @@ def test_modelopts_files_are_read_back_and_compute_the_same(quantized):
 def test_modelopt_leaves_the_nodes_of_an_fp8_list_alone(modelopt, tmp_path):
     """In FP8 it takes convolutions of 64 channels, and leaves the Gemm at the end alone anyhow."""
     model = networks.residual(width=64)
-    path, samples = networks.save(model, tmp_path), networks.samples(model)
+    path, samples = networks.given(model, tmp_path)
     wishes = {"engine": "onnxruntime", "calibrator": "minmax", "metric": "sqnr", "threshold": 30.0}
     report = trt_bisect.run(path, samples, low="fp8", explain="none", output=tmp_path / "run", **wishes)
     np.savez(tmp_path / "data.npz", **samples)

@@ -25,7 +25,7 @@ def recipe(tmp_path_factory):
     networks.plant_between(model, "block1.conv1", "block1.conv2")
     onnx.helper.set_model_props(model, PROPERTIES)
     wishes = {"engine": "onnxruntime", "calibrator": "minmax", "metric": "sqnr", "precision": "fp32"}
-    path, data = networks.save(model, folder), networks.samples(model)
+    path, data = networks.given(model, folder)
     report = trt_bisect.run(path, data, **wishes, explain="none", output=folder / "run")
     assert report.culprits == ("block1.conv2",)
     return folder / "run", report

@@ -11,7 +11,7 @@ import pytest
 
 import trt_bisect
 from tests.support import networks
-from tests.support.fake_tensorrt import TRT, DataType, Definition, make_network, parsed
+from tests.support.fake_tensorrt import TRT, DataType, Definition, make_network, parsed, with_ranges
 from tests.support.flawed_pairs import pairs
 from tests.support.quantized import plain_run
 from tests.support.records import texts
@@ -23,7 +23,6 @@ from trt_bisect.builder.tensorrt_weak import (
     constrain,
     constraints,
     scales_set,
-    set_ranges,
     walk_steps,
     weak_plan,
 )
@@ -312,7 +311,7 @@ def test_a_network_with_pairs_has_no_flags_no_script_and_no_cache(tmp_path):
         (tmp_path / "run/recipe").mkdir(parents=True, exist_ok=True)
         (tmp_path / "run/recipe" / name).write_text("of an earlier run")
     model = pairs(loud=300.0)
-    path, feeds = networks.save(model, tmp_path), networks.samples(model)
+    path, feeds = networks.given(model, tmp_path)
     report = trt_bisect.run(path, None, feeds, engine="onnxruntime", output=tmp_path / "run")
     written = {file.name for file in (tmp_path / "run/recipe").iterdir()}
     texts = {"plan.json", "modelopt_nodes_to_exclude.json", "README.md"}
@@ -329,9 +328,7 @@ def test_a_network_with_pairs_has_no_flags_no_script_and_no_cache(tmp_path):
 
 def test_the_weak_builder_exports_its_ranges_too(network):
     """A tensor that TensorRT's parser made, such as a Gemm's product before its bias, stands in no other cache."""
-    definition = parsed()
-    scales = {name: np.float32(0.01 * (i + 1)) for i, name in enumerate(network.activations)}
-    set_ranges(TRT, definition, walk_steps(definition, network.layers), network, scales)
+    definition, scales = with_ranges(network)
     found = scales_set(definition)
     assert found["product"] == pytest.approx(float(scales["fc_out"]))
     assert found["w"] == pytest.approx(2.0 / 127)

@@ -9,6 +9,7 @@ from types import SimpleNamespace
 import numpy as np
 
 from tests.support.networks import Sketch, save
+from trt_bisect.builder.tensorrt_weak import set_ranges, walk_steps
 from trt_bisect.model.network import load_network
 
 
@@ -107,18 +108,25 @@ TRT.ElementWiseOperation = SimpleNamespace(PROD="PROD")
 
 
 FLOAT = ("FLOAT", {0: "FLOAT"})
+SHAPES = {"x": ((1, 3, 8, 8), (2, 3, 8, 8), (4, 3, 8, 8))}
+"""The least, usual and largest shapes of the network's input."""
 
 
-def make_network(folder):
-    """conv1 0, relu1 1, pool1 2, conv2 3, add 4, flatten 5, fc 6, softmax 7; relu1, flatten and softmax follow."""
+def before_gemm():
+    """Conv, Relu, MaxPool, Conv, Add across the Conv, Flatten: the sketch, and what a Gemm reads."""
     sketch = Sketch(7)
     relu = sketch.node("Relu", [sketch.conv("x", "conv1", 3, 4)], "relu1")
     pooled = sketch.node("MaxPool", [relu], "pool1", kernel_shape=[2, 2], strides=[2, 2])
     added = sketch.node("Add", [sketch.conv(pooled, "conv2", 4, 4), pooled], "add")
     weight = sketch.constant("fc.weight", sketch.random.normal(0, 0.3, (64, 5)))
     bias = sketch.constant("fc.bias", sketch.random.normal(0, 0.3, 5))
-    fc = sketch.node("Gemm", [sketch.node("Flatten", [added], "flatten"), weight, bias], "fc")
-    sketch.node("Softmax", [fc], "softmax", axis=-1)
+    return sketch, [sketch.node("Flatten", [added], "flatten"), weight, bias]
+
+
+def make_network(folder):
+    """conv1 0, relu1 1, pool1 2, conv2 3, add 4, flatten 5, fc 6, softmax 7; relu1, flatten and softmax follow."""
+    sketch, reads = before_gemm()
+    sketch.node("Softmax", [sketch.node("Gemm", reads, "fc")], "softmax", axis=-1)
     model = sketch.model({"x": ["n", 3, 8, 8]}, {"softmax_out": ["n", 5]})
     return load_network(save(model, folder))
 
@@ -140,3 +148,11 @@ def parsed():
     definition.add("fc_10", "ELEMENTWISE", ["product", "b_shuffled"], "fc_out")
     definition.add("softmax", "SOFTMAX", ["fc_out"], "softmax_out")
     return definition
+
+
+def with_ranges(network):
+    """The network as the parser leaves it with a range for each activation, and the scales of these."""
+    definition = parsed()
+    scales = {name: np.float32(0.01 * (i + 1)) for i, name in enumerate(network.activations)}
+    set_ranges(TRT, definition, walk_steps(definition, network.layers), network, scales)
+    return definition, scales

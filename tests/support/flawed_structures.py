@@ -28,7 +28,7 @@ def quantized_conv(sketch, x, name, inside=4, weight_scale=WEIGHT, axis=0, bias=
 
 def finished(sketch, x, channels=4):
     sketch.node("Relu", [x], "last", out="y")
-    return sketch.model({"x": [1, 3, 8, 8]}, {"y": [1, channels, 8, 8]})
+    return sketch.model([1, 3, 8, 8], [1, channels, 8, 8])
 
 
 def one_conv(activation=None, **options):
@@ -162,7 +162,7 @@ def rounded_output():
     x = sketch.node("Relu", [quantized_conv(sketch, pair(sketch, "x", "in", ACTIVATION), "conv", 3)], "last")
     pair(sketch, x, "out", ACTIVATION)
     sketch.nodes[-1].output[0] = "y"
-    return sketch.model({"x": [1, 3, 8, 8]}, {"y": [1, 4, 8, 8]})
+    return sketch.model([1, 3, 8, 8], [1, 4, 8, 8])
 
 
 def one_activation_far_off():

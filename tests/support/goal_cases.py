@@ -45,7 +45,7 @@ SMALL = {
 def engines_of(network, data):
     """Ranges, one input, and the SQNR on it of an engine with some layers high."""
     feeds = {"x": data["x"][:1]}
-    ranges = trt_bisect.calibrate(network, [{"x": sample[None]} for sample in data["x"]], "minmax")
+    ranges = trt_bisect.calibrate(network, networks.feeds(data["x"]), "minmax")
     builder = trt_bisect.make_builder("onnxruntime", "strong", network, ranges.scales, BuildOptions())
     with builder.reference() as engine:
         reference = engine.infer(feeds)["y"]

@@ -55,6 +55,9 @@ class Sketch:
         self.node("Gemm", [x, weight], "fc", out="y")
 
     def model(self, inputs, outputs, opset=17):
+        """The network; its inputs and outputs have shapes by name, or those of ``x`` and ``y`` are lists."""
+        inputs = {"x": inputs} if isinstance(inputs, list) else inputs
+        outputs = {"y": outputs} if isinstance(outputs, list) else outputs
         return model_of(self.nodes, inputs, outputs, self.constants, opset)
 
 
@@ -128,7 +131,7 @@ def chain(depth: int = 8, width: int = 8, size: int = 16) -> onnx.ModelProto:
     for i in range(1, depth):
         x = sketch.conv(sketch.node("Relu", [x], f"relu{i}"), f"conv{i}", width, width)
     sketch.pooled_classes(x, width)
-    return sketch.model({"x": ["n", 3, size, size]}, {"y": ["n", 10]})
+    return sketch.model(["n", 3, size, size], ["n", 10])
 
 
 def residual(blocks: int = 4, width: int = 8) -> onnx.ModelProto:
@@ -140,7 +143,7 @@ def residual(blocks: int = 4, width: int = 8) -> onnx.ModelProto:
         inner = sketch.conv(sketch.node("Relu", [inner], f"block{b}.relu1"), f"block{b}.conv2", width, width)
         x = sketch.node("Relu", [sketch.node("Add", [inner, x], f"block{b}.add")], f"block{b}.relu2")
     sketch.pooled_classes(x, width)
-    model = sketch.model({"x": ["n", 3, 16, 16]}, {"y": ["n", 10]})
+    model = sketch.model(["n", 3, 16, 16], ["n", 10])
     for b in range(blocks):
         scale_constant(model, f"block{b}.conv2.weight", lambda values: 2.0 * values)
     return model
@@ -173,7 +176,7 @@ def depthwise(blocks: int = 4, width: int = 8) -> onnx.ModelProto:
         inner = sketch.conv(sketch.node("Relu", [inner], f"block{b}.relu2"), f"block{b}.project", 3 * width, width, 1)
         x = sketch.node("Add", [inner, x], f"block{b}.add")
     sketch.pooled_classes(x, width)
-    return sketch.model({"x": ["n", 3, 16, 16]}, {"y": ["n", 10]})
+    return sketch.model(["n", 3, 16, 16], ["n", 10])
 
 
 def transformer(blocks: int = 2, width: int = 16, tokens: int = 12) -> onnx.ModelProto:
@@ -194,7 +197,7 @@ def transformer(blocks: int = 2, width: int = 16, tokens: int = 12) -> onnx.Mode
         x = sketch.node("Add", [sketch.dense(inner, f"block{b}.down", 2 * width, width), x], f"block{b}.add2")
     weight = sketch.constant("head.weight", sketch.random.normal(0, 0.3, (width, 10)))
     sketch.node("MatMul", [_norm(sketch, x, "norm", width), weight], "head", out="y")
-    return sketch.model({"x": ["n", tokens, width]}, {"y": ["n", tokens, 10]})
+    return sketch.model(["n", tokens, width], ["n", tokens, 10])
 
 
 def detector(width: int = 8, classes: int = 6) -> onnx.ModelProto:
@@ -210,9 +213,19 @@ def detector(width: int = 8, classes: int = 6) -> onnx.ModelProto:
         for name, part, count in (("box_rows", boxes, 4), ("score_rows", scores, classes))
     ]
     sketch.node("Concat", rows, "join", out="y", axis=1)
-    model = sketch.model({"x": ["n", 3, 16, 16]}, {"y": ["n", 4 + classes, 256]})
+    model = sketch.model(["n", 3, 16, 16], ["n", 4 + classes, 256])
     scale_constant(model, "class2.weight", lambda values: 2.5 * values)
     scale_constant(model, "class2.bias", lambda values: values - 5.0)
+    return model
+
+
+def reshaped_as_told() -> onnx.ModelProto:
+    """A convolution whose outputs a Reshape gives the sizes that an input holds."""
+    sketch = Sketch(2)
+    reshaped = sketch.node("Reshape", [sketch.conv("x", "conv", 3, 4), "sizes"], "reshape")
+    sketch.node("Relu", [reshaped], "relu")
+    model = sketch.model({"x": [1, 3, 8, 8]}, {"relu_out": ["rows", "columns"]})
+    model.graph.input.append(helper.make_tensor_value_info("sizes", TensorProto.INT64, [2]))
     return model
 
 
@@ -234,7 +247,7 @@ def drawn(seed: int) -> onnx.ModelProto:
         if inside == width:
             before.append(x)
     sketch.pooled_classes(x, inside)
-    model = sketch.model({"x": ["n", 3, 8, 8]}, {"y": ["n", 10]})
+    model = sketch.model(["n", 3, 8, 8], ["n", 10])
     for name in names:
         if random.random() < 0.6:
             channel, factor = int(random.integers(width)), float(10 ** random.uniform(0.5, 2))
@@ -257,6 +270,16 @@ def samples(model: onnx.ModelProto, count: int = 8, seed: int = 9) -> dict[str, 
         shape = [d.dim_value or 1 for d in value.type.tensor_type.shape.dim]
         made[value.name] = random.normal(0, 1, [count, *shape[1:]]).astype(np.float32)
     return made
+
+
+def normal(seed: int, *shape: int) -> np.ndarray:
+    """Values of a standard normal distribution, in FP32."""
+    return np.random.default_rng(seed).normal(size=shape).astype(np.float32)
+
+
+def feeds(values: np.ndarray) -> list[dict[str, np.ndarray]]:
+    """Stacked values of ``x`` as one sample each."""
+    return [{"x": each[None]} for each in values]
 
 
 def given(model: onnx.ModelProto, folder: Path, count: int = 8) -> tuple[Path, dict[str, np.ndarray]]:

@@ -77,7 +77,7 @@ def every_plan(planted: PlantedAnswer, folder: Path) -> EveryPlan:
     """Tries every plan on the session that switches precisions."""
     network = load_network(networks.save(planted.model, folder))
     samples = networks.samples(planted.model)["x"]
-    ranges = calibrate(network, [{"x": sample[None]} for sample in samples], "minmax")
+    ranges = calibrate(network, networks.feeds(samples), "minmax")
     session = OnnxRuntimeBuilder(network, ranges.scales, BuildOptions(threads=1)).switch()
     feeds = {"x": samples[:4]}
     exact = session.infer(all_but(len(network.layers), network.quantizable), feeds)["y"]
@@ -185,7 +185,7 @@ def unlike_slices() -> PlantedAnswer:
     scores = sketch.node("Relu", [sketch.conv(x, "score0", WIDTH, WIDTH)], "score_relu")
     scores = sketch.node("Sigmoid", [sketch.conv(scores, "score1", WIDTH, 2, 1)], "score_sigmoid")
     sketch.node("Concat", [boxes, scores], "join", out="y", axis=1)
-    model = sketch.model({"x": ["n", 3, SIZE, SIZE]}, {"y": ["n", 6, SIZE, SIZE]})
+    model = sketch.model(["n", 3, SIZE, SIZE], ["n", 6, SIZE, SIZE])
     scale_constant(model, "score1.weight", lambda values: 4.0 * values)
     plant_between(model, "score0", "score1")
     return PlantedAnswer(model, cut=4)
@@ -197,4 +197,4 @@ MISLEADING = {made.__name__: made for made in (cancelling_pair, masked_culprit, 
 def _ended(sketch: Sketch, x: str) -> onnx.ModelProto:
     weight = sketch.constant("last.weight", sketch.weight("last", 4, WIDTH, 1, 1))
     sketch.node("Conv", [x, weight], "last", out="y")
-    return sketch.model({"x": ["n", 3, SIZE, SIZE]}, {"y": ["n", 4, SIZE, SIZE]})
+    return sketch.model(["n", 3, SIZE, SIZE], ["n", 4, SIZE, SIZE])
