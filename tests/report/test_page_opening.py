@@ -9,7 +9,7 @@ from dataclasses import replace
 from tests.support import pages
 from tests.support.answering import answering
 from tests.support.browser import asked_others
-from tests.support.page_parts import hovered, in_order, names_in_table, plotted, row_of, selected
+from tests.support.page_parts import hovered, in_order, names_in_table, row_of, selected
 from trt_bisect.report.answer import PredictedTimes
 from trt_bisect.report.choices import Choice
 from trt_bisect.report.page import page_data
@@ -119,12 +119,11 @@ def test_plots_wait_until_they_are_near_and_take_no_other_room_then(tab, strange
         assert page.evaluate("typeof Plotly") == "undefined"
         page.locator("nav a[href='#inputs']").click()
         page.wait_for_function("() => document.querySelector('#inputs-plot').layout")
-        plotted(page, "#curve-plot")
-        assert page.evaluate(places) == before
-        page.reload()
-        page.wait_for_function("() => performance.getEntriesByName('graph').length > 0")
+        assert page.locator("#curve-plot").evaluate("plot => plot.childElementCount") == 0
         page.evaluate("window.dispatchEvent(new Event('beforeprint'))")
         assert 0 not in plots.evaluate_all("plots => plots.map(plot => plot.childElementCount)")
+        page.evaluate("window.dispatchEvent(new Event('afterprint'))")
+        assert page.evaluate(places) == before
 
 
 def assert_nothing_can_go_out(page) -> None:

@@ -10,10 +10,10 @@ _AXE = (Path(__file__).parent / "axe" / "axe.min.js").read_text(encoding="utf-8"
 _GRAVE = ("serious", "critical")
 
 
-def grave_findings(page: Page) -> list[tuple[str, list[str]]]:
-    """Returns the rules that a page breaks with serious or critical impact, each with its first elements."""
+def grave_findings(page: Page, part: str = "html") -> list[tuple[str, list[str]]]:
+    """Returns the rules that a part of a page breaks with serious or critical impact, each with its first elements."""
     page.evaluate(_AXE)
-    found = page.evaluate("axe.run(document, { resultTypes: ['violations'], selectors: false })")
+    found = page.evaluate("part => axe.run(part, { resultTypes: ['violations'], selectors: false })", part)
     assert found["testEngine"]["name"] == "axe-core"
     return [
         (rule["id"], [node["html"][:120] for node in rule["nodes"][:3]])

@@ -143,12 +143,6 @@ class Tab:
         page.set_viewport_size({"width": width, "height": height})
         page.emulate_media(media="null", color_scheme=look)
 
-    def close_others(self) -> None:
-        """Closes the pages that this one has opened."""
-        for page in self.watched.page.context.pages:
-            if page.opener() == self.watched.page:
-                page.close()
-
     def _check(self, address: Path | str) -> None:
         assert self.watched.complaints == []
         if isinstance(address, Path):

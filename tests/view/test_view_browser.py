@@ -30,7 +30,6 @@ def page(web):
     web.stand(1300, 900, "light")
     opened = web.watched.page
     yield opened
-    web.close_others()
     assert web.watched.complaints == []
     hosts = {re.sub(r"^blob:", "", url).split("/")[2].split(":")[0] for url in web.watched.requests}
     assert hosts <= {"127.0.0.1"}
@@ -104,11 +103,6 @@ def test_the_curve_grows_while_somebody_looks(page, finished, under_way, tmp_pat
         run.finish(finished)
         expect(page.locator("#live")).to_have_text("finished")
         expect(page.locator("#headline")).to_contain_text("'ip2'")
-        page.locator("div[role=row]", has_text="ip2").click()
-        expect(page.locator("#details-body .layer-name")).to_have_text("ip2")
-        with page.context.expect_page() as other:  # a second viewer, with the cookie alone
-            page.evaluate("base => { window.open(base) }", f"{base}/")
-        expect(other.value.locator("#headline")).to_contain_text("'ip2'")
 
 
 def test_a_run_that_goes_away_and_comes_back_is_told(web, page, finished, under_way, tmp_path):
@@ -186,9 +180,6 @@ def test_the_list_sorts_links_and_follows_what_happens(page, finished, under_way
         run.beat.close()
         expect(page.locator("tbody .live.interrupted")).to_have_count(1)
         page.get_by_role("link", name=strange).click()
-        expect(page.locator("#headline")).to_contain_text("'ip2'")
-        page.go_back()
-        page.get_by_role("link", name="later").press("Enter")
         expect(page.locator("#headline")).to_contain_text("'ip2'")
 
 
