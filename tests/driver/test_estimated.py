@@ -119,6 +119,13 @@ def test_layers_that_look_bad_alone_but_cancel_stay_low():
     assert kept_by(search) == {12}
 
 
+def test_hopeless_sets_are_not_measured_because_they_are_cheap():
+    """Each of ten units loses 50 times the limit but the last: of 1,024 sets all but a few are out of reach."""
+    search, asked = searched(space_of(10, 0.01), lambda low: [0.5 * len(low - {9}) + 1e-3 * len(low)])
+    assert kept_by(search) == set(range(9))
+    assert len(asked) <= 20
+
+
 @pytest.mark.slow
 def test_the_same_measurements_lead_to_the_same_sets():
     network, space = drawn(3, 30, 0.2)
