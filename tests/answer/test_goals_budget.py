@@ -49,6 +49,9 @@ def test_the_most_accurate_plan_within_a_budget_is_judged_on_all_inputs(tmp_path
     payable = [high for n in range(3) for high in combinations(costs, n) if sum(costs[k] for k in high) <= most]
     assert report.answer.cost <= most + 1e-9
     assert report.similarity.recipe >= max(map(worst, payable)) - 0.2
+    assert report.recipe.high
+    assert not report.recipe.meets
+    assert report.culprits == (), "with these layers high the target does not hold"
 
 
 def test_full_int8_that_passes_keeps_its_verdict_within_a_budget(tmp_path):

@@ -136,6 +136,16 @@ def test_a_run_stopped_after_its_curve_lacks_something(given, tmp_path, monkeypa
     assert stop.value.report.answer.not_done
 
 
+@pytest.mark.parametrize("asked", [{}, {"budget": 0.9, "precision": "mixed"}])
+def test_a_run_stopped_after_its_search_has_its_recipe(given, tmp_path, asked):
+    with pytest.raises(StoppedRun) as stop:
+        ran(given, output=tmp_path, progress=StopsAt("Measuring on all inputs, its layers"), **asked)
+    found = stop.value.report
+    assert found.recipe.meets
+    assert found.answer.not_done == ("the curve was not measured",)
+    assert worst_cosine(given[0], tmp_path / "recipe" / "network.qdq.onnx", given[1]) >= THRESHOLD
+
+
 class InTheCurve(Said):
     """Presses Ctrl-C, or ends the time, in the first boundaries of the curve."""
 

@@ -234,9 +234,13 @@ class AnswerSearch:
         plans.judged = sorted({*plans.judged, *self._worst_inputs(JUDGED)})
         space = in_half(plans, target, space, experiment.ranges) or space
         kept = most_accurate(plans, target, space, experiment.ranges, most)
-        recipe, units = Recipe(space, kept, experiment, target.budget).checked_by(target), sorted(kept)
-        missed_in = OFF if plans.switches else OWN
-        put_back = {unit: target.put_back(space.plan(kept - {unit}), experiment, missed_in) for unit in units}
+        recipe = Recipe(space, kept, experiment, target.budget).checked_by(target)
+        missed_in, put_back = OFF if plans.switches else OWN, dict[int, PutBack]()
+        if recipe.holds:
+            self._found_recipe(recipe)
+        # Where the plan misses, no layer was shown to be to blame.
+        for unit in sorted(kept) if recipe.holds else ():
+            put_back[unit] = target.put_back(space.plan(kept - {unit}), experiment, missed_in)
         return self._answer(in_fp16(replace(recipe, meets=recipe.holds, put_back=put_back), plans, target))
 
     def so_far(self, settled: Recipe | None = None) -> Answer | None:
@@ -341,9 +345,9 @@ class AnswerSearch:
         if not answer.meets:
             yield "no recipe was found yet"
         elif answer.recipe.kept:
-            yield "the recipe was not shown to be the cheapest"
+            yield f"the recipe was not shown to be the {'cheapest' if self.most is None else 'most accurate'}"
         if answer.untested:
-            yield f"{len(answer.untested)} of its {len(answer.recipe.high)} layers were not tested by putting them back"
+            yield f"not tested by putting them back: {len(answer.untested)} of its {len(answer.recipe.high)} layers"
         if answer.meets and self._by_similarity:
             recipe = answer.recipe
             settings = [

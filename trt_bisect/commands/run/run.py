@@ -292,7 +292,8 @@ class _Run:
         self._now(of_curve=of_curve)
         if is_other:
             self._announce()
-        answer = with_costs(search.plans, search.finish())
+        self._now(answer=search.finish())
+        answer = with_costs(search.plans, self.found)
         self._now(answer=answer)
         deploying = search
         if not self.options.as_is:
