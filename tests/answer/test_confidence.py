@@ -169,6 +169,7 @@ def test_unquantized_layers_that_miss_do_not_decide_and_are_told():
 
 
 ASKED = {"engine": "onnxruntime", "calibrator": "minmax", "threshold": 0.9995, "explain": "none"}
+ASKED |= {"effort": "quick"}
 
 
 @pytest.fixture(scope="module")
@@ -213,7 +214,8 @@ def test_the_curve_rounds_unquantized_layers_as_whole_engines_do(tmp_path):
     model, feeds = networks.given(swish(), tmp_path, 2)
     curves = []
     for strategy in ("auto", "exhaustive"):
-        report = trt_bisect.run(model, feeds, unquantized="int8", engine="onnxruntime", strategy=strategy)
+        how = {**ASKED, "explain": "tensors", "strategy": strategy}
+        report = trt_bisect.run(model, feeds, unquantized="int8", **how)
         curves.append([row.similarity for row in report.layers])
     np.testing.assert_allclose(*np.array(curves, float), atol=1e-5)
 

@@ -107,6 +107,9 @@ def test_figures_by_input_come_back_from_a_journal(random):
     assert repr(rule.by_input(again)) == repr(rule.by_input(trial))
 
 
+HOW = {"engine": "onnxruntime", "calibrator": "minmax", "explain": "none", "effort": "quick"}
+
+
 @pytest.fixture(scope="module")
 def planted(tmp_path_factory):
     """A chain with a culprit, and six inputs, one of them a tenth as loud."""
@@ -121,9 +124,9 @@ def outputs_of(session, samples):
 
 
 def test_a_run_says_of_each_input_what_its_recipe_gives_there(planted, tmp_path):
-    """ONNX Runtime runs the recipe's own Q/DQ file, sample by sample, and NumPy judges."""
+    """ONNX Runtime runs the recipe's own Q/DQ file, sample by sample, and NumPy judges; the front has the worst."""
     path, data = planted
-    how = {"engine": "onnxruntime", "calibrator": "minmax", "explain": "none", "threshold": 0.999, "history": "none"}
+    how = {"threshold": 0.999, "history": "none", "front": True, **HOW}
     report = trt_bisect.run(path, data, data, output=tmp_path / "run", **how)
     restored = outputs_of(plain_session(tmp_path / "run" / "recipe" / "network.qdq.onnx"), data["x"])
     exact = outputs_of(plain_session(path), data["x"])
@@ -142,6 +145,9 @@ def test_a_run_says_of_each_input_what_its_recipe_gives_there(planted, tmp_path)
     written = json.loads((tmp_path / "run" / "report.json").read_text())
     assert written["by_input"]["int8"]["values"] == list(int8.values)
     assert "worst of 6 inputs" in report.summary
+    front = {name: point.figure for point in report.front for name in point.names}
+    assert front["recipe"] == pytest.approx(report.similarity.recipe, rel=1e-9)
+    assert front["all INT8"] == pytest.approx(report.similarity.int8, rel=1e-9)
 
 
 def test_a_metric_of_the_user_is_called_with_each_input_by_itself(planted):
@@ -152,9 +158,7 @@ def test_a_metric_of_the_user_is_called_with_each_input_by_itself(planted):
         shapes.add(reference.shape)
         return 1.0 - float(np.abs(reference - output).max())
 
-    report = trt_bisect.run(
-        path, data, data, metric=smallest, threshold=0.9, calibrator="minmax", engine="onnxruntime", explain="none"
-    )
+    report = trt_bisect.run(path, data, data, metric=smallest, threshold=0.9, **HOW)
     assert shapes == {(1, 10)}
     assert report.similarity.int8 == min(report.by_input.int8.values)
 
@@ -169,17 +173,7 @@ def test_a_threshold_that_fp32_itself_misses_on_one_input_is_refused(planted):
         return float(np.sum((np.abs(reference) > 0.5) & (np.abs(output) > 0.5)))
 
     with pytest.raises(trt_bisect.BadInput, match=str(min(loud))):
-        trt_bisect.run(path, data, data, metric=common, threshold=max(loud), engine="onnxruntime", explain="none")
-
-
-def test_a_front_is_of_the_worst_input_too(planted):
-    path, data = planted
-    options = {"engine": "onnxruntime", "calibrator": "minmax", "threshold": 0.999, "explain": "none"}
-    found = trt_bisect.run(path, data, data, effort="quick", front=True, **options)
-    named = {name: point.figure for point in found.front for name in point.names}
-    assert named["recipe"] == pytest.approx(min(found.by_input.recipe.values), rel=1e-9)
-    assert named["all INT8"] == pytest.approx(min(found.by_input.int8.values), rel=1e-9)
-    assert "worst of 6 inputs" in found.summary
+        trt_bisect.run(path, data, data, metric=common, threshold=max(loud), **HOW)
 
 
 def test_compare_calls_an_output_low_that_is_low_on_one_sample(tmp_path, random):

@@ -59,7 +59,7 @@ def test_labels_that_fp32_knows_no_better_than_chance_are_told_first(lenet, digi
     labels = (labels + 3) % 10
     report = trt_bisect.run(
         lenet / "lenet.onnx", lenet / "calibration.npz", dataset=feeds, labels=labels, drop="50%", samples=1,
-        explain="none", engine="onnxruntime", strategy="exhaustive",
+        explain="none", engine="onnxruntime", strategy="exhaustive", calibrator="minmax", effort="quick",
     )  # fmt: skip
     assert report.accuracy.fp32 == right(lenet / "lenet.onnx", feeds, labels) <= np.bincount(labels).max() / COUNT
     assert report.lines[0].kind == DATA

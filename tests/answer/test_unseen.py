@@ -11,7 +11,7 @@ from tests.support.records import record_of, texts
 from trt_bisect.report.summary import HELD_OUT, bound_line
 
 PLACES = [4, 9, 14, 19, 24, 29]
-HOW = {"engine": "onnxruntime", "explain": "none", "threshold": 0.999}
+HOW = {"engine": "onnxruntime", "explain": "none", "threshold": 0.999, "effort": "quick"}
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +39,7 @@ def test_the_held_out_samples_change_nothing_that_is_chosen(planted, tmp_path):
     others = {name: values.copy() for name, values in data.items()}
     others["x"][PLACES] = 50 * data["x"][::-1][PLACES]
     runs = [
-        trt_bisect.run(path, samples, effort="quick", output=tmp_path / str(number), **HOW)
+        trt_bisect.run(path, samples, output=tmp_path / str(number), **HOW)
         for number, samples in enumerate((data, others))
     ]
     first, second = (chosen(report, tmp_path / str(number)) for number, report in enumerate(runs))
@@ -76,7 +76,6 @@ def test_validation_samples_that_the_calibration_saw_do_not_count(planted):
         dataset={"x": data["x"][20:25]},
         validation={"x": data["x"][18:]},
         calibrator="minmax",
-        effort="quick",
         **HOW,
     )
     assert report.bound.inputs == 30 - 25
@@ -96,6 +95,6 @@ def test_held_out_inputs_that_overflow_miss(planted):
 
 def test_without_held_out_inputs_there_is_no_bound(planted):
     path, data = planted
-    report = trt_bisect.run(path, data, validation=0.0, effort="quick", calibrator="minmax", **HOW)
+    report = trt_bisect.run(path, data, validation=0.0, calibrator="minmax", **HOW)
     assert report.bound is None
     assert not [line for line in report.lines if line.kind == HELD_OUT]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import cache
 
 import numpy as np
 import onnx
@@ -93,9 +94,21 @@ def ran(network, data, low="fp16", **options) -> Report:
     return run(network, inputs=str(data), low=low, **options)
 
 
+@pytest.fixture(scope="module")
+def in_fp16(tmp_path_factory):
+    """Returns the network's file, that of its inputs, and the report of a run in FP16 on a drawn network."""
+
+    @cache
+    def found(draw):
+        given = drawn(draw, tmp_path_factory.mktemp("drawn"))
+        return *given, ran(*given)
+
+    return found
+
+
 @pytest.mark.parametrize("draw", PLANTED, ids=lambda draw: draw.__name__)
-def test_what_leaves_the_range_is_found_by_name_with_nothing_innocent(draw, tmp_path):
-    report = ran(*drawn(draw, tmp_path))
+def test_what_leaves_the_range_is_found_by_name_with_nothing_innocent(draw, in_fp16):
+    _, _, report = in_fp16(draw)
     assert set(report.culprits) == PLANTED[draw]
     assert report.similarity.recipe > 0.9999 > (report.similarity.int8 or 0.0)
     assert report.exit_code == 1
@@ -128,8 +141,8 @@ def test_an_overflow_is_told_by_layer_element_and_value(overflowing):
     assert report_from(saved).overflows == report.overflows
 
 
-def test_an_epsilon_that_becomes_zero_is_told(tmp_path):
-    report = ran(*drawn(small_epsilon, tmp_path))
+def test_an_epsilon_that_becomes_zero_is_told(in_fp16):
+    _, _, report = in_fp16(small_epsilon)
     told = {(each.layer, each.tensor): each.kind for each in report.overflows}
     assert told["var_add", "epsilon"] == "underflow"
     assert next(each.value for each in report.overflows if each.tensor == "epsilon") == np.float32(1e-8)
@@ -142,9 +155,9 @@ def test_bf16_has_the_range_of_fp32(draw, tmp_path):
     assert report.similarity.int8 > 0.99, "only precision is lost"
 
 
-def test_the_curve_is_the_same_on_whole_engines_and_on_the_session(tmp_path):
-    network, data = drawn(power, tmp_path)
-    switch, whole = (ran(network, data, strategy=way) for way in ("auto", "exhaustive"))
+def test_the_curve_is_the_same_on_whole_engines_and_on_the_session(in_fp16):
+    network, data, switch = in_fp16(power)
+    whole = ran(network, data, strategy="exhaustive")
     assert switch.culprits == whole.culprits
     curves = [[row.similarity for row in report.layers] for report in (switch, whole)]
     np.testing.assert_allclose(*(np.array(curve, float) for curve in curves), atol=1e-6)
