@@ -83,7 +83,7 @@ const ADDED = [
   added("fp32Max", "FP32 max", "Largest value of the output in FP32"),
   added("int8Min", `${LOW} min`, `Least value of the output in full ${LOW}`),
   added("int8Max", `${LOW} max`, `Largest value of the output in full ${LOW}`),
-  added("share", "Cost", "Share of the network's multiply-adds", (share) => percent(share)),
+  added("share", "Multiply-adds", "Share of the network's multiply-adds", (share) => percent(share)),
   added("int8Milliseconds", `ms ${LOW}`, `Time of the engine layers with it, full ${LOW}`),
   added("recipeMilliseconds", "ms recipe", "Time of the engine layers with it, in the recipe"),
 ];

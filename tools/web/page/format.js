@@ -9,10 +9,7 @@ export const OTHER = ["FP16", "BF16"].includes(LOW) ? "FP32" : "FP16";
 export const NOTHING = "–";
 
 // The plans that are shown side by side.
-export const PLANS = { fp32: "FP32", int8: `Full ${LOW}`, recipe: "Recipe" };
-
-// The plans that a user may ship, a card each.
-export const CARDS = { fp32: "FP32", fp16: "FP16", int8: `Full ${LOW}`, recipe: "Recipe" };
+export const PLANS = { fp32: "FP32", fp16: "FP16", int8: `Full ${LOW}`, recipe: "Recipe" };
 
 const ACCURACY = "accuracy";
 const SHARES = new Set(["cosine", "top1", "agreement", "equal", ACCURACY]);

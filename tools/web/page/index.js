@@ -1,14 +1,13 @@
 // The list of runs: sorted by a column, and asked for again and again.
 
 import { byId } from "./dom.js";
-import { tell } from "./live.js";
+import { follow } from "./live.js";
 import { startTheme } from "./theme.js";
 
 const EVERY = 3000;
 const rows = byId("rows");
 const heads = [...document.querySelectorAll("thead th")];
 let sorted = heads.find((head) => head.hasAttribute("aria-sort"));
-let tag = "";
 
 function compare(one, other) {
   if (one === "" || other === "") return (one === "") - (other === "");
@@ -44,33 +43,19 @@ function showTimes() {
   }
 }
 
-async function refresh() {
-  const answer = await fetch(`rows${location.search}`, { headers: tag ? { "If-None-Match": tag } : {} });
-  if (answer.status === 200) {
-    tag = answer.headers.get("ETag");
+async function take(answer) {
+  if (answer.status === 205) location.reload();
+  else {
     const focused = document.activeElement?.getAttribute("href");
     rows.innerHTML = await answer.text();
     byId("none").hidden = rows.children.length > 0;
     showTimes();
     sort();
     if (focused) rows.querySelector(`a[href="${CSS.escape(focused)}"]`)?.focus();
-  } else if (answer.status === 205) {
-    location.reload();
-  } else if (answer.status !== 304) {
-    throw new Error(String(answer.status));
   }
-}
-
-async function watch() {
-  try {
-    if (!document.hidden) await refresh();
-    tell("live", "running");
-  } catch {
-    tell("connection lost", "lost");
-  }
-  setTimeout(watch, EVERY);
+  return ["live", "running"];
 }
 
 startTheme();
 showTimes();
-watch();
+follow("rows", EVERY, take);

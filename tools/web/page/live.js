@@ -1,4 +1,4 @@
-// While a run goes on its server is asked for newer data; less often when nobody looks, or it does not answer.
+// What a server is asked for again and again; less often when nobody looks, or it does not answer.
 
 import { byId } from "./dom.js";
 import { duration } from "./format.js";
@@ -7,37 +7,38 @@ const EVERY = 2000;
 const HIDDEN = 15000;
 const SLOWEST = 30000;
 
-export function startLive(address, renew) {
-  const state = { tag: null, failures: 0 };
+// `take` gets an answer that is new and returns words and kind of the badge at the top; "finished" is the end.
+export async function follow(address, every, take) {
+  let [tag, failures, badge] = [null, 0, []];
   const ask = async () => {
+    const headers = tag ? { "If-None-Match": tag } : {};
+    const response = await fetch(address + location.search, { headers, cache: "no-store", credentials: "same-origin" });
+    if (response.status === 304) return;
+    if (!response.ok) throw new Error(String(response.status));
+    badge = await take(response);
+    tag = response.headers.get("ETag");
+  };
+  for (;;) {
     try {
-      await poll(address, state, renew);
-      state.failures = 0;
-      if (state.kind === "finished") return;
+      await ask();
+      failures = 0;
+      tell(...badge);
+      if (badge[1] === "finished") return;
     } catch {
-      state.failures += 1;
+      failures += 1;
       tell("connection lost", "lost");
     }
-    setTimeout(ask, pause(state));
-  };
-  ask();
+    const pause = document.hidden ? HIDDEN : every;
+    await new Promise((done) => setTimeout(done, failures ? Math.min(SLOWEST, every * 2 ** failures) : pause));
+  }
 }
 
-function pause({ failures }) {
-  if (failures) return Math.min(SLOWEST, EVERY * 2 ** failures);
-  return document.hidden ? HIDDEN : EVERY;
-}
-
-async function poll(address, state, renew) {
-  const headers = state.tag ? { "If-None-Match": state.tag } : {};
-  const response = await fetch(address + location.search, { headers, cache: "no-store", credentials: "same-origin" });
-  if (response.status === 304) return tell(state.words, state.kind);
-  if (!response.ok) throw new Error(String(response.status));
-  state.tag = response.headers.get("ETag");
-  const data = await response.json();
-  [state.words, state.kind] = wordsOf(data);
-  tell(state.words, state.kind);
-  renew(data);
+export function startLive(address, renew) {
+  follow(address, EVERY, async (response) => {
+    const data = await response.json();
+    renew(data);
+    return wordsOf(data);
+  });
 }
 
 function wordsOf({ status, progress }) {
@@ -49,8 +50,7 @@ function wordsOf({ status, progress }) {
   return [`live · ${progress.stage}${steps}${time}${left}`, "running"];
 }
 
-// The badge at the top.
-export function tell(words, kind) {
+function tell(words, kind) {
   const badge = byId("live");
   badge.hidden = false;
   badge.className = `live ${kind}`;

@@ -3,26 +3,15 @@
 import { h } from "./dom.js";
 import { NOTHING, count } from "./format.js";
 
-const known = (entries) => entries.filter(([, value]) => value && value !== NOTHING);
-
-// Facts side by side; those without a value are left out.
-export function facts(entries) {
-  return h(
-    "dl.facts",
-    known(entries).map(([name, value]) => h("div", h("dt", name), h("dd", value))),
-  );
+// Facts side by side; those without a value are left out, and null is where none has a value.
+export function facts(entries, kind = "dl.facts") {
+  const shown = entries.filter(([, value]) => value && value !== NOTHING);
+  const items = shown.map(([name, value]) => h("div", h("dt", name), h("dd", value)));
+  return items.length ? h(kind, items) : null;
 }
 
-// The same under each other; null where none has a value.
-export function pairs(entries) {
-  const shown = known(entries);
-  return shown.length
-    ? h(
-        "dl.pairs",
-        shown.map(([name, value]) => [h("dt", name), h("dd", value)]),
-      )
-    : null;
-}
+// The same under each other.
+export const pairs = (entries) => facts(entries, "dl.pairs");
 
 // A title is a text, or a text and what explains it. Columns from `first` on (up to `end`) are numbers, but for one
 // without a title; `more` rows are only in `where`. On a phone each row is a list of its cells with their titles.

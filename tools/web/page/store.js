@@ -8,7 +8,6 @@ export function makeStore(model) {
   store.on = (what, listener) => listeners[what].push(listener);
   store.select = (selected) => {
     if (selected === null && store.selected === null) return;
-    performance.mark("select");
     store.selected = selected;
     tell("selection");
   };

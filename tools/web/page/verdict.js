@@ -1,7 +1,7 @@
 // The verdict, the three figures, what they rest on; and at the foot what the run was.
 
 import { byId, h, show } from "./dom.js";
-import { CARDS, EXPLAINED, LOW, OTHER, bytes, count, duration, isNumber, number, percent, plural } from "./format.js";
+import { EXPLAINED, LOW, OTHER, PLANS, bytes, count, duration, isNumber, number, percent, plural } from "./format.js";
 import { hasRecipe } from "./model.js";
 import { command, facts, folded, phrase } from "./parts.js";
 
@@ -10,7 +10,7 @@ const PASSED = new Map([
   [true, { word: "passes", tone: "good" }],
   [false, { word: "fails", tone: "bad" }],
 ]);
-const UNDECIDED = { ...CARDS, recipe: "Suspects in high precision" };
+const UNDECIDED = { ...PLANS, recipe: "Suspects in high precision" };
 
 export function showVerdict({ model }) {
   const { data, report, metric } = model;
@@ -19,7 +19,7 @@ export function showVerdict({ model }) {
   byId("headline").className = data.tones.verdict;
   byId("headline").textContent = data.headline;
   const optional = { fp16: choiceOf(report, "fp16"), recipe: hasRecipe(report) };
-  const plans = Object.keys(CARDS).filter((plan) => !(plan in optional) || optional[plan]);
+  const plans = Object.keys(PLANS).filter((plan) => !(plan in optional) || optional[plan]);
   show(
     byId("figures"),
     plans.map((plan) => card(model, plan)),
@@ -63,7 +63,7 @@ function confidence({ answer }) {
 
 function card(model, plan) {
   const { data, report, figure, figures } = model;
-  const titles = data.status === "finished" || report.answer ? CARDS : UNDECIDED;
+  const titles = data.status === "finished" || report.answer ? PLANS : UNDECIDED;
   let value = plan === "fp32" ? (figure.perfect ?? figures.fp32) : figures[plan];
   let tone = isNumber(figures[plan]) ? data.tones[plan] : "";
   if (plan === "fp16") {
