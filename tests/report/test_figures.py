@@ -2,6 +2,7 @@
 
 import pytest
 
+from trt_bisect.analyzer.metrics import threshold_text
 from trt_bisect.support.text import counted, duration, listed, number, percent
 
 PERCENTAGES = (
@@ -16,6 +17,11 @@ PERCENTAGES = (
 @pytest.mark.parametrize(("share", "threshold", "text"), PERCENTAGES)
 def test_a_percentage_is_written_in_one_way_and_on_its_side_of_the_threshold(share, threshold, text):
     assert percent(share, threshold) == text
+
+
+@pytest.mark.parametrize(("threshold", "text"), [(0.995, "99.5%"), (0.9999985, "99.99985%"), (0.90666667, "90.6667%")])
+def test_a_threshold_near_all_is_not_rounded_to_what_misses_it(threshold, text):
+    assert threshold_text("cosine", threshold) == text
 
 
 @pytest.mark.parametrize(

@@ -367,8 +367,12 @@ def figure_text(metric: str, value: float | None, threshold: float | None = None
 
 
 def threshold_text(metric: str, value: float) -> str:
-    """Returns a threshold with its own digits: ``99.5%``."""
-    return f"{100 * value:.6g}%" if metric in PERCENTAGES else figure_text(metric, value)
+    """Returns a threshold with its own digits: ``99.5%``, ``99.99985%``."""
+    if metric not in PERCENTAGES:
+        return figure_text(metric, value)
+    left = abs(1.0 - value)
+    decimals = max(4, -math.floor(math.log10(left))) if left else 4
+    return f"{round(100 * value, decimals):.12g}%"
 
 
 def loss_text(metric: str, loss: float | None) -> str:
