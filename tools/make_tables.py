@@ -66,8 +66,9 @@ DeepStream and the DLA need weak typing (`--trt-version 10.3.0`). `recipe/README
 
 `report.quant_cfg()` returns the first one, `report.quant_cfg(as_dictionary=True)` in the form before the list.
 
-*Round trip*: `python -m benchmarks.dialects` gives the file to the tool, reads back what the tool left out, and judges
-the tool's network. *Unproven*: the tests read the file as the tool's source does; the tool itself was not run.
+*Round trip*: `python -m benchmarks.dialects` gives the file to the tool, reads which layers the tool left unquantized,
+and judges the network that the tool made. *Unproven*: the tests read the file as the tool's source does; the tool
+itself was not run.
 
 | tool | file | read from | use | proof |
 | --- | --- | --- | --- | --- |
