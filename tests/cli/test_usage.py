@@ -45,6 +45,15 @@ def test_wrong_use_is_one_json_document_with_json(command):
     assert error["remedy"] in err
 
 
+def test_ctrl_c_while_a_library_is_imported_is_no_error_of_the_program(command, monkeypatch):
+    def imports():
+        raise ImportError("initialization failed") from KeyboardInterrupt()
+
+    monkeypatch.setattr("trt_bisect.builder.engines.list_engines", imports)
+    code, _, err = command("engines")
+    assert (code, err.strip()) == (130, "trt-bisect: interrupted.")
+
+
 @pytest.mark.parametrize(
     ("raised", "code", "problem", "remedy"),
     [

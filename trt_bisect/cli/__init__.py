@@ -29,6 +29,8 @@ def main() -> None:
         sys.stderr.close()
         sys.exit(0)
     except Exception as error:
+        if isinstance(error.__cause__, KeyboardInterrupt):  # pybind11 makes an ImportError of Ctrl-C
+            _end(Interrupted("interrupted."))
         if isinstance(error, OSError) and lacks_room(error):
             _end(NoRoom(f"No room is left: {error.strerror}."))
         if os.environ.get("TRT_BISECT_DEBUG"):
@@ -58,7 +60,7 @@ def _run(words: list[str]) -> Any:
         with _stopped_alike():
             return function(**arguments)
     except KeyboardInterrupt as stop:
-        remedy = "The command keeps nothing; the same command begins again."
+        remedy = "The same command begins again."
         if words[0] in CONTINUED:
             remedy = "The same command goes on from what was measured."
         raise Interrupted("interrupted.", remedy) from stop
