@@ -11,7 +11,7 @@ from pathlib import Path
 MAKE_ROOM = "Make room or choose another --output; what was measured is kept, and the same command goes on from there."
 _LONGEST_LINE, _LONGEST_TEXT = 500, 1000
 OUT_OF_MEMORY = "out of memory"
-"""The outcome of a trial that lacked memory, of the machine or of the GPU. It is no verdict on the plan."""
+"""The outcome of a trial for which the machine or the GPU lacked memory. It is no verdict on the plan."""
 _FAILURES = ("build failed", "inference failed")
 _NO_MEMORY = re.compile(
     r"out[ _]?of[ _]?memory|MemoryError|bad[_ ]alloc(ation)?\b|(cannot|failed to|unable to) allocate|"
@@ -111,9 +111,9 @@ def on_screen(error: TrtBisectError) -> str:
 
 
 def install(extra: str) -> str:
-    """Returns the command that installs the packages of an optional group, by this package's metadata.
+    """Returns the command that installs the packages that this package's metadata lists for an optional group.
 
-    Without metadata it is that in a clone of the repository: no index has the package.
+    Without metadata the command is for a clone of the repository: no index has the package.
     """
     from importlib.metadata import PackageNotFoundError, requires
 
@@ -131,7 +131,9 @@ def own_fault(error: Exception) -> str:
 
 
 def raised(error: Exception) -> str:
-    """Returns the type of an error, the file and line that raised it, and its first line; of our own the text alone."""
+    """Returns the type of an error, the file and line that raised it, and its first line; only the text of a
+    ``TrtBisectError``.
+    """
     if isinstance(error, TrtBisectError):
         return str(error)
     where = traceback.extract_tb(error.__traceback__)[-1]

@@ -12,8 +12,8 @@ from itertools import chain, groupby, repeat
 class Precision(str, Enum):
     """A precision that can be requested for a layer.
 
-    ``INT8_WEIGHT`` rounds only the layer's weights, ``INT8_ACTIVATION`` only its activations: the emulation alone can
-    do so, to tell which of the two loses accuracy. ``INT16`` rounds the weights to INT8 and the activations to 16 bits:
+    ``INT8_WEIGHT`` rounds only the layer's weights, ``INT8_ACTIVATION`` only its activations: only the emulation can do
+    this, to tell which of the two loses accuracy. ``INT16`` rounds the weights to INT8 and the activations to 16 bits:
     an experiment of the emulation, for single layers that a plan names.
     """
 
@@ -31,7 +31,7 @@ class Precision(str, Enum):
 
     @property
     def needs_scale(self) -> bool:
-        """True if weights, activations or both are rounded with a scale, to INT8 or FP8."""
+        """True if weights, activations or both are rounded with a scale."""
         return self not in (Precision.BF16, Precision.FP16, Precision.FP32)
 
 
@@ -85,7 +85,7 @@ class PrecisionPlan:
         return frozenset(i for i, precision in enumerate(self.precisions) if precision is low)
 
     def keeping(self, layers: Iterable[int], high: Precision = Precision.FP32) -> PrecisionPlan:
-        """Returns this plan with ``layers`` in the precision ``high``."""
+        """Returns this plan with ``layers`` in the precision ``high``; raises ValueError for an index outside it."""
         kept = frozenset(layers)
         outside = sorted(i for i in kept if not 0 <= i < len(self))
         if outside:
@@ -163,6 +163,6 @@ def int8_set(layers: int, chosen: Iterable[int], high: Precision = Precision.FP3
 
 
 def low_of(precision: Precision) -> Precision:
-    """Returns the low precision of a layer's precision: INT8 for its two halves and for INT16."""
+    """Returns INT8 for ``INT8_WEIGHT``, ``INT8_ACTIVATION`` and ``INT16``, else the precision itself."""
     halves = (Precision.INT8_WEIGHT, Precision.INT8_ACTIVATION, Precision.INT16)
     return Precision.INT8 if precision in halves else precision

@@ -1,10 +1,11 @@
 """The network that a command asks for, with the precisions and scales that the user fixes, by layer or in a file.
 
-The file is TOML or JSON, with the keys of a recipe's ``plan.json``. ``layers`` has by layer or pattern (see
-``matching``) ``int8``, ``fp16``, ``fp32`` and so on, ``int16`` for 16-bit activations and INT8 weights, or a table of
-``activation`` and ``weight``, of which only the one in ``fp32`` is needed. ``scales`` has by activation its INT8 scale;
-``one_scale`` lists layers or patterns whose weights have one scale each; ``low`` and ``high`` are precisions;
-``activations`` is ``int16`` where INT8 layers have 16-bit activations; ``model`` and ``build`` are remarks.
+The file is TOML or JSON, with the keys of a recipe's ``plan.json``. ``layers`` maps a layer or pattern (see
+``matching``) to ``int8``, ``fp16``, ``fp32`` and so on, to ``int16`` for 16-bit activations and INT8 weights, or to a
+table of ``activation`` and ``weight``, which needs only the side in ``fp32``. ``scales`` maps an activation to its INT8
+scale; ``one_scale`` lists layers or patterns whose weights have one scale each; ``low`` and ``high`` are precisions;
+``activations`` is ``int16`` if INT8 layers have 16-bit activations; ``changes`` says that the plan is for a changed
+network next to it; ``model`` and ``build`` are not read.
 """
 
 from __future__ import annotations
@@ -52,12 +53,13 @@ def matching(network: Network, pattern: str) -> list[Layer]:
     """Returns the layers that a pattern names, in execution order.
 
     Args:
-        pattern: the name of a layer; or ``op:`` and an operator; ``re:`` and a regular expression, searched in names;
-            ``recipe:`` and a run folder, for its recipe's high layers; ``sensitivity:``, that command's folder, a colon
-            and N, for the N layers that lose most alone; or a name with ``*``, ``?`` and ``[...]``.
+        pattern: the name of a layer or of a PyTorch module; or ``op:`` and an operator; ``re:`` and a regular
+            expression, searched in names; ``recipe:`` and a run folder, for its recipe's high layers;
+            ``sensitivity:``, the folder of that command, a colon and N, for the N layers that lose most alone; or a
+            name with ``*``, ``?`` and ``[...]``.
 
     Raises:
-        BadInput: no layer is meant; the message has similar names.
+        BadInput: the pattern names no layer (the message has similar names), or cannot be read.
     """
     layers = network.layers
     exact = [layer for layer in layers if layer.name == pattern]
@@ -90,7 +92,9 @@ def matching(network: Network, pattern: str) -> list[Layer]:
 
 
 def logged_layers(board: Board | None, network: Network | None) -> Board | None:
-    """Returns the board with the layers that its patterns name; raises BadInput if a pattern names none."""
+    """Returns the TensorBoard settings with the layers that their patterns name; raises BadInput if a pattern names
+    none.
+    """
     if board is None or not board.only:
         return board
     if network is None:
@@ -123,7 +127,9 @@ def _in_folder(patterns: Sequence[str], output: str | Path | None) -> list[str]:
 
 
 def _most_sensitive(network: Network, pattern: str) -> list[str]:
-    """The layers that lose most alone by the command ``sensitivity``; raises BadInput if they are unknown."""
+    """Returns the names of the N layers that lose most alone, for a pattern ``sensitivity:FOLDER:N``; raises BadInput
+    if the result in the folder is missing, or for another low precision.
+    """
     folder, _, count = pattern.removeprefix(SENSITIVITY).rpartition(":")
     if not folder or not count.isdecimal() or not int(count):
         raise BadInput(
@@ -155,7 +161,8 @@ def _fixed_network(
 ) -> Network:
     """Returns the network with the precisions and scales of a plan and of patterns.
 
-    A layer's name overrides a pattern, a later pattern an earlier one, and ``high`` and ``keep_low`` a plan.
+    A layer's name overrides a pattern, a later pattern an earlier one, and ``high`` and ``keep_low`` a plan. Layers in
+    ``high`` get ``precision``.
     """
     chosen: dict[int, Precision] = {}
     low = network.low.precision
@@ -213,7 +220,7 @@ def _with_one_scale(network: Network, patterns: Sequence[str]) -> Network:
 
 
 def _layers_for(network: Network, pattern: str, precision: Precision) -> list[int]:
-    """Returns the layers of a pattern that can have the precision; raises BadInput if none can."""
+    """Returns the indices of a pattern's layers that can have the precision; raises BadInput if none can."""
     layers = matching(network, pattern)
     able = [layer for layer in layers if layer.quantizable or low_of(precision) is not network.low.precision]
     if layers and not able:
@@ -240,7 +247,7 @@ def _refuse_others(plan: FilePlan, network: Network) -> None:
 
 
 def _with_scales(network: Network, plan: FilePlan) -> Network:
-    """Returns the network with the plan's scales; raises BadInput if the scales, or changed weights, are for another
+    """Returns the network with the plan's scales; raises BadInput if the plan's scales or changes belong to another
     network.
     """
     changed = Path(plan.source).with_name(FLOAT_NETWORK)
@@ -269,7 +276,9 @@ def fixed_notes(network: Network) -> tuple[str, ...]:
 
 
 def refuse_emulated_only(network: Network, engine: str) -> None:
-    """Raises BadInput for an NVIDIA engine if one side of a layer alone is in INT8, or activations in INT16."""
+    """Raises BadInput for an NVIDIA engine if only the weights or only the activations of a layer are in INT8, or if
+    activations are in INT16.
+    """
     if engine == ONNXRUNTIME:
         return
     remedy = "Add --engine onnxruntime, which emulates them."
@@ -295,8 +304,8 @@ class FilePlan:
     """The content of a plan's file; None for missing entries.
 
     Attributes:
-        layers: by layer or pattern, in the order of the file.
-        scales: by activation, float32.
+        layers: the precision by layer or pattern, in the order of the file.
+        scales: the INT8 scale by activation.
         wide: the layers in INT8 have 16-bit activations.
         changes: see ``Network.changes``: the plan is for the network next to it, not for the user's.
     """
@@ -318,7 +327,7 @@ class FilePlan:
 
 
 def read_plan(given: Any) -> FilePlan:
-    """Returns the plan in a file, a run folder, its recipe folder, or such a mapping.
+    """Returns the plan in a file, a run folder, its recipe folder, or a mapping with the keys of the file.
 
     Raises:
         BadInput: there is no such file, or it cannot be read.
@@ -358,7 +367,7 @@ def _plan(source: str, record: Any) -> FilePlan:
 
 
 def _precision(source: str, name: str, value: Any) -> Precision:
-    """The precision in an entry: a word, or words for activations and weights."""
+    """Returns the precision of an entry: a word, or a table with words for activations and weights."""
     if not isinstance(value, Mapping):
         return _word(source, name, value)
     sides = {part: _word(source, name, value[part]) for part in _PARTS if part in value}
@@ -401,7 +410,8 @@ def asked_network(options: NetworkOptions, model: GivenModel | Callable[..., Any
     """Returns a network with the precisions, scales and base that the options ask for.
 
     Args:
-        model: a network already read keeps its low precision where INT8 is asked for.
+        model: a network that was already read keeps its low precision if INT8 is asked for.
+        shapes: of dynamic inputs.
 
     Raises:
         BadInput: a library or a file cannot be used, or an option does not fit the network.
@@ -420,7 +430,7 @@ def asked_network(options: NetworkOptions, model: GivenModel | Callable[..., Any
 
 
 def use_machine(options: NetworkOptions) -> None:
-    """Makes sessions of ONNX Runtime with the operators and on the device of the options.
+    """Makes ONNX Runtime use the operators and the device of the options, in all later sessions.
 
     Raises:
         BadInput: a library cannot be loaded.
@@ -433,7 +443,9 @@ def use_machine(options: NetworkOptions) -> None:
 
 
 def as_emulated(network: Network, engine: str) -> Network:
-    """Returns a network with the zero points of the file's pairs if ONNX Runtime is the engine."""
+    """Returns the network with the zero points of its file's pairs if ONNX Runtime is the engine and the base is FP32;
+    else the network as it is.
+    """
     # An NVIDIA engine refuses zero points: there, and on a base in 16 bits, the pairs are symmetric.
     in_floats = network.base in (None, Precision.FP32)
     if not network.asymmetric or not in_floats or choose_engine(engine) != ONNXRUNTIME:
@@ -448,7 +460,7 @@ def read_network(
     low: LowPrecision | None = None,
     base: Precision | None = None,
 ) -> Network:
-    """Returns a network read with the operators of the options; other options are not applied.
+    """Returns a network without the precisions and scales that the options fix; see ``asked_network``.
 
     Args:
         low: default: INT8, or that of a network already read.
@@ -478,7 +490,7 @@ _TELLING = 16
 
 
 def _unseen(network: Network, options: MeasuringOptions | CompareOptions) -> list[str]:
-    """Returns the layers of ``network.restored`` whose activation no data show."""
+    """Returns the names of layers in ``network.restored`` whose clipping the data do not show; none without data."""
     given = [options.inputs, options.calibration, getattr(options, "dataset", None)]
     names = [restored.tensor for restored in network.restored]
     seen, any_sample = set[str](), False

@@ -1,4 +1,4 @@
-"""Experiments: a network, and all that measuring its plans needs; and the setup of a job, which they share."""
+"""Experiments: a network, and all that is needed to measure its plans; and the setup that experiments share."""
 
 from __future__ import annotations
 
@@ -48,16 +48,17 @@ class Experiment:
     """A network on which plans can be measured.
 
     Attributes:
-        network: with unusable layers kept high, and the shapes of the first input.
+        network: with layers without usable ranges kept high, and with the shapes of the first input.
         feeds: the judged inputs.
         references: the reference's outputs for the judged inputs.
         about: the report's facts on the judged inputs.
         evaluator: the evaluator of the strategy.
+        key: the fingerprint of ``parts``, all that the figures depend on.
         data: the calibration data; None for given ranges.
         more: all data given: a recipe has to hold on their samples.
         strategy: never ``auto``.
         curve: the boundaries of the curve; see ``driver.curves.search_for``.
-        classes: of each judged output.
+        classes: how each judged output of classes is read.
         task: the task whose agreement is judged instead of the metric.
         integers: how outputs of integers are read.
     """
@@ -99,10 +100,11 @@ class Experiment:
     def comparison_with(
         self, references: Sequence[Outputs], inputs: Sequence[Feeds] = (), *, deciding: bool = False
     ) -> Comparer:
-        """Returns the comparison of outputs with ``references``, FP32's for other inputs; ``deciding``: only the
-        deciding figures.
+        """Returns the comparison of outputs with ``references``, the outputs of FP32 for other inputs.
 
-        ``inputs`` are for the variation over them.
+        Args:
+            inputs: these inputs, to tell how far outputs vary with them.
+            deciding: compute only the figures that decide.
         """
         metric = self.rule.metric
         only = metric if deciding else None
@@ -118,9 +120,10 @@ def all_trials(*experiments: Experiment) -> list[Trial]:
 
 @dataclass
 class Setup:
-    """The facts and means that all experiments of a job share.
+    """The facts and tools that all experiments of a command share.
 
     Attributes:
+        read: the network before layers without usable ranges are kept high.
         folder: the run folder; None to keep nothing.
         judged_by: the outputs that plans are judged by instead of the network's own.
         notes: the notes of the report so far.
@@ -151,7 +154,7 @@ class Setup:
         progress: Progress,
         judgement: Callable[[JudgeOptions, str, Precision], Judgement] = Judgement,
     ) -> Setup:
-        """Returns the setup of a job on a network.
+        """Returns the setup of a command on a network.
 
         Raises:
             BadInput: the folder has the run of another network, or another reference cannot be used.
@@ -195,7 +198,7 @@ class Setup:
         return options if self.folder is None else replace(options, timing_cache=self.folder / TIMING_CACHE)
 
     def builder_for(self, network: Network, engine: str, ranges: Ranges, feeds: Iterable[Feeds]) -> Builder:
-        """Returns the builder of an engine for all data given; ``feeds`` have the usual shapes."""
+        """Returns a builder for an engine, for the shapes of all data given; those of ``feeds`` are the usual ones."""
         cached = is_cache_path(self.options.calibration)
         is_asked = choose_engine(self.options.engine) == engine
         asked = self.options.asked_typing if is_asked else AUTO
@@ -219,7 +222,7 @@ class Setup:
     def workers(
         self, network: Network, builder: Builder, ranges: Ranges, feeds: Sequence[Feeds], *, timed: bool = False
     ) -> WorkerPool | None:
-        """Returns the workers that try plans on some inputs; None if only ``builder`` can, as for a pipeline."""
+        """Returns the workers that try plans on ``feeds``; None if only ``builder`` can try them, as for a pipeline."""
         if network.pipeline is not None:
             return None
         options, shapes = self._profiled(network, builder.engine, feeds)
@@ -249,7 +252,7 @@ class Setup:
         """Returns an experiment on whole engines with other ranges, under a key of its own.
 
         Args:
-            network: another network of the same inputs and outputs, judged by the FP32 outputs of the first.
+            network: another network of the same inputs and outputs, judged by the references of ``experiment``.
         """
         is_other = network is not None and network is not experiment.network
         network = network or experiment.network
@@ -278,8 +281,8 @@ class Setup:
         return self.with_ranges(experiment, ranges, network)
 
     def with_curve(self, experiment: Experiment) -> Experiment:
-        """Returns an experiment on whole engines, with the session of all plans as evaluator where the strategy is the
-        emulation.
+        """Returns the experiment that measures the curve: with the session of all plans as evaluator if the strategy is
+        the emulation, else ``experiment`` itself.
         """
         builder = experiment.builder
         if experiment.strategy != EMULATION or not isinstance(builder, EmulatedBuilder):

@@ -1,4 +1,4 @@
-"""The data that a job is given: the ranges from it, samples held out, statistics and warnings."""
+"""The data given to a command: ranges from it, samples held out, statistics and warnings."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class GivenData:
     """Opens data, takes the ranges from it, and holds samples out.
 
     Attributes:
-        calibration: with data, if the ranges come from data.
+        calibration: computes the ranges; None if they do not come from data.
         holdout: the calibration data and the samples held out.
         calibrated: the seconds that calibration took.
         fed: statistics of the calibration data and the judged inputs.
@@ -55,7 +55,7 @@ class GivenData:
         self.fed = FedData(network, progress.say)
 
     def ranges(self, calibration: Any) -> tuple[Ranges, Dataset | None]:
-        """The scales, with those that the user fixed, and the data that they came from, if any."""
+        """Returns the ranges, with the scales that the user fixed, and the calibration data, if any."""
         ranges, data = self._ranges(calibration)
         return with_scales_given(ranges, self._network.scales), data
 
@@ -104,7 +104,7 @@ class GivenData:
 
     @property
     def first_ranges(self) -> Ranges:
-        """The ranges, from data, of the calibrator asked for."""
+        """The ranges that the calibrator asked for computes from the data."""
         assert self.calibration is not None
         return with_scales_given(self.calibration.ranges, self._network.scales)
 
@@ -119,7 +119,7 @@ class GivenData:
         return None if self.holdout is None else self.holdout.held_out
 
     def without_held_out(self, data: Dataset) -> Dataset:
-        """The samples of ``data`` that may be judged."""
+        """Returns the samples of ``data`` that are not held out."""
         return data if self.holdout is None else self.holdout.without_held_out(data)
 
     def _calibration_data(self, source: Any) -> Dataset:
@@ -132,15 +132,15 @@ class GivenData:
         return self.holdout.kept
 
     def profile(self, feeds: Iterable[Feeds]) -> Profile:
-        """The shapes and sizes of all samples given; the usual ones are those of ``feeds``."""
+        """Returns the shapes and sizes of all samples given; the usual ones are those of ``feeds``."""
         return profile_of(feeds).covering(opened.inferences.profile for _, opened in self._opened)
 
     def shapes(self, feeds: Iterable[Feeds]) -> dict[str, str]:
-        """The shapes of dynamic inputs over all samples given, as text."""
+        """Returns the shapes of dynamic inputs over all samples given, as text; empty for a static network."""
         return {} if self._network.is_static else _shapes(self.profile(feeds))
 
     def open(self, source: Any) -> Dataset:
-        """The samples of a source, for the inputs of the network."""
+        """Returns the samples of a source, for the inputs of the network; opens each source once."""
         for given, opened in self._opened:
             if given is source:
                 return opened
@@ -162,13 +162,13 @@ class DataCalibration:
 
     @cached_property
     def ranges(self) -> Ranges:
-        """The ranges of the calibrator asked for; of entropy for ``auto``."""
+        """The ranges of the calibrator asked for; if that is ``auto``, of entropy."""
         calibrator = Calibrator(self._options.calibrator_method, self._options.percentile)
         return self._kept(cached_inputs.RANGES, str(calibrator), lambda: self.magnitudes.ranges(calibrator))
 
     @cached_property
     def candidates(self) -> tuple[Ranges, ...]:
-        """The ranges of ``collect.CANDIDATES``."""
+        """The ranges of each calibrator in ``collect.CANDIDATES``."""
         return self._kept(cached_inputs.CANDIDATES, "candidates", lambda: candidates(self.magnitudes))
 
     @cached_property
@@ -253,8 +253,8 @@ class FedData:
         """Checks the judged inputs and the validation data; returns ``about`` with the findings.
 
         Args:
-            ranges: stand for the calibration data if there are none.
-            data: the data that the inputs are taken from.
+            ranges: used in place of the calibration data if there are none.
+            data: a sketch of the data that the inputs are taken from.
             of_calibration: the inputs are samples of the calibration data.
         """
         first, drifts, drift_of_validation = feeds[:MOST_SAMPLES], dict[str, Drift](), dict[str, Drift]()
@@ -297,7 +297,7 @@ class FedData:
         return [*states, f"the inputs are dynamic, and measured at the shapes of the data: {measured}{fixes}"]
 
     def _looked_at(self, samples: Iterable[Feeds], source: str) -> tuple[FedInput, ...]:
-        """The statistics of samples, which are read twice; shows warnings."""
+        """Returns statistics of samples, and shows warnings; reads the samples twice."""
         fed, preprocessing = statistics(samples), self._pictures.get(source)
         self._states = self._states or data_warnings.zero_states(self._network, fed)
         if not self._warnings:

@@ -44,12 +44,12 @@ _BOTH = "Give with --reference what the network gave for the samples of --input,
 
 
 class Reference(ABC):
-    """Base of the references: engines by whose outputs networks are judged; they report nothing on layers, and stay
-    open.
+    """The base class of references: engines whose outputs a network is judged by. They report nothing on layers, and
+    stay open.
 
     Attributes:
         digest: of the reference and, with saved outputs, of the samples.
-        names: by the index of a layer of the judged network its title or name in the reference, if known.
+        names: the title or name that a layer has in the reference, by its index in the judged network, if known.
     """
 
     digest: str
@@ -103,7 +103,11 @@ class SavedOutputs(Reference):
 def other_reference(
     options: MeasuringOptions, network: Network, inputs: Any, on_notes: Callable[[list[str]], None]
 ) -> Reference | None:
-    """Returns the outputs that a network is judged by, from ``--reference``, if it is given.
+    """Returns the reference that ``--reference`` names, saved outputs or a network; None if it is not given.
+
+    Args:
+        inputs: the samples that saved outputs belong to.
+        on_notes: is called with notes on the reference.
 
     Raises:
         BadInput: a file cannot be used, or does not fit the network or the ``inputs``.
@@ -138,7 +142,7 @@ def outputs_of(
 
 
 class ReferenceAsItRuns(Reference):
-    """An integer network, a session or a function as the reference.
+    """A dynamically quantized network, a session, a function or a module of PyTorch as the reference.
 
     If the source code of ``given`` is not available, each process has another digest.
     """
@@ -160,7 +164,7 @@ class ReferenceAsItRuns(Reference):
 
 
 def _under_their_names(names: Sequence[str], tensors: Outputs, source: str, remedy: str) -> Outputs:
-    """Returns the judged network's outputs among tensors; raises BadInput if there are none."""
+    """Returns those tensors that are outputs ``names`` of the judged network; raises BadInput if there are none."""
     outputs = {name: tensors[other] for name, other in match_names(names, tensors).items()}
     if not outputs:
         ours, theirs = ", ".join(map(repr, names)), ", ".join(map(repr, tensors))
@@ -171,7 +175,7 @@ def _under_their_names(names: Sequence[str], tensors: Outputs, source: str, reme
 class ReferenceNetwork(Reference):
     """An engine that runs another network unchanged on ONNX Runtime, by whose outputs ``network`` is judged.
 
-    Layers are matched on the first sample; ``on_notes`` gets the notes on these and on unmatched outputs.
+    Layers are matched on the first sample; ``on_notes`` gets notes on the matching and on unmatched outputs.
 
     Raises:
         BadInput: the inputs of the networks cannot be matched.
@@ -219,10 +223,10 @@ class ReferenceNetwork(Reference):
 
 
 class Judgement:
-    """The judgement of a network's outputs.
+    """The metric, the task and the rule by which a network's outputs are judged.
 
     Attributes:
-        told: FP32's outputs for further inputs, which help to tell how a task reads outputs.
+        told: FP32's outputs for further inputs, which help to find out how a task reads outputs.
         integers: how outputs of integers are read.
     """
 
@@ -244,10 +248,10 @@ class Judgement:
         return None if self.options.threshold is None else float(self.options.threshold)
 
     def outputs(self, outputs: Outputs) -> tuple[str, ...]:
-        """The judged outputs: those that the user names, else those of ``outputs_to_judge``.
+        """Returns the judged outputs: those that the user names, else those of ``outputs_to_judge``.
 
         Raises:
-            BadInput: an output, or all, cannot be judged.
+            BadInput: one of them is no array of numbers, or there are none.
         """
         own_metric = bool(self.asked_metric.code)
         judged = list(self.options.outputs) or outputs_to_judge(outputs, self.integers, own_metric=own_metric)
@@ -258,33 +262,33 @@ class Judgement:
         return tuple(judged)
 
     def slices(self, outputs: tuple[str, ...], reference: Sequence[Outputs]) -> Slices:
-        """The slices of outputs, judged apart by a relative metric; a user's function gets whole outputs only."""
+        """Returns the slices of outputs, which a relative metric judges apart; none for a user's function as metric."""
         metric = self.asked_metric
         return Slices() if metric.code else find_slices(reference, outputs, apart=metric.name in RELATIVE)
 
     def rule(self, outputs: tuple[str, ...], reference: Sequence[Outputs]) -> Rule:
-        """The rule for outputs; raises BadInput if the threshold does not fit the metric."""
+        """Returns the rule for outputs; raises BadInput if the threshold does not fit the metric."""
         metric, entries = self.metric(outputs, reference), self.entries(outputs)
         # A threshold in decibels or of an error is none for a share of equal elements.
         fits = metric is not EQUAL or self.asked_metric.name in FRACTIONS
         return make_rule(metric, self.threshold if fits else None, DEFAULT_SHARE, entries, self._low)
 
     def by_equality(self, outputs: Outputs) -> tuple[str, ...]:
-        """The outputs of integers, which are judged by equality."""
+        """Returns the outputs of integers, which are judged by equality."""
         return self.integers.of(outputs)
 
     def entries(self, outputs: tuple[str, ...]) -> tuple[str, ...]:
-        """The deciding names among a trial's figures: the judged outputs, or the task."""
+        """Returns the names of a trial's figures that decide: the judged outputs, or the task."""
         asked_task = self.options.asked_task()
         return outputs if asked_task is None else (asked_task.entry,)
 
     def task(self, reference: Sequence[Outputs]) -> Task | None:
-        """The task that the options name, on FP32's outputs; raises BadInput if they are not its own."""
+        """Returns the task that the options name, if any; raises BadInput if FP32's outputs do not fit it."""
         asked_task = self.options.asked_task()
         return None if asked_task is None else find_task(asked_task, self._numbers([*self.told, *reference]))
 
     def checked_task(self, reference: Sequence[Outputs]) -> tuple[Task | None, list[str]]:
-        """The task, and a note on how it reads the outputs; without a task, a note on the task that they look like.
+        """Returns the task, and a note on how it reads the outputs; without a task, a note on the task that they fit.
 
         Raises:
             BadInput: the outputs are not those of the task, or FP32 gives nothing to judge.
@@ -301,7 +305,7 @@ class Judgement:
         return [{name: outputs[name] for name in names} for outputs in reference]
 
     def metric(self, outputs: tuple[str, ...], reference: Sequence[Outputs]) -> Metric:
-        """The metric, with its worst figure for equal outputs; ``EQUAL`` if only integers are judged."""
+        """Returns the metric, with its figure for equal outputs; ``EQUAL`` if only integers are judged."""
         metric = self.asked_metric
         by_equality = self.by_equality(reference[0])
         if metric is not AGREEMENT and not metric.code and all(output_of(name) in by_equality for name in outputs):

@@ -44,9 +44,10 @@ class _TooManyCalls(BaseException):
 
 @dataclass
 class _Calls:
-    """The calls for a sample.
+    """The calls of networks for a sample.
 
     Attributes:
+        most: the limit of ``count``.
         failure: an engine's failure that does not depend on the plan.
     """
 
@@ -102,8 +103,8 @@ class Program:
     Attributes:
         labels: the samples' names in messages.
         most: the user's limit of calls.
-        calls: by sample, the calls in FP32.
-        lost: by sample, NaN in place of outputs that a plan does not give.
+        calls: the number of calls in FP32, for each sample.
+        lost: for each sample, NaN in place of outputs that a plan does not give.
     """
 
     function: Function
@@ -115,9 +116,9 @@ class Program:
     lost: list[Outputs] = field(default_factory=list)
 
     def __call__(self, feeds: Feeds, engines: Mapping[str, Infer]) -> tuple[Outputs, str]:
-        """Runs a plan on a sample; see ``Pipeline.run``.
+        """Runs a plan on a sample; see ``Pipeline.run``. Returns the outputs, and why the function failed, if so.
 
-        If the function raises an error, or goes on calling its networks, its outputs are not finite.
+        If the function raises an error, or calls its networks too often, its outputs are NaN.
 
         Raises:
             TrialFailed: an engine does not run, or the function fails on a sample that FP32 was not run on.
@@ -175,7 +176,7 @@ def _reason(error: BaseException, calls: _Calls) -> str:
 
 
 def _not_finite(array: np.ndarray) -> np.ndarray:
-    """Returns NaN of the same shape, with one row instead of none."""
+    """Returns NaN in the shape of ``array``, with axes of size 1 in place of empty ones."""
     shape = tuple(max(size, 1) for size in array.shape)
     return np.full(shape, np.nan, array.dtype if array.dtype.kind == "f" else np.float64)
 
@@ -183,8 +184,8 @@ def _not_finite(array: np.ndarray) -> np.ndarray:
 def named_outputs(returned: Any) -> Outputs:
     """Returns what a user's function returned as arrays by name.
 
-    A dictionary has its own names; of a tuple they are ``output 0`` and so on, else ``output``. A text is an array of
-    its characters; texts in a list are joined line by line.
+    A dictionary keeps its names; the values of a tuple are ``output 0`` and so on, any other value ``output``. A text
+    becomes its characters' codes, int64; texts in a list are joined line by line.
 
     Raises:
         BadInput: a value is no array.
@@ -213,7 +214,7 @@ def _array_of(name: str, value: Any) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Samples:
-    """The samples of a pipeline, their names, if any, and the name of all."""
+    """The samples of a pipeline, their names, if any, and the name of the set."""
 
     values: Sequence[Any]
     names: tuple[str, ...]
@@ -228,7 +229,7 @@ class Samples:
 def open_samples(given: Any) -> Samples:
     """Opens the samples of a pipeline, which are whatever its function takes.
 
-    From a file: the rows of an ``.npy``, dictionaries of the rows of an ``.npz``; of a folder the arrays in its
+    From a file: the rows of an ``.npy``, dictionaries of the rows of an ``.npz``. From a folder: the arrays in its
     ``.npy`` and ``.npz`` files, and the paths of others. ``module:function`` returns samples. In Python: any iterable.
 
     Raises:
@@ -282,8 +283,8 @@ def opened(
     """Runs a pipeline once in FP32; returns its networks as one, and sets of samples as data of that network.
 
     Args:
-        given: the sets.
-        calibration: by network, data, a calibration cache or ranges, instead of its feeds.
+        given: the sets of samples.
+        calibration: data, a calibration cache or ranges for networks, by name, instead of what the function feeds them.
         most: calls for a sample; default: ten times as many as in FP32.
         spill: keeps the feeds of the networks.
 

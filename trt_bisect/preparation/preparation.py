@@ -116,7 +116,7 @@ def prepared(setup: Setup, *, emulated: bool = False) -> Iterator[Experiment]:
 
 
 def chosen_engine(setup: Setup) -> tuple[str, str]:
-    """Returns the engine and the strategy of a job; raises BadInput if they do not fit the network."""
+    """Returns the engine and the strategy that the options ask for; raises BadInput if they do not fit the network."""
     network, options = setup.read, setup.options
     refuse_unknown_outputs(setup)
     refuse_without_low(network)
@@ -140,13 +140,13 @@ def refuse_unknown_outputs(setup: Setup) -> None:
 
 
 def say_engine(setup: Setup, engine: str) -> None:
-    """Reports the engine that ``auto`` chose, after the errors of data."""
+    """Shows the engine that ``auto`` chose."""
     if setup.options.engine == AUTO:
         setup.progress.say(f"Engine: {engine} (chosen by 'auto'; 'trt-bisect engines' says why)")
 
 
 def usable(setup: Setup, network: Network, ranges: Ranges) -> Network:
-    """Returns a network whose layers without usable ranges stay high, and notes them."""
+    """Returns the network with layers without usable ranges kept high; adds a note on them."""
     network, kept_high = keeping_unusable_high(network, ranges)
     setup.notes += noted(RANGES, kept_high)
     return network
@@ -228,11 +228,14 @@ def _telling(setup: Setup, builder: Builder, source: Dataset) -> list[Outputs]:
 def find_worst(
     setup: Setup, network: Network, builder: Builder, samples: Dataset, count: int, keep: bool = False
 ) -> WorstInputs:
-    """Returns the worst of a data set in full INT8.
+    """Returns the ``count`` inputs of a data set that lose most in full INT8.
 
     Args:
-        keep: return the inputs found so far at Ctrl-C, and rank all by loss. Else inputs on which FP32 finds something
-            for the task come first, since a search of layers needs them.
+        keep: at Ctrl-C return the inputs found so far, and rank all by loss. If false, inputs on which FP32 finds
+            something for the task come first, since a search of layers needs them.
+
+    Raises:
+        BadInput: FP32 or full INT8 cannot be built or run.
     """
     plan = network.full(setup.options.high_precision)
     try:
@@ -251,7 +254,7 @@ def find_worst(
 def worst_between(
     setup: Setup, fp32: Engine, low: Engine, samples: Dataset, count: int, keep: bool = False
 ) -> WorstInputs:
-    """Returns the worst of a data set by the outputs of two engines; see ``find_worst``.
+    """Returns the inputs of a data set on which two engines differ most; see ``find_worst``.
 
     Raises:
         TrialFailed: an engine fails.
@@ -274,7 +277,7 @@ def worst_between(
 
 
 def _references(setup: Setup, network: Network, builder: Builder, feeds: Sequence[Feeds]) -> tuple[list[Outputs], str]:
-    """Returns the reference's outputs for the judged inputs, and a sentence on random FP32 outputs."""
+    """Returns the reference's outputs for the judged inputs, and a sentence if FP32's outputs are random."""
     references = []
     setup.progress.stage("FP32 reference", len(feeds))
     give_back_memory()
@@ -305,8 +308,8 @@ def _remedy(builder: Builder, network: Network, otherwise: str) -> str:
 def _judged(
     setup: Setup, network: Network, feeds: Sequence[Feeds], references: Sequence[Outputs], engine: str
 ) -> tuple[Rule, dict[str, Classes], Slices, Task | None]:
-    """Returns the rule and the readings of the outputs; adds notes on unusual readings, and on the computation of the
-    file.
+    """Returns the rule, and how outputs are read: as classes, as slices and by a task. Adds notes on unusual readings,
+    and on differences between the network and its file.
     """
     judgement, options = setup.judgement, setup.options
     outputs = _finite_outputs(setup, network, feeds, references)
@@ -372,9 +375,9 @@ def file_figure_noted(
     rule: Rule,
     options: BuildOptions,
 ) -> list[str]:
-    """Returns a sentence with the figure of the file, with its own pairs at the low layers, in ONNX Runtime.
+    """Returns a sentence with the figure of the file in ONNX Runtime, with its own pairs at the plan's low layers.
 
-    Empty if no pair is asymmetric, or the file cannot be run.
+    Returns none if no pair is asymmetric, or the file cannot be run.
     """
     if not network.asymmetric:
         return []
@@ -395,9 +398,7 @@ def file_figure_noted(
 def _unlike_reference(
     setup: Setup, builder: Builder, feeds: Sequence[Feeds], compare: Compare, rule: Rule
 ) -> list[str]:
-    """Returns a sentence if a file with pairs misses the threshold even without them, when judged by another
-    reference.
-    """
+    """Returns a sentence if a file with pairs misses the threshold even without them, judged by another reference."""
     if setup.judged_by is None or not setup.read.has_pairs:
         return []
     try:

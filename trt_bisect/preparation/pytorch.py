@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     import torch
 
 _EXPORTERS = {"dynamo": True, "TorchScript": False}
-"""The exporters, first tried first, with the value of ``dynamo``."""
+"""The exporters in the order in which they are tried, with the argument ``dynamo`` of each."""
 _FAR = 1e-2
 """An export is refused if an output differs from the module's by more than this share of the largest value."""
 _IN_ONE_FILE = 1 << 30
@@ -75,9 +75,9 @@ def exported(model: Any, data: Iterable[Any], shapes: Mapping[str, tuple[int, ..
     It is exported in evaluation mode for one sample at a time: the first of the first batch.
 
     Args:
-        model: a module; or ``module:function`` or ``file.py:function``, that returns a module.
+        model: a module; or a ``module:function`` or ``file.py:function`` that returns a module.
         data: the user's data, such as a DataLoader, first choice first.
-        shapes: of inputs, if no data have a sample.
+        shapes: of the inputs; used if no data have a sample.
         output: the folder for the file; default: one that lasts as long as the process.
 
     Raises:
@@ -112,7 +112,8 @@ def exported(model: Any, data: Iterable[Any], shapes: Mapping[str, tuple[int, ..
 
 
 class Hooked:
-    """A module that gives the tensors of all its submodules, by forward hooks; an exported program those of its nodes.
+    """A module that gives the tensors of all its submodules, by forward hooks; or an exported program that gives those
+    of its nodes.
 
     Args:
         device: where it runs; default: the device that it is on.
@@ -144,7 +145,7 @@ class Hooked:
         return sha.hexdigest()
 
     def inputs(self, data: Iterable[Any]) -> tuple[TensorSpec, ...]:
-        """Returns the inputs that the first sample fits, if any."""
+        """Returns the module's inputs as in the first sample of ``data``; empty if there is none."""
         try:
             args, kwargs = _example(self.module, data, {})
         except BadInput:
@@ -202,7 +203,7 @@ class Hooked:
         return outputs
 
     def _keep(self, path: str, kind: str, kept: list[np.ndarray], tensors: dict[str, np.ndarray]) -> None:
-        """Adds a call of a module; a call with several tensors has an entry without tensors."""
+        """Records a call of a module, and its tensor if it made exactly one."""
         number = 1 + sum(each.path == path for each in self.modules)
         name = path if number == 1 else f"{path}@{number}"
         self.modules.append(ModuleTensor(path, kind, name))
@@ -217,7 +218,7 @@ def _is_exported(module: torch.nn.Module) -> bool:
 
 
 def given_module(given: Any) -> torch.nn.Module | None:
-    """Returns a module of PyTorch, also of an exported program or ``module:function``, if it is one."""
+    """Returns the PyTorch module of ``given``: a module, an exported program, a ``module:function``; else None."""
     module = _named_module(given) if isinstance(given, (str, Path)) else given
     library = sys.modules.get("torch")
     if library is None:
@@ -297,7 +298,7 @@ Arguments = tuple[list["torch.Tensor"], dict[str, "torch.Tensor"]]
 
 
 def _example(module: Any, data: Iterable[Any], shapes: Mapping[str, tuple[int, ...]]) -> Arguments:
-    """Returns the first sample of the data as arguments of the module; without data, one of the shapes."""
+    """Returns the first sample of the data as arguments of the module; without data, zeros of the ``shapes``."""
     import torch
 
     device = _device_of(module)
@@ -354,7 +355,7 @@ def _parts(sample: Any) -> list[Any]:
 
 
 def _arguments(module: Any, sample: Any) -> Arguments:
-    """Returns the parts of a sample that ``forward`` takes; a label behind them is left out."""
+    """Returns the parts of a sample that ``forward`` takes; labels are left out."""
     import torch
 
     def tensor(value: Any) -> torch.Tensor:

@@ -1,6 +1,6 @@
 """Two networks that are compared unchanged: floats, Q/DQ pairs, dynamic quantization, sessions, functions, modules.
 
-Dynamic quantization is not replaced, since its scales are computed. Every float tensor is compared.
+Dynamic quantization stays as it is, since each inference computes its scales. Every float tensor is compared.
 """
 
 from __future__ import annotations
@@ -49,10 +49,10 @@ class AsItRuns:
     Attributes:
         source: its name in messages.
         inputs: empty if unknown.
-        run: from feeds to tensors.
-        weights: by the name in floats, a weight's levels and quantizer.
-        modules: returns the tensors of calls of PyTorch modules after an inference; and the outputs.
-        digest: the digest of a module.
+        run: returns the tensors for feeds, by name.
+        weights: the integer levels and the quantizer of each weight, by its name in the float network.
+        modules: returns, after an inference, the tensor of each call of a PyTorch module, and the outputs.
+        digest: the digest of a module; else empty.
     """
 
     source: str
@@ -63,7 +63,7 @@ class AsItRuns:
     digest: str = ""
 
     def tensors(self, feeds: Feeds) -> dict[str, np.ndarray]:
-        """Returns its float tensors on a sample, whose inputs are matched by name, else in order.
+        """Returns the float tensors for a sample; its inputs are matched by name, else in order.
 
         Raises:
             BadInput: it cannot be run on this sample, or returns no arrays by name.
@@ -81,9 +81,9 @@ class AsItRuns:
 def weights_as_they_are(
     origins: Iterable[Origin], constant: Callable[[str], np.ndarray], given: AsItRuns
 ) -> Iterator[tuple[Origin, np.ndarray, np.ndarray]]:
-    """Yields each weight of a float network, and the same weight, dequantized, of the network ``given``.
+    """Yields the origin of each weight, its values in a float network, and its dequantized values in ``given``.
 
-    ``constant`` returns the values of a weight.
+    ``constant`` returns the values of a weight in the float network.
     """
     for origin in origins:
         if origin.tensor not in given.weights:
@@ -98,7 +98,7 @@ def weights_as_they_are(
 
 
 def dequantized(levels: np.ndarray, quantizer: Quantizer) -> np.ndarray:
-    """Returns the values of levels."""
+    """Returns ``(levels - zero point) * scale``, float32."""
     shape = [1] * levels.ndim
     if quantizer.axis is not None:
         shape[quantizer.axis] = -1
@@ -122,11 +122,11 @@ def refuse_with_other(options: OtherOptions) -> None:
 def same_tensors(
     first: AsItRuns, second: AsItRuns, ours: Mapping[str, np.ndarray], others: Mapping[str, np.ndarray]
 ) -> dict[str, str]:
-    """Returns by tensor of a network that of the same module, or name, and shape in another.
+    """Returns, for tensors of ``first``, the tensor of ``second`` with the same shape and the same module or name.
 
     Args:
         ours: the tensors of ``first`` on a sample.
-        others: the tensors of ``second`` on the sample.
+        others: the tensors of ``second`` on the same sample.
     """
     modules = first.modules(), second.modules()
     of_modules = set.intersection(*({each.tensor for each in side} for side in modules))
@@ -139,9 +139,9 @@ def same_tensors(
 
 
 def as_it_runs(given: Any, options: DeviceOptions) -> AsItRuns | None:
-    """Returns a network that is run unchanged: dynamic quantization, a session, a function, a module; else None.
+    """Returns a network that runs unchanged: dynamic quantization, a session, a function, a module; None for others.
 
-    ``options`` have the device of a module, and the data from which its inputs are found.
+    ``options`` have the device of a module, and the data that show its inputs.
     """
     if given is None or isinstance(given, Network):
         return None
@@ -206,7 +206,7 @@ class Planned:
     """A network under a plan, in the emulation.
 
     Attributes:
-        writer: with the scales in question.
+        writer: writes plans of ``network``, with scales.
     """
 
     network: Network
@@ -215,7 +215,7 @@ class Planned:
 
     @classmethod
     def as_in_file(cls, network: Network) -> Planned:
-        """Returns ``network`` unchanged: in INT8 with all of its pairs, asymmetric ones too, else in float."""
+        """Returns ``network`` unchanged: with all of its pairs, asymmetric ones too, or in floats if it has none."""
         in_file = network.as_in_file()
         plan = in_file.free_plan(in_file.quantizable if in_file.has_pairs else ())
         return cls(in_file, PlanWriter(in_file, {}, GraphTarget.ONNXRUNTIME), plan)
@@ -256,7 +256,7 @@ class TwoNetworks:
     Args:
         first: its names are used for samples and tensors.
         memory: the bytes for the tensors of a sample.
-        planned: from the second network, with the sample's shapes, to its plan; default: unchanged.
+        planned: returns the second network, which it gets with the sample's shapes, under a plan; default: unchanged.
 
     Attributes:
         origins: by name in the first network, each tensor that both have, with its roundings in the second.
@@ -328,7 +328,7 @@ class TwoNetworks:
     def weights(self) -> Iterator[tuple[Origin, np.ndarray, np.ndarray]]:
         """Yields each weight of a matched layer in the first network and, rounded, in the second.
 
-        Layers whose output matches that of a layer folded into them are left out.
+        Leaves out matched layers whose outputs do not match, because another layer was folded into one of them.
         """
         second = self._second.network
         for origin in weight_origins(second, self._second.writer, self._second.plan.lowered):
@@ -351,7 +351,7 @@ class TwoNetworks:
 
 
 def renamed_feeds(feeds: Feeds, names: Mapping[str, str], specs: Mapping[str, TensorSpec]) -> dict[str, np.ndarray]:
-    """Returns a sample under other names, with the dtypes of ``specs``."""
+    """Returns a sample under other names (by its own: ``names``), with the dtypes of ``specs``."""
     return {other: feeds[name].astype(specs[other].dtype, copy=False) for name, other in names.items() if name in feeds}
 
 

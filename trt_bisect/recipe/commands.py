@@ -2,7 +2,7 @@
 
 Sources. ModelOpt: ``python -m modelopt.onnx.quantization --help`` (NVIDIA/TensorRT-Model-Optimizer,
 ``modelopt/onnx/quantization/__main__.py``; the parser of 0.47 takes these commands): its calibration methods are
-``entropy`` and ``max``, it reads TensorRT's calibration caches, and nodes are regular expressions; in PyTorch, its
+``entropy`` and ``max``, it reads TensorRT's calibration caches, and regular expressions name nodes; in PyTorch, its
 guide "PyTorch Quantization". Polygraphy and trtexec: see ``recipe.trtexec``. ONNX Runtime:
 ``onnxruntime.quantization.quantize_static``. AIMET: ``aimet_onnx.cross_layer_equalization``.
 """
@@ -21,7 +21,7 @@ from trt_bisect.recipe.files import CACHE, FP16_NETWORK, POLYGRAPHY as SCRIPT, n
 from trt_bisect.recipe.trtexec import Build, calibrated, engine_flags, polygraphy_command, strong_command
 
 Options = Mapping[str, tuple[str, ...]]
-"""By flag, such as ``--samples``, its values; none for a switch."""
+"""The values of each option, by its flag such as ``--samples``; a switch has none."""
 _DATA, _RANGES = "DATA.npz", "RANGES.cache"
 """Placeholders for data and calibration caches without a name."""
 
@@ -33,7 +33,7 @@ _AUTOCAST = "python -m modelopt.onnx.autocast"
 _MTQ = "import modelopt.torch.quantization as mtq"
 _FLOAT_NETWORK = "FP32.onnx"
 _MOST_EXCLUDED = 50
-"""A command lists at most this many high layers; above, the recipe's files do."""
+"""A command lists at most this many high layers; if there are more, only the recipe's files list them."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ class Setting:
 
     Attributes:
         model: the network's file.
-        calibration: the data or the cache, if it has a name.
+        calibration: the file of the data or of the cache; empty if it has no name.
         has_data: the calibration is data, not a cache.
         calibrator: None for a cache.
         has_pairs: the network holds Q/DQ pairs; tools that write pairs need it without them.
@@ -94,7 +94,7 @@ class Setting:
         return self.calibration if self.has_data and self.calibration else _DATA
 
     def beside(self, name: str) -> str:
-        """Returns the folder for another run on the same network, named after this run's."""
+        """Returns the folder for another run on the same network: this run's with ``-name`` added."""
         return f"{self.folder or 'trt-bisect'}-{name.replace(' ', '-')}"
 
     def path(self, *parts: str) -> str:
@@ -103,8 +103,8 @@ class Setting:
 
 
 def calibrating(setting: Setting, calibrator: Calibrator) -> tuple[Command, ...]:
-    """Returns the commands of the run with another calibrator, and of other tools with its ranges; for weak typing,
-    with its cache.
+    """Returns the commands that use another calibrator: the run, ModelOpt, and for versions with weak typing the tools
+    that read the calibration cache of that run.
     """
     folder = setting.beside(str(calibrator))
     cache = f"{folder}/recipe/{CACHE}"
@@ -143,10 +143,11 @@ def with_moved(setting: Setting, network: str, cache: str) -> tuple[Command, ...
 def keeping_high(
     setting: Setting, layer: str, high: Precision, of_recipe: Precision | None = None
 ) -> tuple[Command, ...]:
-    """Returns the commands that leave the layers of the recipe high, and the others in INT8.
+    """Returns the commands that keep the recipe's layers high (without a recipe, ``layer``) and the others low.
 
-    If ``high`` is ``of_recipe`` (by default the run's high precision), these are the recipe's commands for each tool,
-    and the front; otherwise the run that finds the recipe in ``high``. Without a recipe only ``layer`` is left high.
+    If ``high`` is ``of_recipe`` (None: the run's high precision), these are the recipe's commands for each tool, and
+    the run with ``--front``; otherwise the run that finds a recipe with high layers in ``high``. ModelOpt's command
+    follows if the layers are few enough to list.
     """
     kept = setting.kept or (layer,)
     cache = setting.calibration or (setting.path("recipe", CACHE) if setting.build.weak else _RANGES)
@@ -172,13 +173,15 @@ def running(setting: Setting, changed: Options | None = None) -> Command:
 
 
 def using_recipe(setting: Setting, typing: str) -> Command:
-    """Returns the command that builds the recipe's engine with a typing."""
+    """Returns the command that builds the recipe's engine, weakly typed if ``typing`` is ``weak``, else strongly."""
     commands = _recipe(setting)
     return commands[-1] if typing == "weak" else commands[0]
 
 
 def using_fp16(setting: Setting, typing: str) -> Command:
-    """Returns the command that builds the network in FP16, from the recipe's file of Casts or weakly typed."""
+    """Returns the command that builds the network in FP16: weakly typed if ``typing`` is ``weak``, else from the
+    recipe's file with Casts.
+    """
     build = replace(setting.build, precisions=frozenset({Precision.FP16}))
     tool = RTX if build.target.rtx else TRTEXEC
     # A file with Q/DQ pairs would have INT8 layers.
@@ -189,15 +192,16 @@ def using_fp16(setting: Setting, typing: str) -> Command:
 
 
 def _recipe(setting: Setting) -> tuple[Command, ...]:
-    """Returns the commands of each tool that reads the recipe: strong typing first, weak typing last."""
+    """Returns the commands that build the recipe's engine with each tool: strong typing first, weak typing last."""
     commands = recipe_commands(setting.path("recipe"), setting.build, network_file(setting.low))
     tool = RTX if setting.build.target.rtx else TRTEXEC
     return tuple(Command(POLYGRAPHY if file == SCRIPT else tool, text) for file, text in commands.items())
 
 
 def _run(setting: Setting, changed: Options, *, network: str = "") -> Command:
-    """Returns a trt-bisect command with the run's own options, except those in ``changed``; data may be a
-    placeholder.
+    """Returns a command ``trt-bisect run`` with the options of this run, replaced by those in ``changed``.
+
+    It runs ``network``, by default the FP32 network. A placeholder stands for data without a name.
     """
     options = {**setting.options, **changed}
     if (not setting.has_pairs or not network) and setting.low not in FLOAT_TYPES:
@@ -218,7 +222,9 @@ def _modelopt(setting: Setting, *options: str, high: Precision | None = None) ->
 
 
 def _with_cache(setting: Setting, cache: str) -> tuple[Command, ...]:
-    """Returns the commands that build the network in INT8 with a calibration cache, if the target reads one."""
+    """Returns the commands that build the network in INT8 with a calibration cache; none if the TensorRT version that
+    the recipe is for has no weak typing.
+    """
     if not setting.build.target.weak:
         return ()
     network, build = setting.float_network, setting.build

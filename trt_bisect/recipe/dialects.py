@@ -1,17 +1,17 @@
-"""The precisions of a recipe in the words of other tools: one ``Dialect`` for each.
+"""The precisions of a recipe in the file formats of other tools: one ``Dialect`` for each tool.
 
-``Dialect.source`` has the version that each was read from. Facts that no signature says:
+``Dialect.source`` names the tool's version that the format was read from. Facts that no signature says:
 
 - ModelOpt on PyTorch: entries are applied in order; names are patterns of ``fnmatch``; a ``parent_class`` that is not
-  registered is an error, so that modules are named one by one. Older versions take a dictionary.
+  registered is an error, so modules are named one by one. Older versions take a dictionary.
 - ModelOpt on ONNX and Torch-TensorRT: regular expressions, matched from the beginning of a name. Torch-TensorRT's names
-  are the modules of ``nn_module_stack``: it cannot be told a module that is never called, whose parameters a function
-  reads. Before autocast it had ``enabled_precisions``.
+  are the modules of ``nn_module_stack``: a module that is never called (a function reads its parameters) cannot be
+  named. Before autocast it had ``enabled_precisions``.
 - DeepStream: a key file of GLib, whose lists are split at ``;``; an entry is split at its first two colons.
-- TAO Deploy splits an entry at its last colon; it prefers the precisions, and TensorRT may take others.
+- TAO Deploy splits an entry at its last colon. It only prefers the precisions: TensorRT may take others.
 - The DLA translator ends each entry with a comma; the DLA has INT8 and FP16.
-- Ultralytics rewrites a file with Q/DQ pairs for TensorRT 11 if a precision is asked for. Earlier versions of TensorRT
-  have to be allowed INT8.
+- Ultralytics rewrites a file with Q/DQ pairs for TensorRT 11 if a precision is asked for. For earlier versions of
+  TensorRT, INT8 has to be allowed.
 """
 
 from __future__ import annotations
@@ -45,8 +45,9 @@ class ToldLayer:
     """A layer that the low precision can round.
 
     Attributes:
-        name: its node in the file.
-        module: its module of PyTorch, with or without the class, if known.
+        name: the name of its node.
+        module: its module of PyTorch, with or without the class; empty if not known.
+        precision: its precision in the recipe.
     """
 
     name: str
@@ -56,7 +57,7 @@ class ToldLayer:
 
     @property
     def path(self) -> str:
-        """The module as ``named_modules`` names it, if known."""
+        """The module as ``named_modules`` names it; empty if not known."""
         return self.module.partition("(")[0].strip()
 
 
@@ -65,8 +66,8 @@ class Told:
     """The facts of a recipe from which other tools' files are written.
 
     Attributes:
-        names: the nodes that stay high, by all names in files of the recipe.
-        network: the file with Q/DQ pairs or Casts.
+        names: the nodes that stay high, with every name that they have in the recipe's files.
+        network: the file with Q/DQ pairs or Casts; ``floats`` is the one without.
         properties: the user's ``metadata_props``.
     """
 
@@ -82,7 +83,7 @@ class Told:
 
     @property
     def rules(self) -> list[tuple[str, Precision]]:
-        """The layers of TensorRT's network with a precision of their own, under weak typing."""
+        """The layers of TensorRT's network that have a precision set, with it; none without weak typing."""
         rules = self.weak.constraints if self.build.weak else ()
         return [(rule.layer, rule.precision) for rule in rules if rule.precision is not None]
 
@@ -99,9 +100,9 @@ class Dialect:
 
     Attributes:
         file: the recipe's file.
-        source: the version that the form was read from.
+        source: the tool's version that the format was read from.
         use: the line that uses the file.
-        proof: how the form was proven.
+        proof: how the format was proven.
         write: returns the file's text; empty if the tool cannot express the recipe.
     """
 
@@ -117,7 +118,8 @@ def quant_cfg(layers: Iterable[ToldLayer], low: Precision) -> dict[str, Any]:
     """Returns the config for ``mtq.quantize`` of ModelOpt 0.47: only the quantizers of low layers are on.
 
     Raises:
-        BadInput: the low precision is not INT8 or FP8, or the module of a layer with a weight is unknown.
+        BadInput: the low precision is not INT8 or FP8, or the module of a low layer (with a weight, or a pool) is
+            unknown.
     """
     if low not in (Precision.INT8, Precision.FP8):
         raise BadInput(f"ModelOpt's quant_cfg has no {low.upper()}.", "Use Torch-TensorRT's autocast, or the recipe.")
@@ -163,7 +165,7 @@ def _modelopt_torch(told: Told) -> str:
 
 
 def _pattern(name: str) -> str:
-    """Returns an expression for a name, with an end: without it longer names would match too."""
+    """Returns a regular expression for exactly this name: without the ``$`` longer names would match too."""
     return f"^{re.escape(name)}$"
 
 
@@ -294,10 +296,10 @@ DIALECTS: Sequence[Dialect] = (
         _dla,
     ),
 )
-"""The forms that a recipe is written in; ``recipe.files`` has those of trtexec and Polygraphy."""
+"""The formats that a recipe is written in; ``recipe.files`` writes those of trtexec and Polygraphy."""
 
 
 def texts_of(told: Told) -> dict[str, str]:
-    """Returns by file the texts of the tools that can express the recipe."""
+    """Returns the text of each tool that can express the recipe, by file name."""
     texts = {dialect.file: dialect.write(told) for dialect in DIALECTS}
     return {file: text for file, text in texts.items() if text}

@@ -47,7 +47,7 @@ README = "README.md"
 GIVEN = "given"
 """The folder of the user's file without the pairs of the high layers, if that file has pairs."""
 BUILD = "build"
-"""The key of ``PLAN`` that holds the facts that the engine is built with."""
+"""The key of ``PLAN`` for the facts that the engine is built with."""
 TEXTS = (PLAN, TRTEXEC, POLYGRAPHY, *(dialect.file for dialect in DIALECTS), CACHE, README)
 """The names of a recipe's text files; not every recipe has them all."""
 
@@ -104,14 +104,15 @@ class RecipeFiles:
 
     Attributes:
         texts: the texts by file name.
-        network: the network with Q/DQ pairs or Casts, without any at the high layers.
+        network: the network with Q/DQ pairs or Casts at its low layers.
         measured: the float network that was measured, for the flags and the script; None if the network came with Q/DQ
-            pairs.
+            pairs, or if its pairs are in FP8.
+        notes: sentences for the user.
         fp16: the network in FP16, if that is the plan to ship.
         properties: the ``metadata_props`` of the user's file, from which Ultralytics and PaddleOCR read classes and
             characters.
-        given: writes the user's own file without the pairs of the high layers into a folder; None if it has none.
-        parts: for a pipeline, by network the files of its recipe, in a folder of that name; the texts are for all.
+        given: writes the user's own file without the pairs of the high layers into a folder; None if it has no pairs.
+        parts: for a pipeline, the files of each network, by its name (and folder); ``texts`` are those for all of them.
     """
 
     texts: Mapping[str, str]
@@ -126,7 +127,7 @@ class RecipeFiles:
     parts: Mapping[str, RecipeFiles] = field(default_factory=dict)
 
     def with_fp16(self, network: Network) -> RecipeFiles:
-        """Returns the files with the network in FP16, the plan to ship."""
+        """Returns the files with the network in FP16 added, as the plan to ship."""
         if self.parts:
             return replace(
                 self, parts={part.name: self.parts[part.name].with_fp16(part.network) for part in split(network)}
@@ -140,7 +141,7 @@ class RecipeFiles:
 
     @property
     def viewed(self) -> tuple[onnx.ModelProto, str]:
-        """The graph whose nodes are the layers, in floats or with the pairs that the network had, and its file."""
+        """The model whose nodes are the layers, in floats or with pairs, and the name of its file."""
         if self.measured is not None:
             return self.measured.skeleton, FLOAT_NETWORK
         return self.network.model, self.network_name
@@ -149,8 +150,8 @@ class RecipeFiles:
         """Writes the files, and removes files of an earlier recipe that this one lacks.
 
         All are written under temporary names first. ``plan.json`` is removed before the first file is replaced, and
-        comes last: after a stop at any moment, a folder that has it holds the files of one recipe, which a report
-        names.
+        comes last: after a stop at any moment, a folder with ``plan.json`` holds the files of one recipe, and the
+        report names that recipe.
 
         Args:
             named: writes the report that names the recipe; called before ``plan.json`` is there.
@@ -200,7 +201,7 @@ def pipeline_files(whole: RecipeFiles, parts: Mapping[str, RecipeFiles]) -> Reci
 
     Args:
         whole: the files of the merged network.
-        parts: by network its files.
+        parts: the files of each network, by its name.
     """
     lines = ["# Recipes of a pipeline", f"`{PLAN}` has the precision of every layer. Each network has a folder:"]
     for name, part in parts.items():
@@ -220,8 +221,8 @@ def write_network(path: Path, model: onnx.ModelProto, weights: Weights) -> None:
 
 @contextmanager
 def _beside(path: Path) -> Iterator[Path]:
-    """Makes a folder for files that are then moved to the folder of ``path``; raises BadInput if they cannot be
-    written.
+    """Makes a temporary folder next to ``path`` for files that the caller then moves; raises BadInput if they cannot
+    be written.
     """
     beside = path.with_name(f".{path.name}-{os.getpid()}")
     try:
@@ -243,14 +244,14 @@ def recipe_files(
 ) -> RecipeFiles:
     """Returns the files of a plan for one version of TensorRT.
 
-    Without weak typing there is no cache, flags and script; nor for a network that came with Q/DQ pairs, or in FP8: the
-    pairs hold the scales and settle the precisions.
+    There are no cache, flags and script if the version has no weak typing, if the network came with Q/DQ pairs, or in
+    FP8: the pairs then hold the scales and decide the precisions.
 
     Args:
         scales: of all activations.
         high: the precision of layers that are never low, if the network has no base.
         weak: the plan under weak typing.
-        build: ``precisions`` and ``weak`` are set here.
+        build: the build of the measured engine; its ``precisions`` and ``weak`` are replaced.
     """
     low, base = network.low, network.base or high
     lowered = {layer.index for layer in network.layers if layer.quantizable} & plan.lowered
@@ -295,9 +296,9 @@ def recipe_files(
 
 
 def recipe_commands(folder: str, build: trtexec.Build, network: str) -> dict[str, str]:
-    """Returns by file of a recipe the command that uses it: strong typing first, weak typing last.
+    """Returns the command that uses each file of a recipe, by file name: strong typing first, weak typing last.
 
-    ``folder`` is the recipe's, empty for commands to run in it; ``network`` is the file with Q/DQ pairs or Casts.
+    ``folder`` is the recipe's; empty if the commands run in it. ``network`` is the file with Q/DQ pairs or Casts.
     """
     beside = f"{folder}/" if folder else ""
     commands = {network: shlex.join(trtexec.strong_command(build, beside + network))}
@@ -319,8 +320,8 @@ def plan_json(
 ) -> str:
     """Returns ``plan.json``: the precision of every layer that the low precision rounds, and the activations' scales.
 
-    The scales are those in use (largest magnitude / 448 in FP8), without those that are no normal numbers. ``build`` is
-    for the page's commands.
+    The scales are those in use (largest magnitude / 448 in FP8), without infinities, NaN and subnormal numbers.
+    ``kept`` has the high layers; ``build`` is for the page's commands.
     """
     layers = {
         layer.name: str(kept.get(layer.name, network.low.precision)) for layer in network.layers if layer.roundings
@@ -342,8 +343,8 @@ def plan_json(
 def polygraphy_script(weak: WeakPlan, named: list[str]) -> str:
     """Returns a script for Polygraphy's ``--trt-network-postprocess-script``, with ``--precision-constraints obey``.
 
-    It fails if TensorRT's network lacks one of the ``named`` high layers, or any constrained layer if the constraints
-    name TensorRT's own layers.
+    The script fails if TensorRT's network lacks a constrained layer. If the constraints name the nodes of the ONNX file
+    (``weak.parser`` is empty), only a layer in ``named`` must be there.
     """
     constraints = [
         (rule.layer, _trt_type(rule.precision), [_trt_type(kind) for kind in rule.outputs]) for rule in weak.constraints
@@ -361,7 +362,9 @@ def _trt_type(kind: Precision | str | None) -> str | None:
 
 
 def readme(network: Network, weak: WeakPlan, refused: list[str], build: trtexec.Build, texts: Collection[str]) -> str:
-    """Returns the recipe's README: the purpose of each file, and the commands for the target."""
+    """Returns the recipe's README: the purpose of each file in ``texts``, and the commands for the target version.
+    ``refused``: why trtexec cannot express the recipe, if so.
+    """
     low = network.low
     name, title = network_file(low.precision), low.title
     commands = recipe_commands("", build, name)

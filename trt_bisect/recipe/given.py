@@ -1,9 +1,9 @@
 """The quantized file that the user gave, without the Q/DQ pairs of the layers that stay high.
 
 All else is as the tool wrote it, byte for byte. A layer that stays high reads the tensor before its pairs; pairs that
-nothing reads any more are left out. A Clip stands for an activation that ONNX Runtime's quantizer removed (see
-``model.existing``), and an Identity gives an output of the network its name. A weight stored in integers keeps its
-DequantizeLinear: the plan was measured with these values.
+nothing reads any more are left out. A Clip is put in where ONNX Runtime's quantizer removed an activation (see
+``model.existing``), and an Identity where pairs rounded an output, so that it keeps its name. A weight stored in
+integers keeps its DequantizeLinear: the plan was measured with these values.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ _PASSED = ("Identity", "QuantizeLinear", "DequantizeLinear")
 def without_pairs(network: Network, high: Collection[str]) -> Callable[[Path], None] | None:
     """Returns a function that writes the file of a network, without the pairs of the layers ``high``, into a folder.
 
-    None if the file cannot be read again, or lacks a layer at its place in the network, such as inside a function.
+    Returns None if the file cannot be read again, lacks a layer in its main graph (such as inside a function), or has
+    pairs that cannot be taken from this layer alone.
     """
     source = Path(network.source)
     try:
@@ -72,8 +73,8 @@ def _pairs_before(tensor: str, makers: _Makers) -> list[onnx.NodeProto]:
 
 
 def _source(network: Network, tensor: str, quantize: onnx.NodeProto, graph: onnx.GraphProto) -> str:
-    """Returns the tensor that a high layer reads instead of ``tensor``: the one before ``quantize``, after the
-    activation that the pair replaced, if any.
+    """Returns the tensor that a high layer reads instead of ``tensor``: the input of ``quantize``. If the pair replaced
+    an activation, adds this activation to ``graph`` and returns its output.
     """
     activation = network.producers.get(tensor)
     if activation is None or all(restored.layer != activation.name for restored in network.restored):
@@ -87,7 +88,7 @@ def _source(network: Network, tensor: str, quantize: onnx.NodeProto, graph: onnx
 
 
 def _remove_unread(graph: onnx.GraphProto, names: set[str]) -> None:
-    """Removes the nodes that make some tensors, if nothing reads these."""
+    """Removes the nodes that make the tensors ``names``, except those whose tensors are read."""
     uses = tensor_uses(graph)
     unread = {name for name in names if not uses[name]}
     if unread:

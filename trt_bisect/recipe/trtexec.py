@@ -56,14 +56,15 @@ REFUSED = "--refused-by-trt-bisect"
 
 @dataclass(frozen=True)
 class Build:
-    """The facts, apart from its network, with which an engine of a recipe is built.
+    """The facts with which a recipe's engine is built, except the network.
 
     Attributes:
         target: the version of TensorRT.
         precisions: of its layers.
         weak: the recipe has files for weak typing.
         shapes: the smallest, the first and the largest of every input.
-        options: those that it was measured with.
+        dynamic: the names of the inputs with dynamic shapes.
+        options: the build options of the measured engine.
     """
 
     target: TensorRTVersion
@@ -84,7 +85,7 @@ class Build:
 
     @classmethod
     def from_json(cls, record: Any) -> Build | None:
-        """Returns the facts of ``to_json``, if ``record`` has them."""
+        """Returns the facts that ``to_json`` wrote; None if ``record`` does not hold them."""
         try:
             options = {name: _IN_JSON[name](record[name]) for name in _IN_JSON if name in record}
             shapes = {str(name): _three(three) for name, three in record.get("shapes", {}).items()}
@@ -124,8 +125,8 @@ _IN_JSON: Mapping[str, Any] = {
 
 
 def options_in(flags: str) -> dict[str, Any]:
-    """Returns the ``BuildOptions`` in flags of trtexec; raises BadInput for a flag that ``engine_flags`` never
-    writes.
+    """Returns fields of ``BuildOptions``, by name, from trtexec's flags for optimisation level, workspace and tactic
+    sources; raises BadInput for any other flag.
     """
     options: dict[str, Any] = {}
     for flag in flags.split():
@@ -144,7 +145,7 @@ def options_in(flags: str) -> dict[str, Any]:
 def strong_command(build: Build, network: str) -> list[str]:
     """Returns the words of the command that builds a network with Q/DQ pairs or Casts.
 
-    It is strongly typed where the target can; before TensorRT 10 the pairs decide, and the precisions are allowed.
+    It is strongly typed if the version can be; before TensorRT 10 the pairs decide, and flags allow the precisions.
     """
     tool = "tensorrt_rtx" if build.target.rtx else "trtexec"
     typed = [] if build.target.rtx else ["--stronglyTyped"]
@@ -158,7 +159,9 @@ def allowing(precisions: frozenset[Precision]) -> list[str]:
 
 
 def engine_flags(build: Build, *, weak: bool = False) -> list[str]:
-    """Returns trtexec's flags of an engine with Q/DQ pairs, or with weak typing; see ``missing``."""
+    """Returns trtexec's flags for shapes and build options, of an engine with Q/DQ pairs or (``weak``) weak typing;
+    ``missing`` returns the options that have no flag.
+    """
     flags, options = ["--noTF32"], build.options
     named = [name for name in build.dynamic if not unsayable(name)]
     for shape_index, option in enumerate(("--minShapes", "--optShapes", "--maxShapes") if named else ()):
@@ -179,7 +182,7 @@ def engine_flags(build: Build, *, weak: bool = False) -> list[str]:
 
 
 def missing(build: Build) -> list[str]:
-    """Returns clauses on the measured build options that ``strong_command`` cannot express."""
+    """Returns a clause for each build option of the measured engine that ``strong_command`` cannot express."""
     options, target = build.options, build.target
     split = filter(unsayable, build.dynamic)
     clauses = [f"the shapes of the input '{name}', whose name trtexec splits" for name in split]
@@ -226,9 +229,9 @@ def _shapes(build: Build, names: list[str], shape_index: int) -> str:
 
 
 def polygraphy_command(build: Build, network: str, *more: str) -> list[str]:
-    """Returns the words of ``polygraphy convert`` for a weakly typed engine, ending in ``more``.
+    """Returns the words of ``polygraphy convert`` for a weakly typed engine, with the words ``more`` among them.
 
-    Polygraphy leaves TF32 off by itself, and takes the calibration profile from the shapes. It names no DLA core.
+    Polygraphy leaves TF32 off by itself, and takes the calibration profile from the shapes. It cannot name a DLA core.
     """
     options, words = build.options, ["polygraphy", "convert", network, "-o", "model.engine", *more]
     for shape_index, option in enumerate(("--trt-min-shapes", "--trt-opt-shapes", "--trt-max-shapes")):
@@ -245,7 +248,7 @@ def polygraphy_command(build: Build, network: str, *more: str) -> list[str]:
 
 
 def flags_of(weak: WeakPlan, build: Build, cache: str) -> list[str]:
-    """Returns the flags that build the plan with weak typing."""
+    """Returns trtexec's flags that build the plan with weak typing; ``cache`` is the file of the scales."""
     flags = [*engine_flags(build, weak=True), *allowing(build.precisions)]
     if Precision.INT8 in build.precisions:
         flags += calibrated(build, cache)
@@ -285,7 +288,7 @@ def _types(constraint: Constraint, type_names: Mapping[str, str]) -> str:
 
 
 def flags_file(flags: list[str], refused: list[str]) -> str:
-    """Returns the text of a file of flags, one a line, quoted for ``xargs``.
+    """Returns the text of a file with a flag on each line, quoted for ``xargs``.
 
     If trtexec cannot express the plan (``refused``), the file makes trtexec fail and print why.
     """
@@ -297,7 +300,7 @@ def flags_file(flags: list[str], refused: list[str]) -> str:
 
 
 def refusals(weak: WeakPlan, build: Build, flags: list[str]) -> list[str]:
-    """Returns why trtexec cannot express a plan, a clause for each layer."""
+    """Returns why trtexec cannot express a plan: a clause for each obstacle, or one if ``flags`` are too long."""
     type_names, length = _types_of(build), sum(len(flag.encode()) for flag in flags)
     reasons = [f"layer '{rule.layer}': {why}" for rule in weak.constraints for why in _why_not(rule, weak, type_names)]
     if not reasons and length > _MOST_BYTES:
