@@ -94,7 +94,8 @@ def test_what_is_predicted_is_called_so_and_figures_have_the_digits_that_matter(
 
 
 def test_it_opens_on_what_matters_and_nothing_can_go_out(tab, strange_run, report):
-    with tab.shown(strange_run / "report.html") as page:
+    with tab.shown(strange_run / "report.html", height=400) as page:
+        assert_plots_wait_until_they_are_near(page)
         assert asked_others(tab.watched, strange_run / "report.html") == []
         assert tab.watched.requests != []
         assert tab.watched.complaints == []
@@ -110,20 +111,20 @@ def test_it_opens_on_what_matters_and_nothing_can_go_out(tab, strange_run, repor
         tab.watched.requests.clear()
 
 
-def test_plots_wait_until_they_are_near_and_take_no_other_room_then(tab, strange_run):
-    with tab.shown(strange_run / "report.html", height=400) as page:
-        places = "() => [...document.querySelectorAll('main > section')].map(section => section.offsetTop)"
-        before = page.evaluate(places)
-        plots = page.locator("main .plot:visible")
-        assert plots.evaluate_all("plots => plots.map(plot => plot.childElementCount)") == [0, 0]
-        assert page.evaluate("typeof Plotly") == "undefined"
-        page.locator("nav a[href='#inputs']").click()
-        page.wait_for_function("() => document.querySelector('#inputs-plot').layout")
-        assert page.locator("#curve-plot").evaluate("plot => plot.childElementCount") == 0
-        page.evaluate("window.dispatchEvent(new Event('beforeprint'))")
-        assert 0 not in plots.evaluate_all("plots => plots.map(plot => plot.childElementCount)")
-        page.evaluate("window.dispatchEvent(new Event('afterprint'))")
-        assert page.evaluate(places) == before
+def assert_plots_wait_until_they_are_near(page) -> None:
+    """They take no other room then, a link to them works, and on paper all are drawn."""
+    places = "() => [...document.querySelectorAll('main > section')].map(section => section.offsetTop)"
+    before = page.evaluate(places)
+    plots = page.locator("main .plot:visible")
+    assert plots.evaluate_all("plots => plots.map(plot => plot.childElementCount)") == [0, 0]
+    assert page.evaluate("typeof Plotly") == "undefined"
+    page.locator("nav a[href='#inputs']").click()
+    page.wait_for_function("() => document.querySelector('#inputs-plot').layout")
+    assert page.locator("#curve-plot").evaluate("plot => plot.childElementCount") == 0
+    page.evaluate("window.dispatchEvent(new Event('beforeprint'))")
+    assert 0 not in plots.evaluate_all("plots => plots.map(plot => plot.childElementCount)")
+    page.evaluate("window.dispatchEvent(new Event('afterprint'))")
+    assert page.evaluate(places) == before
 
 
 def assert_nothing_can_go_out(page) -> None:
