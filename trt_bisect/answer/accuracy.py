@@ -68,7 +68,7 @@ def kind_of(labels: object, task: str | None) -> str:
     """Returns the kind of labels: from the task, the file's ending, or the folder's content.
 
     Raises:
-        BadInput: the task is not judged by labels of this kind.
+        BadInput: labels of this kind cannot judge the task.
     """
     kind = CLASSES
     if isinstance(labels, (str, Path)):
@@ -125,18 +125,19 @@ def labels_of_folders(folder: Path, samples: Dataset, pictures: object, classes:
 
 
 def labels_in_order(labels: object, samples: Dataset, dataset: object) -> tuple[np.ndarray, list[str]]:
-    """Returns the class of each sample: by its file's name where the labels have names, else in order.
+    """Returns the class of each sample: by its file's name if the labels have names, else in the samples' order.
 
     Args:
         labels: their path, ``Labels``, or an array of classes.
-        dataset: the origin of the samples.
+        dataset: what the user gave for the samples: a path, or another source.
 
     Returns:
-        The classes; and a remark that order counts, where the samples have names and the labels have none.
+        The classes; and a remark that the labels were taken in order, if the samples have names and the labels have
+        none.
 
     Raises:
-        BadInput: the labels cannot be read, the samples have no names, a file has no label, or labels without names may
-            be in another order than the files (that of the numbers in their names).
+        BadInput: the labels cannot be read; they have names and the samples have none; a file has no label; or they
+            have no names and the order of the files is not clear (by name or by the numbers in the names).
     """
     labels = read_labels(Path(labels)) if isinstance(labels, (str, Path)) else labels
     pictures = image_files(Path(dataset)) if isinstance(dataset, (str, Path)) and Path(dataset).is_dir() else []
@@ -228,9 +229,10 @@ def accuracy_by_masks(
 def chance_of_masks(pixels: np.ndarray, classes: int | None) -> float:
     """Returns the mIoU by chance, from the number of pixels of each class in the masks.
 
-    It is the larger of two means over classes: if one class with share ``p`` is predicted everywhere, it has ``p`` and
-    the others 0; if classes are drawn with the masks' shares, each has ``p^2 / (2 p - p^2)``, plus a hundredth since
-    neighbouring pixels depend on each other. With one class it is 1 / ``classes``.
+    It is the larger of two means over classes: if one class with share ``p`` of the pixels is predicted everywhere, its
+    IoU is ``p`` and that of the others 0; if classes are drawn at random with the masks' shares, the IoU of each is
+    ``p^2 / (2 p - p^2)``, plus a hundredth since neighbouring pixels depend on each other. With one class it is 1 /
+    ``classes``.
     """
     if len(pixels) < 2:
         return 1.0 / classes if classes else 0.0
@@ -258,7 +260,7 @@ def _read(task: Task, infer: RunNetwork, feeds: Mapping[str, np.ndarray]) -> Seq
 
 @dataclass(frozen=True)
 class Texts:
-    """The right texts, and the names of their images; no names if the texts are in the samples' order."""
+    """The right texts, one a line, and the names of their images; no names if the texts are in the samples' order."""
 
     names: tuple[str, ...]
     lines: tuple[str, ...]
@@ -439,7 +441,7 @@ def fp32_accuracy(accuracy: Accuracy, experiment: Experiment) -> dict[str, float
 
 
 class AskedAccuracy:
-    """The accuracy of the user's labels or function; a ``Target`` if a least accuracy is given.
+    """The accuracy by the user's labels or function; it serves as a ``Target`` if a least accuracy is given.
 
     The similarity, which ``plans`` measures, orders plans of equal accuracy.
 
@@ -497,7 +499,7 @@ class AskedAccuracy:
         return self._of(experiment).measure_open
 
     def losses(self, plans: Sequence[PrecisionPlan], ranges: Ranges, *, to_the_end: bool = False) -> list[Loss]:
-        """Returns the part of FP32's accuracy that each plan loses."""
+        """Returns FP32's accuracy less that of each plan, plus a tiny part of its loss of similarity (``TIE``)."""
         similar = self._plans.losses(plans, ranges, self._plans.inputs.first, to_the_end=to_the_end)
         losses: list[Loss] = []
         for plan, tie in zip(plans, similar, strict=True):
@@ -511,7 +513,7 @@ class AskedAccuracy:
         return Checked({OWN: inf if loss is None else loss})
 
     def put_back(self, plan: PrecisionPlan, experiment: Experiment, setting: str, **_: object) -> PutBack:
-        """Returns a recipe with a unit put back, measured on the whole data set."""
+        """Measures ``plan`` on the whole data set; see ``Target``."""
         (loss,) = self.losses([plan], experiment.ranges)
         return PutBack(loss, setting, None)
 

@@ -1,4 +1,4 @@
-"""The answer: from an experiment to a recipe that holds on all inputs given, every member of it measured."""
+"""The search of the answer: a recipe that holds on all inputs given, and of which each member was measured."""
 
 from __future__ import annotations
 
@@ -71,8 +71,8 @@ class AnswerSearch:
         experiment: the experiment with the chosen ranges.
         effort: how far a recipe is made cheaper: see ``answer.recipe_search``. By default thorough with few units, or
             where an accuracy or a budget is the goal.
-        most: the largest cost of a recipe; None without a budget. With a budget the most accurate plan is searched.
-        target: judges plans; by the similarity by default.
+        most: the largest cost of a recipe (``--budget``); None without it. With it the most accurate plan is searched.
+        target: judges plans, by default by the similarity of their outputs.
         on_answer: called when full INT8 is known on all inputs, and with each cheaper recipe.
         recipe: the cheapest recipe so far; None without one.
     """
@@ -128,7 +128,6 @@ class AnswerSearch:
         return self.experiment
 
     def _found_recipe(self, recipe: Recipe) -> None:
-        """Reports a recipe that is cheaper than the last one."""
         layers, cost = len(recipe.high), recipe.cost
         if self.recipe is not None and cost >= self.recipe.cost:
             return
@@ -142,8 +141,8 @@ class AnswerSearch:
         self._tell()
 
     def _know(self, recipe: Recipe) -> None:
-        """Measures full INT8 with a recipe's ranges, and its similarity if an accuracy chose it, so that a stopped run
-        has them.
+        """Measures full INT8 with a recipe's ranges and, if an accuracy decides, the recipe's similarity, so that a
+        stopped run has both.
         """
         self.plans.whole(self.plans.full, recipe.experiment)
         if not self._by_similarity:
@@ -177,7 +176,9 @@ class AnswerSearch:
             self._go_on_with(self.plans.setup.with_curve(changed))
 
     def _go_on_with(self, experiment: Experiment) -> None:
-        """Continues with other ranges, and measures full INT8 with them, so that a stopped run has it."""
+        """Continues with other ranges. If one session runs all plans, full INT8 is measured with them, so that a
+        stopped run has it.
+        """
         if self.plans.switches:
             self.plans.whole(self.plans.full, experiment)
         self.experiment = experiment
@@ -244,14 +245,14 @@ class AnswerSearch:
         return self._answer(in_fp16(replace(recipe, meets=recipe.holds, put_back=put_back), plans, target))
 
     def so_far(self, settled: Recipe | None = None) -> Answer | None:
-        """Returns the answer of a stopped search; None if full INT8 or its recipe is unknown on all inputs.
+        """Returns the answer of a stopped search; None if full INT8 or the recipe was not measured on all inputs.
 
         A recipe chosen by accuracy may not have been run on all inputs yet; layers that were not put back are
         ``untested``.
 
         Args:
-            settled: the recipe, whose layers are then put back on all inputs. By default nothing is measured: the
-                recipe is the cheapest plan known to hold on all inputs, in at least one setting.
+            settled: the recipe (see ``settle``); its layers are then put back on all inputs. By default nothing is
+                measured, and the recipe is the cheapest plan known to hold on all inputs in at least one setting.
         """
         plans = self.plans
         if self.target.known(self.experiment, plans.full) is None:
@@ -313,8 +314,8 @@ class AnswerSearch:
         return Recipe(space, frozenset(), self.experiment, space.budget, checked, meets)
 
     def _sets_that_hold(self, among: Sequence[int]) -> list[tuple[Kept, Ranges]]:
-        """Returns the sets that hold on some inputs and cost less than the recipe, with their ranges, the cheapest
-        first.
+        """Returns the sets that hold on the inputs ``among`` and cost less than the recipe, with their ranges, the
+        cheapest first.
 
         The set of all units is left out: the search measures it only to learn whether a recipe exists.
         """
@@ -371,7 +372,6 @@ class AnswerSearch:
         return setup.options.calibrator != AUTO or not setup.data.candidates
 
     def _answer(self, recipe: Recipe) -> Answer:
-        """Returns the answer with a recipe, measured on whole engines and on held-out inputs."""
         plans, experiment = self.plans, recipe.experiment
         plans.setup.forecast.begins(CHECKS)
         plan = recipe.plan
@@ -389,7 +389,7 @@ class AnswerSearch:
         return replace(answer, held_out=held_out, held_out_inputs=plans.held_out)
 
     def _beside(self, plan: PrecisionPlan, experiment: Experiment) -> dict[str, Callable[[], Any]]:
-        """Returns by setting that does not decide the function that measures a plan in it on all inputs."""
+        """Returns functions that measure a plan on all inputs in the settings that do not decide, by setting."""
         plans, measures = self.plans, dict[str, Callable[[], Any]]()
         if plans.switches and plans.has_plain(plan, experiment):
             measures[PLAIN] = partial(plans.plain, plan, experiment)

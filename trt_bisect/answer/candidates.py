@@ -117,11 +117,11 @@ def _cheapest(answer: Answer) -> list[str]:
 
 
 def _kept(plans: AnswerPlans, high: Sequence[str]) -> tuple[list[AnswerPlans], dict[str, float]]:
-    """Tries the changes, each with some layers high.
+    """Tries the changes, each in full INT8 and with the layers ``high`` kept high.
 
     Returns:
-        The plans of the network with each change that was kept, on top of those before, if they lower the loss enough
-        together; and the mean losses, see ``Answer.changes``.
+        For each kept change, the plans of the network with it and all kept before it; empty if the changes together
+        lower the loss too little. And the mean losses, see ``Answer.changes``.
     """
     progress, held = plans.setup.progress, _held(plans)
     progress.stage("Changing channels and weights", len(CHANGES))
@@ -150,7 +150,8 @@ def losses_in_words(losses: Mapping[str, float]) -> str:
 
 
 def changed(plans: AnswerPlans, how: str) -> AnswerPlans | str:
-    """Returns the plans of a network with one of ``CHANGES`` on top, or why there are none. Cached.
+    """Returns the plans of a network with one of ``CHANGES`` (its key is ``how``) on top, or a text that says why there
+    are none. Cached.
 
     The calibration must be data, not scales alone.
     """

@@ -36,8 +36,8 @@ def _losses_of(answer: Answer) -> list[float]:
 
 
 def _noise_of(answer: Answer, losses: Sequence[float]) -> tuple[float, float]:
-    """Returns the largest of the losses, and the share by which noise moves it (their spread); infinity first without a
-    loss.
+    """Returns the largest of the losses, infinity without any; and the share by which noise moves it, from their
+    spread.
 
     For the cosine the share is at least 0.1.
     """
@@ -59,7 +59,7 @@ def confidence(answer: Answer, unquantized: float | None) -> tuple[Line, ...]:
     """Returns lines on the inputs, the arithmetic and the margins on which the verdict rests.
 
     Args:
-        unquantized: the largest loss with unquantized layers rounding too; None if not measured.
+        unquantized: the largest loss if unquantized layers round their inputs too; None if not measured.
     """
     if answer.by_accuracy:
         return (_arithmetic(answer),)
@@ -135,8 +135,8 @@ def ranked(answer: Answer) -> tuple[list[int], list[int]]:
     """Returns the units of the culprits by decreasing loss when put back.
 
     Returns:
-        The units that miss by more than the noise; and the others: they miss by less, miss only the margin, or miss
-        only with moved scales.
+        The units that miss by more than the noise when put back; and the other units. These miss by less, miss only the
+        margin, or miss only with moved scales.
     """
     recipe, members = answer.recipe, set(answer.members)
     _, share = _noise_of(answer, list(recipe.checked.losses.values()))

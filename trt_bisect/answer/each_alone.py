@@ -31,11 +31,11 @@ _MOST_OF_COST, _MOST_NAMED = 0.8, 2
 
 
 class EachAlone:
-    """Measures units alone.
+    """Measures the loss of each unit alone low, and the gain of each alone high.
 
     Attributes:
-        order: the sensitivities of all units with the first ranges, to order units; None until measured. Reported only
-            with those ranges: see ``gains``.
+        order: the sensitivities of all units with the ranges first asked for, by which units are ordered; None until
+            measured.
     """
 
     def __init__(self, plans: AnswerPlans) -> None:
@@ -59,8 +59,8 @@ class EachAlone:
         return self.order
 
     def gains(self, answer: Answer, suspects: Collection[int]) -> dict[int, float]:
-        """Returns the gains of layers by index, with the answer's ranges: of all layers if the search needed them with
-        these ranges, else of the recipe's and the suspects. Each unit of the answer is one layer.
+        """Returns the gains of layers by index, with the answer's ranges: of all layers if the search measured them
+        with these ranges, else of the recipe's layers and ``suspects``. Each unit of the answer is one layer.
         """
         recipe, space, ranges = answer.recipe, answer.recipe.space, answer.experiment.ranges
         layers = [layer for (layer,) in space.units]
@@ -73,7 +73,7 @@ class EachAlone:
         return {layers[unit]: gain for unit, gain in zip(units, self._gains(units, space, ranges), strict=True)}
 
     def _gains(self, units: Sequence[int], space: Space, ranges: Ranges) -> list[float]:
-        """Measures the loss that full INT8 sheds with each of some units alone high."""
+        """Measures by how much the loss of full INT8 falls with each of ``units`` alone high."""
         full, *without = self._losses([frozenset(), *(frozenset({unit}) for unit in units)], space, ranges)
         return [_saved(full, loss) for loss in without]
 
@@ -85,7 +85,6 @@ class EachAlone:
 
 
 def _saved(before: float, after: float) -> float:
-    """Returns the loss that is gone; 0 between two infinite losses."""
     return 0.0 if math.isinf(before) and math.isinf(after) else before - after
 
 

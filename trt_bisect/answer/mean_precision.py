@@ -134,8 +134,8 @@ def accuracy_by_boxes(
     """Makes the accuracy by mAP50-95: of boxes, of poses by OKS, or of masks.
 
     Args:
-        samples: one image each, found in ``truth`` by its name without ending, else by its number.
-        reader: a key of ``KINDS``, which reads the detections.
+        samples: one image each, found in ``truth`` by its name without ending or, without a name, by its number.
+        reader: the task, a key of ``KINDS``, that reads the detections.
         reference: the FP32 outputs for some inputs, from which boxes in pixels and in shares of the input are told
             apart.
         letterbox: the images keep their shape in the input; else they are stretched.

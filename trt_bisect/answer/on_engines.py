@@ -150,7 +150,7 @@ def engine_experiment(plans: AnswerPlans, emulated: Experiment, engine: str) -> 
 
 @dataclass
 class OnEngines:
-    """Decides on engines.
+    """Measures the emulation's proposal on engines, and changes it where they contradict.
 
     Attributes:
         search: the search that found the recipe.
@@ -164,7 +164,7 @@ class OnEngines:
             measured.
         kept: the units of the current recipe.
         holding: the units of the last recipe measured to hold or, within a budget, measured; None before.
-        kernels: the units that the engine does not compute as its file says.
+        kernels: the units that the engine does not compute as the file says.
         grown: the units by which the recipe grew; they are not put back.
         put_back: by unit of ``kept``, the recipe with the unit in INT8.
         lines: the contradictions of the emulation.
@@ -443,7 +443,9 @@ class OnEngines:
         return True
 
     def _leaves_the_emulation(self) -> int | None:
-        """Returns the unit at which the engine's outputs leave the emulation's; None if they agree (see "Mend")."""
+        """Returns the unit from which on the engine's outputs differ from the emulation's; None if they agree (see
+        "Mend").
+        """
         others, near, far = (
             sorted(self.space.all - self.kept),
             APART * self.budget,
@@ -463,8 +465,8 @@ class OnEngines:
         return others[enough - 1]
 
     def _grown(self) -> bool:
-        """Adds the units that lose most alone in the emulation for their cost, as few as make the recipe hold; false if
-        too many would be needed.
+        """Keeps more units high, those first that lose most alone in the emulation for their cost, until the recipe
+        holds; returns false if that takes too many.
         """
         space = self.space
         alone = self.search.alone.sensitivities(space, self.proposal.experiment.ranges)
@@ -499,9 +501,10 @@ class OnEngines:
     # Put back
 
     def _put_all_back(self) -> None:
-        """Puts each unit back that the emulation needs, by increasing loss there.
+        """Puts the units of ``_needed`` back in INT8 on the engine, each alone, in the order of increasing loss in the
+        emulation.
 
-        A unit that the engine does not need goes to INT8; figures measured with it high are measured again after the
+        A unit that the engine does not need stays in INT8. What was measured with it high is measured again after the
         round.
         """
         proposed, order = self.proposal.recipe, self._needed()
@@ -532,7 +535,9 @@ class OnEngines:
         return math.inf if back is None or back.loss is None else back.loss
 
     def _needed(self) -> list[int]:
-        """Returns the units to put back: without those kept for a reserve or added by growth."""
+        """Returns the units to put back: those that the emulation needs, not those kept for a reserve or added by
+        growth.
+        """
         units = [unit for unit in self.kept - self.grown if self._loss_in_emulation(unit) > self.budget]
         return sorted(units, key=lambda unit: (self._loss_in_emulation(unit), unit))
 
@@ -566,7 +571,9 @@ class OnEngines:
     def _first_refused(
         self, full_plan: PrecisionPlan, layers: Sequence[int], refused: dict[int, str], high: Precision
     ) -> int:
-        """Returns the first layer whose prefix (it and the layers before it in INT8) does not build."""
+        """Returns the first of ``layers`` whose prefix does not build: the plan with it and the layers before it in
+        INT8.
+        """
         builds, fails = 0, len(layers)
         while fails - builds > 1:
             middle = (builds + fails) // 2
@@ -583,7 +590,6 @@ def _evaluator(experiment: Experiment) -> EngineEvaluator:
 
 
 def _is_named(name: str, message: str) -> bool:
-    """Returns true if a message of TensorRT names a layer, as a whole word."""
     start = message.find(name)
     while name and start >= 0:
         around = message[start - 1 : start] + message[start + len(name) : start + len(name) + 1]

@@ -77,7 +77,8 @@ class AnswerPlans:
         costs: the cost of each layer in each higher precision.
         cost_of: the function that costs a whole plan, where the cost is not the sum over its layers.
         judged: the indices of the judged inputs; inputs on which a recipe misses are added.
-        varying: true once a plan has missed by variation alone: the search then judges variation too.
+        varying: true once a plan has missed only by the variation of its outputs; from then on the search judges it
+            too.
         allowed: the number of single inferences that the search may take on the session of all plans.
         changes: the changes by which the network differs from the user's, in words.
         changed: by change, the plans of the network with that change on top, or why there are none: see
@@ -167,7 +168,7 @@ class AnswerPlans:
         return self._by_ranges[digest]
 
     def noise(self, ranges: Ranges) -> EachInput:
-        """Returns the evaluator of the noise to signal ratio of the outputs, which grows before figures jump."""
+        """Returns the evaluator whose loss is the outputs' noise to signal ratio, which grows before figures jump."""
         key = f"{ranges.digest()} noise"
         if key not in self._by_ranges:
             self._by_ranges[key] = self._evaluator(ranges, self._noise_at, inf, SQNR.name)
@@ -211,10 +212,11 @@ class AnswerPlans:
         *,
         to_the_end: bool = False,
     ) -> list[Loss]:
-        """Returns the largest loss of each plan on the judged inputs, variation included (``by_variation``).
+        """Returns the larger of each plan's loss on the judged inputs and its loss ``by_variation``; None if it cannot
+        be run.
 
         Args:
-            among: the indices of other inputs than the judged ones.
+            among: the indices of the inputs to run instead of the judged ones.
             to_the_end: inputs after the first miss are run too.
         """
         places, budget = self.judged if among is None else among, self.experiment.rule.budget
@@ -225,7 +227,8 @@ class AnswerPlans:
         ]
 
     def by_variation(self, plan: PrecisionPlan, ranges: Ranges) -> float:
-        """Returns the loss of a plan over some inputs together, by the variation of its outputs and on each input.
+        """Returns the loss of a plan on at most ``_VARYING`` inputs; the variation of its outputs over them is judged
+        too.
 
         0 until a plan has missed by the variation alone; infinite if the plan cannot be run.
         """
@@ -251,7 +254,7 @@ class AnswerPlans:
 
     @cached_property
     def _varying_inputs(self) -> GivenInputs:
-        """Some of the inputs that count, from all parts of the data."""
+        """At most ``_VARYING`` of the inputs that count, spread evenly."""
         given, counting = self.inputs.given, self.inputs.counting
         places = counting[:: -(-len(counting) // _VARYING)]
         return GivenInputs(
@@ -266,7 +269,9 @@ class AnswerPlans:
         return max(self.each(ranges).loss(plan), self.by_variation(plan, ranges))
 
     def join(self, missed: Iterable[int]) -> bool:
-        """Adds the worst inputs on which a recipe misses to the judged ones; returns true if any is new."""
+        """Adds the first new inputs of ``missed``, ``_JOIN_AT_ONCE`` at most, to the judged ones; returns true if there
+        are any.
+        """
         new = [input_index for input_index in missed if input_index not in self.judged][:_JOIN_AT_ONCE]
         self.judged += new
         return bool(new)
@@ -300,14 +305,15 @@ class AnswerPlans:
         return sorted(self.inputs.counting, key=lambda input_index: -losses.get(input_index, 0.0))
 
     def exceeding(self, losses: Mapping[int, float], budget: float | None = None) -> list[int]:
-        """Returns the indices of the losses that exceed a budget (default: the run's), the largest first."""
+        """Returns the indices of the inputs whose losses exceed a budget (default: the run's), the largest first."""
         most = self.experiment.rule.budget if budget is None else budget
         return sorted((index for index in losses if losses[index] > most), key=lambda index: -losses[index])
 
     def nudged(
         self, plan: PrecisionPlan, ranges: Ranges, *, to_the_end: bool = False, by: float = NUDGE
     ) -> tuple[float, dict[int, float]]:
-        """Measures a plan with all scales moved by a share; returns the loss, and by input the largest loss.
+        """Measures a plan with all scales moved up, then down, by the share ``by``; returns the largest loss, and the
+        largest by input, of these and of the plan itself.
 
         With ``NUDGE``, inputs far from the budget may keep their loss without another run. After a miss, no more inputs
         are run, unless ``to_the_end``.
@@ -360,8 +366,8 @@ class AnswerPlans:
         return trial
 
     def known(self, plan: PrecisionPlan, experiment: Experiment) -> Trial | None:
-        """Returns the known trial of a plan on all inputs: of its own engine, or composed of its losses on single
-        inputs; else None.
+        """Returns the trial of a plan on all inputs without measuring: that of its own engine, or one made of its
+        losses on single inputs; None if neither is known.
         """
         plan, rule, inputs = experiment.whole.canonical(plan), experiment.rule, self.inputs
         key = self._key("whole", plan, experiment, inputs.given)
@@ -379,7 +385,7 @@ class AnswerPlans:
         return Trial(key, MEASURED, {name: figures}, builds=0)
 
     def meeting(self, ranges: Ranges, among: Sequence[int]) -> list[PrecisionPlan]:
-        """Returns the plans with some ranges that were measured to meet the budget on all of some inputs."""
+        """Returns the plans that, with these ranges, were measured to meet the budget on all inputs ``among``."""
         evaluator = self._by_ranges.get(ranges.digest())
         return [] if evaluator is None else evaluator.meeting(among)
 
@@ -429,7 +435,6 @@ class AnswerPlans:
 
     @cached_property
     def _pools(self) -> Pools:
-        """The figures that are judged over all inputs together."""
         rule, references = self.experiment.rule, self.inputs.given.references
 
         def loss(name: str, differ: float, of_all: float, *, alone: bool = False) -> float:
@@ -443,7 +448,7 @@ class AnswerPlans:
 
     @cached_property
     def _compared_by_fp32(self) -> dict[int, float] | None:
-        """With a task, by index the number of FP32's findings to compare; None without."""
+        """If a task decides, the number of FP32's findings on each input, by index; else None."""
         if self.experiment.rule.metric is not AGREEMENT:
             return None
         references = self.inputs.given.references
@@ -474,7 +479,6 @@ class AnswerPlans:
 
 
 def _pools_of(rule: Rule, judged: Mapping[str, OutputFigures]) -> dict[str, tuple[float, float]]:
-    """Returns the figures judged over all inputs together, by output and kind."""
     return {f"{name} {kind}": counts for name, of_one in judged.items() for kind, counts in rule.pools(of_one).items()}
 
 
@@ -492,10 +496,10 @@ class AnswerInputs:
     """The inputs of the answer.
 
     Attributes:
-        given: all inputs given; the first are those that the curve is judged on.
+        given: all inputs given, those on which the curve is judged first.
         counting: the indices of those that are measured; on the others FP32's output is almost zero.
-        first: the indices of the inputs that the curve is judged on.
-        warnings: sentences on inputs for which FP32 itself gives nothing to compare.
+        first: the indices of the inputs on which the curve is judged.
+        warnings: sentences on inputs for which FP32 itself gives nothing to compare with.
     """
 
     given: GivenInputs
@@ -548,7 +552,7 @@ def _warnings(setup: Setup, experiment: Experiment, given: GivenInputs) -> tuple
 
 
 def _distinct(experiment: Experiment, spill: Spill) -> tuple[list[Feeds], list[tuple[str, str]]]:
-    """The inputs without repetitions, and for each the names of its data set and of itself."""
+    """The inputs without repetitions, and for each the name of its data set and its own name."""
     source = experiment.about.source
     places = experiment.about.places or range(len(experiment.feeds))
     feeds = list(experiment.feeds)

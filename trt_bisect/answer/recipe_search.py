@@ -29,8 +29,7 @@ each plan takes an engine, and groups are as few as 32.
                           . [.] . .                       its layers: one stays high, which is the recipe
 
 The least loss within a cost (``--budget``) is asked of the same state: the set measured next is the one likeliest to
-lose less than the best so far, and the limit of the estimates is the best loss. On a sentence encoder local search,
-which was here before, lost .0195 within 20 % after 8,098 inferences; this search loses .0183 after 1,293.
+lose less than the best so far, and the limit of the estimates is the best loss.
 
 Invariants. Every set that is returned was measured as a whole plan on all inputs given, in all settings, and each of
 its units was put back and measured too. An accuracy is judged by the same passes, with ``NoiseEstimates``.
@@ -114,7 +113,7 @@ def searched(
         space: the layers to choose from, each a unit.
 
     Returns:
-        The recipe, which misses where every set does; and the cheapest set that holds, by the digest of its ranges.
+        The recipe, which does not hold if no set does; and the cheapest set that holds, by the digest of its ranges.
     """
     most = MANY_UNITS if plans.switches else _MOST_ENGINES
     size = math.ceil(len(space.units) / most)
@@ -149,9 +148,9 @@ def cheaper_than(most: float, plans: AnswerPlans, space: Space, ranges: Ranges) 
 
 
 def most_accurate(plans: AnswerPlans, target: Target, space: Space, ranges: Ranges, most: float) -> Kept:
-    """Returns the units to keep high so that the plan loses least and costs no more than ``most``.
+    """Returns the units to keep high, with which the plan loses least at a cost of at most ``most``.
 
-    Of more than ``MANY_UNITS``, neighbours stay high together.
+    If there are more than ``MANY_UNITS``, groups of neighbours stay high together.
     """
     groups = in_groups(space, space.all, math.ceil(len(space.units) / MANY_UNITS)) if space.has_many else space
     for _ in range(ROUNDS):
@@ -163,7 +162,9 @@ def most_accurate(plans: AnswerPlans, target: Target, space: Space, ranges: Rang
 
 
 def in_groups(space: Space, units: Kept, size: int) -> Space:
-    """Returns the choice among some units of a space, in groups of ``size`` neighbours; the others are low."""
+    """Returns a space whose units are groups of ``size`` neighbours among ``units``; all other units of ``space`` are
+    low.
+    """
     ordered = sorted(units)
     groups = [ordered[start : start + size] for start in range(0, len(ordered), size)]
     layers = tuple(tuple(space.layers(group)) for group in groups)
@@ -172,7 +173,7 @@ def in_groups(space: Space, units: Kept, size: int) -> Space:
 
 
 def _by_layer(recipe: Recipe, space: Space, costs: Costs) -> Recipe:
-    """Returns a recipe of groups as the same recipe of a space with a layer a unit."""
+    """Returns a recipe of groups as the same recipe of ``space``, in which each unit is one layer."""
     if recipe.space.units == space.units:
         return recipe
     for unit in recipe.kept & recipe.space.others.keys():
@@ -184,7 +185,7 @@ def _by_layer(recipe: Recipe, space: Space, costs: Costs) -> Recipe:
 
 
 def _same_layers(groups: Space, kept: Kept, space: Space) -> Kept:
-    """Returns the units of ``space``, a layer each, that are the layers of groups."""
+    """Returns the units of ``space``, one layer each, that make up the groups ``kept``."""
     layers = set(groups.layers(kept))
     return frozenset(unit for unit, (layer,) in enumerate(space.units) if layer in layers)
 
@@ -216,7 +217,9 @@ def _searched(
 
 
 def in_half(plans: AnswerPlans, target: Target, space: Space, ranges: Ranges) -> Space | None:
-    """Returns a space with all units in FP16; None if they have to be in FP32, or FP16 loses too much."""
+    """Returns ``space`` with FP16 as the high precision of all units; None if they must be in FP32, or FP16 loses too
+    much.
+    """
     if plans.options.precision not in FP16_SAVES or not may_be_in_fp16(plans, space, space.all):
         return None
     half = with_units_in(space, space.all, Precision.FP16, plans.costs)
@@ -225,7 +228,9 @@ def in_half(plans: AnswerPlans, target: Target, space: Space, ranges: Ranges) ->
 
 
 def in_fp16(recipe: Recipe, plans: AnswerPlans, target: Target) -> Recipe:
-    """Returns a recipe with all its units in FP16 if that is allowed, good enough, and saves enough; else unchanged."""
+    """Returns a recipe with all its units in FP16 if that is allowed, holds, and saves enough; else the recipe
+    unchanged.
+    """
     saves = FP16_SAVES.get(plans.options.precision)
     if saves is None or not may_be_in_fp16(plans, recipe.space, recipe.kept):
         return recipe
@@ -237,7 +242,7 @@ def in_fp16(recipe: Recipe, plans: AnswerPlans, target: Target) -> Recipe:
 
 
 def _partly_in_fp16(recipe: Recipe, plans: AnswerPlans, target: Target, effort: str, saves: float) -> Recipe | None:
-    """Puts as many units of a recipe into FP16 as are good enough there; None if that saves too little."""
+    """Returns a recipe with those units in FP16 for which FP16 suffices; None if that saves too little."""
     space, units = recipe.space, sorted(recipe.kept)
     if not recipe.holds or not units:
         return None
@@ -279,7 +284,7 @@ class RecipeSearch:
         self._told = math.inf
 
     def found(self) -> Recipe:
-        """Returns the recipe, with a reserve if that costs little more; it misses where every set does."""
+        """Returns the recipe, with a reserve if that costs little more. It does not hold if no set does."""
         cheapest = self.cheapest()
         cheapest = replace(cheapest, equals=self._equal_to(cheapest))
         share = float(self.plans.setup.options.margin)
@@ -288,14 +293,16 @@ class RecipeSearch:
         return self._with_reserve(cheapest, share)
 
     def _equal_to(self, recipe: Recipe) -> tuple[Kept, ...]:
-        """Returns other sets of the same price that were measured to hold with the ranges of a recipe."""
+        """Returns other sets that were measured to hold with a recipe's ranges and cost no more (within ``EQUAL``), but
+        none that contains the recipe's set.
+        """
         most = self.sets.price(recipe.kept) * (1.0 + EQUAL)
         digest = recipe.experiment.ranges.digest()
         holding = [kept for number, kept in self.sets.holding() if self.ranges[number].digest() == digest]
         return tuple(kept for kept in holding if not kept >= recipe.kept and self.sets.price(kept) <= most)
 
     def cheapest(self) -> Recipe:
-        """Returns the cheapest recipe, each unit of which is needed; it misses where every set does."""
+        """Returns the cheapest recipe, of which each unit is needed. It does not hold if no set does."""
         everything = self._checked(0, self.space.all)
         if not everything.holds:
             return replace(everything, meets=False)
@@ -318,7 +325,7 @@ class RecipeSearch:
     # Pass 1: alone
 
     def _estimates(self, ranges: Ranges, limit: float) -> Estimates:
-        """Measures each unit alone on the inputs that full INT8 loses most on; returns estimates that begin with it."""
+        """Measures each unit alone on the inputs on which full INT8 loses most; returns estimates from these."""
         # the other units are in FP32 even where FP16 suffices for them: it adds little, and its emulation takes long
         plans, space = self.plans, replace(self.space, others={})
         plans.setup.progress.stage(f"Each layer alone with ranges of {ranges.origin}", len(space.units))
@@ -338,7 +345,6 @@ class RecipeSearch:
     # Pass 2: cheaper
 
     def _improve(self) -> None:
-        """Measures sets until none is worth it, or the inferences allowed are taken."""
         effort = WORTH[self.effort] / WORTH[DEFAULT]
 
         def worth(best_price: float) -> float:
@@ -348,7 +354,9 @@ class RecipeSearch:
             self._tell()
 
     def _tell(self) -> None:
-        """Checks the best set and passes it on for a stopped run, if it is much cheaper than the last."""
+        """If the best set is much cheaper than the last recipe reported, checks it and reports it, so that a stopped
+        run has it.
+        """
         if self.sets.best is None or self.sets.price(self.sets.best[1]) > SO_MUCH * self._told:
             return
         number, kept = self.sets.best
@@ -358,7 +366,9 @@ class RecipeSearch:
             self.on_recipe(recipe)
 
     def _measure(self, number: int, kept: Kept) -> Measured:
-        """Measures a set on the judged inputs, on all, and with scales moved a little, until it misses."""
+        """Measures a set on the judged inputs, then on all inputs, then with scales moved a little, and stops where it
+        misses.
+        """
         plans, ranges, plan = self.plans, self.ranges[number], self.space.plan(kept)
         limit = self.space.budget
         loss = self._loss(plan, ranges)
@@ -396,7 +406,6 @@ class RecipeSearch:
         return self._estimates(self.ranges[0], limit)
 
     def _measure_whole(self, number: int, kept: Kept) -> Measured:
-        """Measures a set on all judged inputs, also after a miss."""
         plan, ranges = self.space.plan(kept), self.ranges[number]
         (loss,) = self.target.losses([plan], ranges, to_the_end=True)
         losses = self.plans.each(ranges).by_place(plan) if self._by_similarity else {}
@@ -428,10 +437,13 @@ class RecipeSearch:
     # Pass 4: put back
 
     def _without_unneeded(self, number: int, recipe: Recipe) -> Recipe:
-        """Returns a recipe of which each unit is needed: each is put back, the most expensive first.
+        """Returns a recipe of which no unit can go low. Units are tried one after another, the most expensive first.
 
-        Units that no input needs go low at once; then all are checked in all settings, and bisection finds the first
-        that another setting needs. A unit stays if the plan costs more without it.
+        A unit goes low if the plan then holds on all inputs and costs no more. The result is checked in all settings;
+        if it misses, bisection finds how many units can go, and the first that a setting needs stays high.
+
+        Args:
+            number: the index of the calibrator in ``ranges``.
         """
         space = self.space
         elsewhere = set[int]()
@@ -450,13 +462,15 @@ class RecipeSearch:
             elsewhere.add(needed)
 
     def _holds(self, number: int, kept: Kept) -> bool:
-        """Returns true if a set holds on all inputs; measured at most once, and added to the estimates."""
+        """Returns true if a set holds on all inputs. An unknown set is measured, and the estimates learn from it."""
         if (number, kept) not in self.sets.tried:
             return self.sets.take(number, kept)
         return self.sets.tried[number, kept].loss <= self.sets.limit
 
     def _checked_without(self, recipe: Recipe, gone: Sequence[int]) -> tuple[Recipe, int | None]:
-        """Returns a recipe without as many of some units as all settings allow, and the first unit that they need."""
+        """Returns a recipe without as many of the units ``gone``, taken in order, as all settings allow; and the first
+        unit that a setting needs, None if all can go.
+        """
         count, done, failing, smaller = len(gone), 0, len(gone) + 1, recipe
         while count > done:
             candidate = replace(recipe, kept=recipe.kept.difference(gone[:count])).checked_by(self.target)
@@ -471,7 +485,7 @@ class RecipeSearch:
 
     def _with_reserve(self, cheapest: Recipe, share: float) -> Recipe:
         """Returns a recipe that leaves a ``share`` of the loss allowed unused, if it costs little more than the
-        cheapest.
+        cheapest; else the set of similar cost with the smallest mean loss.
         """
         most = LITTLE_MORE * self.sets.price(cheapest.kept)
         self.plans.setup.progress.stage("A recipe with a reserve", None)
@@ -504,10 +518,11 @@ class RecipeSearch:
 
 
 def with_all_put_back(target: Target, recipe: Recipe, *, switches: bool) -> Recipe:
-    """Measures each unit of a recipe put back, on all inputs; returns the recipe with these losses.
+    """Measures a recipe with each of its units put back (low again), on all inputs; returns the recipe with these
+    losses.
 
-    A unit that only another setting needs is measured in that setting. A unit that no setting needs stays for the
-    reserve, or because the plan is slower without it.
+    If the plan misses only in another setting, it is measured in that setting. A unit that no setting needs stays for
+    the reserve, or because the plan is slower without it.
 
     Args:
         switches: one session runs all plans.

@@ -41,7 +41,7 @@ from trt_bisect.support.text import Line
 
 @dataclass(frozen=True)
 class EngineResult:
-    """The trials of engines for the answer that the emulation proposed.
+    """The measurements on engines for the answer that the emulation proposed.
 
     Attributes:
         proposal: the answer of the emulation.
@@ -64,14 +64,15 @@ class Answer:
     """The answer: a recipe, and its measurements.
 
     Attributes:
-        recipe: it ``meets`` if its plan holds on all inputs given.
+        recipe: its ``meets`` is true if its plan holds on all inputs given.
         full: the trial of full INT8 on all inputs, on a whole engine.
         restored: the trial of the recipe on all inputs, on a whole engine.
         put_back: by unit of ``recipe.put_back`` that has a loss, the similarity or accuracy with that unit in INT8 as
             well; None if not finite.
         judged: the number of inputs that the search judged on.
         held_out: the recipe's similarity on held-out inputs, also where an accuracy decides.
-        unquantized: the recipe on all inputs with unquantized layers rounding too; None if that changes nothing.
+        unquantized: the recipe on all inputs, unquantized layers rounding their inputs too; None if that changes
+            nothing.
         half: the largest loss of the recipe on all inputs with scales moved by FP16's rounding; None without a layer in
             16 bits.
         plain: the recipe's file on all inputs in ONNX Runtime with default options; None if it is the same.
@@ -80,11 +81,11 @@ class Answer:
         fp16_held_out: the network in FP16 on held-out inputs; None unless the recipe misses there.
         most: the largest cost allowed; None without a budget.
         by_accuracy: an accuracy decides: losses are parts of FP32's accuracy, and no input is judged by itself.
-        own: the answer on the user's network, if this answer is on a changed, cheaper one; else None.
+        own: the answer on the user's network, if this answer is on a changed network with a cheaper recipe; else None.
         changes: by tried change, the mean loss with it and those kept before it, see ``answer.candidates``; the first,
             without a name, is the user's network.
-        engines: the engines' trials; None where the emulation decides. Then ``tried`` is of the emulation alone, and so
-            are the parts of ``own`` but its full INT8.
+        engines: the engines' trials; None if the emulation decides. With engines, ``tried`` and all of ``own`` except
+            its full INT8 are from the emulation.
     """
 
     recipe: Recipe
@@ -146,7 +147,7 @@ class Answer:
 
     @property
     def members(self) -> tuple[int, ...]:
-        """The layers that were measured to break the target when put back, ascending.
+        """The layers with which the recipe misses when they are put back, ascending.
 
         Within a budget further layers stay high, which make the plan more accurate.
         """
@@ -252,7 +253,7 @@ def names_of(recipe: Recipe) -> tuple[str, ...]:
 
 
 def figures_of(recipe: Recipe, trial: Trial) -> PlanFigures:
-    """Returns the figures of a recipe that is not the run's, from its trial."""
+    """Returns the figures of a recipe other than the answer's, from its trial."""
     rule = recipe.experiment.rule
     return PlanFigures(recipe.cost, names_of(recipe), rule.similarity(trial), rule.meets(trial))
 

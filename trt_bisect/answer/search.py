@@ -1,4 +1,4 @@
-"""The beginning of the search of the answer: plans with costs, the units to choose from, and the ranges."""
+"""The preparation of the search of the answer: costs, the units to choose from, and the ranges."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class CalibratorTried:
         loss: the largest loss of full INT8 on the inputs that were run; None if it cannot be run.
         meets: full INT8 meets the budget on all inputs.
         cost, mean, confirmed: see ``CalibratorRow``.
-        kept: the units of that recipe.
+        kept: the high units of that recipe.
     """
 
     ranges: Ranges
@@ -143,8 +143,8 @@ def with_recipe(tried: CalibratorTried, plans: AnswerPlans, space: Space, kept: 
 
 
 def _passing(plans: AnswerPlans, aim: float, tried: Sequence[CalibratorTried]) -> CalibratorTried | None:
-    """Returns the calibrator with which full INT8 passes, preferably in all settings and without a doubt; None if none
-    does.
+    """Returns a calibrator with which full INT8 meets ``aim`` on all inputs, preferably in all settings and without a
+    doubt; None without any.
     """
     doubted, meeting = [], _meeting(plans, aim, tried)
     for row in meeting:
@@ -156,8 +156,8 @@ def _passing(plans: AnswerPlans, aim: float, tried: Sequence[CalibratorTried]) -
 
 
 def with_confirmed(plans: AnswerPlans, aim: float, tried: Sequence[CalibratorTried]) -> tuple[CalibratorTried, ...]:
-    """Returns the calibrators; ``confirmed`` is set for the best ones, until full INT8 passes with one as a verdict
-    requires.
+    """Returns the calibrators with ``confirmed`` set. The best ones are checked in order, until full INT8 passes with
+    one in all settings, without a doubt, and on held-out inputs.
     """
     rows = list(tried)
     for row in _meeting(plans, aim, tried):
@@ -171,7 +171,7 @@ def with_confirmed(plans: AnswerPlans, aim: float, tried: Sequence[CalibratorTri
 
 
 def holds_in_all_settings(plans: AnswerPlans, plan: PrecisionPlan, ranges: Ranges) -> tuple[bool, bool]:
-    """Returns true if a plan meets the budget in all settings; and true if a doubt remains."""
+    """Returns whether a plan meets the budget in all settings, and whether a doubt remains if it does."""
     experiment, rule = plans.with_ranges(ranges), plans.experiment.rule
     holds = check(plans, experiment, plan).meets(rule.budget)
     return holds, holds and bool(doubts(rule, plans.whole(plan, experiment)))

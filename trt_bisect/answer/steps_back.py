@@ -1,4 +1,4 @@
-"""Recipes with more units high: until they hold, and where that makes them faster."""
+"""Recipes with more units high: so that they hold, or so that they are faster."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ def with_more_high(
 ) -> Recipe:
     """Keeps more units high until the recipe holds in all settings: the cheapest first, twice as many each time.
 
-    Units whose losses alone are known come first, by loss per cost; all units but one are tried before all. This is for
-    a recipe that misses only in another setting, on which the search has no figure: the number of detections, for
-    example, jumps without a sign.
+    Units whose losses alone are known come first, by loss per cost; all units but one are tried before all of them.
+    This is for a recipe that misses only in a setting of which the search has no figure: the number of detections, for
+    example, jumps without warning.
 
     Returns:
-        The larger recipe; it misses too if a larger one would cost more than ``limit``.
+        The larger recipe. It may miss too, if it costs more than ``limit`` or all units are high.
     """
     space = recipe.space
     helps = {unit: alone.get(unit, 0.0) / space.costs[unit] for unit in space.all - recipe.kept}
@@ -35,11 +35,11 @@ def with_more_high(
 
 
 def with_faster(target: Target, recipe: Recipe) -> Recipe:
-    """Keeps more units high where that makes the plan cheaper: neighbours that share changes of type.
+    """Keeps more units high where that makes the plan cheaper: neighbours then need fewer changes of type.
 
     Returns:
-        The larger recipe; the recipe itself, which holds, if the larger one misses in some setting, or the cost is a
-        sum.
+        The larger recipe; ``recipe`` itself, which must hold, if no unit makes it cheaper (as where the cost is a sum)
+        or the larger one misses in a setting.
     """
     space, kept, before = recipe.space, recipe.kept, None
     while space.cost_of is not None and kept != before:

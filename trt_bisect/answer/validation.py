@@ -24,7 +24,7 @@ from trt_bisect.report.answer import NUDGED, OFF, OWN
 
 @dataclass(frozen=True)
 class Checked:
-    """A plan on all inputs.
+    """The result of checking a plan on all inputs.
 
     Attributes:
         losses: the largest loss by setting, up to the first setting in which the plan misses; infinite if it cannot be
@@ -45,7 +45,7 @@ class Checked:
         return self.worst <= budget
 
     def then(self, setting: str, loss: float, plans: AnswerPlans, by_place: Mapping[int, float]) -> Checked:
-        """Returns this check extended by one setting, from the losses there."""
+        """Returns this check with one more setting: its largest loss, and the loss of each input there."""
         return Checked({**self.losses, setting: loss}, tuple(plans.exceeding(by_place)))
 
 
@@ -54,13 +54,13 @@ NOT_CHECKED = Checked({OWN: math.inf})
 
 @dataclass(frozen=True)
 class PutBack:
-    """A recipe with one of its units low as well.
+    """The measurement of a recipe with one of its units low as well.
 
     Attributes:
         loss: the largest loss on the inputs that it was run on; None if that plan cannot be run.
         setting: the setting in which it was measured; ``NUDGED`` if only moved scales miss.
-        inputs: the number of the inputs that it was run on. With fewer than count (in a stopped or limited search), the
-            loss on all inputs is at least as large. None where an accuracy decides.
+        inputs: the number of the inputs that it was run on. If not all inputs were run (in a stopped or limited
+            search), the loss on all is at least as large. None where an accuracy decides.
     """
 
     loss: Loss
@@ -73,13 +73,14 @@ class Recipe:
     """A set of units that stay high, and its check on all inputs in all settings.
 
     Attributes:
-        space: the units to choose from, with the budget of the target.
+        space: the units to choose from, with the allowed loss.
         aim: the loss that the search aimed at.
-        checked: the check; before it is made, the recipe does not hold, as one that costs too much.
-        meets: the search found a set that meets the aim; else ``kept`` is the set with the smallest loss.
+        checked: the check; before it is made, the recipe does not hold.
+        meets: the search found a set that meets ``aim``; if not, ``kept`` is the set with the smallest loss.
         equals: other sets that cost the same, each of which holds too.
         put_back: by unit of ``kept``, the recipe with that unit low as well.
-        faster: the units of ``kept`` without which the plan meets the budget too, and costs more.
+        faster: the units of ``kept`` that only make the plan faster: without them it meets the budget too, but costs
+            more.
         reserve: the share of the allowed loss that the recipe must leave unused on the inputs given.
         cheapest: the cheapest recipe, if this one costs slightly more so as to hold on other inputs more likely.
     """
@@ -113,11 +114,11 @@ class Recipe:
 
     @property
     def holds(self) -> bool:
-        """True if it meets the budget in all settings."""
+        """True if the check was made and meets the budget in all settings."""
         return self.checked.meets(self.space.budget)
 
     def checked_by(self, target: Target) -> Recipe:
-        """Returns the recipe as a target has checked it."""
+        """Returns the recipe with ``target``'s check of it."""
         return replace(self, checked=target.check(self.experiment, self.plan))
 
 
@@ -132,7 +133,7 @@ def check(plans: AnswerPlans, experiment: Experiment, plan: PrecisionPlan, *, ow
     """Measures a plan on all inputs: with optimisations off, with scales moved a little, and on its own engine.
 
     Args:
-        own_engine: false leaves out its own engine, the slowest setting, if one session runs all plans.
+        own_engine: if false, and one session runs all plans, the slowest setting (the plan's own engine) is left out.
     """
     checked, rule, ranges, counting = Checked({}), experiment.rule, experiment.ranges, plans.inputs.counting
     for setting in deciding_settings(plans, ranges):
@@ -155,8 +156,8 @@ def check(plans: AnswerPlans, experiment: Experiment, plan: PrecisionPlan, *, ow
 def losses_by_place(rule: Rule, trial: Trial, counting: tuple[int, ...]) -> dict[int, float]:
     """Returns the loss of a trial on each input that counts, by index; empty if the trial failed.
 
-    It is infinite where the figure is not finite. With a task, an input on which there is nothing to compare does not
-    count.
+    It is infinite where the figure is not finite. With a task, inputs on which there is nothing to compare are left
+    out.
     """
     if trial.failed:
         return {}
@@ -175,31 +176,33 @@ def _or_infinite(loss: float | None) -> float:
 
 
 class Target(Protocol):
-    """Judges plans.
+    """The goal of a search: it measures and judges plans by the similarity, or by the user's accuracy.
 
     Attributes:
-        budget: the largest loss that is good.
+        budget: the largest loss that still meets the goal.
     """
 
     budget: float
 
     def losses(self, plans: Sequence[PrecisionPlan], ranges: Ranges, *, to_the_end: bool = False) -> list[Loss]:
-        """Returns the losses of plans, to choose among them; without ``to_the_end``, a plan's inputs after a miss are
-        not run.
+        """Returns the losses by which plans are compared. Unless ``to_the_end``, no input is run after one on which the
+        plan misses.
         """
 
     def check(self, experiment: Experiment, plan: PrecisionPlan, *, own_engine: bool = True) -> Checked:
-        """Measures a plan in the form in which it will be used; without ``own_engine``, perhaps not on its own
-        engine.
+        """Checks a plan on all inputs in all settings. If ``own_engine`` is false, the run on an engine built for it
+        may be left out.
         """
 
     def put_back(
         self, plan: PrecisionPlan, experiment: Experiment, setting: str, *, to_the_end: bool = True
     ) -> PutBack:
-        """Returns a plan that misses in a setting, run on all inputs given if ``to_the_end``, without a margin."""
+        """Measures ``plan``, a recipe with one unit low again, in the setting in which it misses, on all inputs if
+        ``to_the_end``.
+        """
 
     def known(self, experiment: Experiment, plan: PrecisionPlan) -> Checked | None:
-        """Returns the check of a plan in the settings in which it was measured on all inputs; None without any."""
+        """Returns the check of a plan in the settings in which it was run on all inputs; None if there are none."""
 
     def worse(self, plan: PrecisionPlan, ranges: Ranges) -> tuple[int, ...]:
         """Returns the indices of unjudged inputs on which a plan loses more than on all judged ones, the worst
@@ -207,7 +210,7 @@ class Target(Protocol):
         """
 
     def figure(self, plan: PrecisionPlan, loss: Loss, ranges: Ranges, /) -> float | None:
-        """Returns the figure of a plan that was measured to have a loss; None if it has none."""
+        """Returns the similarity or accuracy of a plan whose measured loss is ``loss``; None without a figure."""
 
 
 class SimilarityTarget:
@@ -228,7 +231,7 @@ class SimilarityTarget:
     def put_back(
         self, plan: PrecisionPlan, experiment: Experiment, setting: str, *, to_the_end: bool = True
     ) -> PutBack:
-        """See ``Target``; on the inputs that the plan was run on."""
+        """See ``Target``."""
         plans, ranges, counting = self._plans, experiment.ranges, self._plans.inputs.counting
         if setting == NUDGED:
             loss, _ = plans.nudged(plan, ranges, to_the_end=True)
@@ -262,10 +265,10 @@ class SimilarityTarget:
 
 
 def with_unquantized_rounded(options: MeasuringOptions, experiment: Experiment, plan: PrecisionPlan) -> Builder | None:
-    """Returns a builder like that of an experiment, with unquantized layers rounding too.
+    """Returns a builder like that of an experiment, with which unquantized layers round their inputs too.
 
-    None if that changes no plan: the run rounds them already, an engine decides itself, or the network has no such
-    tensor with a scale.
+    None if that changes nothing: the run rounds them already, an NVIDIA engine decides itself, or no such input has a
+    scale.
     """
     build = options.build_options()
     if experiment.builder.engine != ONNXRUNTIME or build.unquantized_round:

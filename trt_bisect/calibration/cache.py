@@ -593,7 +593,6 @@ class _Values:
 
 
 def _log(scale: np.float32, reference: np.float32 | None) -> float:
-    """Returns the logarithm of a ratio of scales; NaN if there is none."""
     return float(np.log(scale / reference)) if reference and scale > 0 and np.isfinite(scale) else np.nan
 
 

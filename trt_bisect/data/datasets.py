@@ -313,7 +313,6 @@ def _open_pictures(path: Path, files: list[Path], specs: tuple[TensorSpec, ...],
 
 
 def _read_arrays(path: Path, specs: tuple[TensorSpec, ...]) -> dict[str, np.ndarray]:
-    """The arrays of a ``.npz``, or that of a ``.npy`` for the only input."""
     try:
         if path.suffix == ".npz":
             return read_archive(path)

@@ -31,15 +31,15 @@ published networks it and ``STRIDE`` missed no suspect ("Studies" in ``docs/benc
 
 
 def exhaustive(question: Question, watched: list[Step] | None = None, stride: int = 1) -> Search[Findings]:
-    """Measures prefix(k) for every quantizable layer k, or for those where the loss rises.
+    """Measures ``Question.prefix(k)`` for every quantizable layer k or, with a ``stride``, where the loss rises.
 
     No layer is a suspect if full INT8 is good. A layer whose plan cannot be measured is kept high like a suspect, so
     that later plans can be measured. For the loss compared see ``LossSoFar``.
 
     Args:
-        watched: settled steps are added to it.
-        stride: the number of layers that are one step where the loss does not rise; a suspect, and a layer whose plan
-            cannot be measured, is a step alone.
+        watched: a list to which each decided step is appended.
+        stride: the number of layers in a step where the loss does not rise. A suspect, and a layer whose plan cannot be
+            measured, has a step of its own.
     """
     full = yield question.all_but(())
     judged = not question.meets(full)
@@ -72,9 +72,9 @@ def bisect(question: Question, watched: list[Step] | None = None, blamed: Sequen
     """Finds the suspects, and the layers that cannot be built, one after another from the left.
 
     Args:
-        watched: settled steps are added to it.
-        blamed: layers that other measurements blame, ascending. The boundaries on both sides of each are measured
-            before anything is halved, which decides nothing: two plans for each suspect.
+        watched: a list to which each decided step is appended.
+        blamed: layers that lose much by other measurements, ascending. The boundaries before and after each are
+            measured first (two plans a layer). A blamed layer is a suspect only if the loss rises there.
     """
     settled: list[Step] = [] if watched is None else watched
     full = yield question.all_but(())
@@ -110,8 +110,8 @@ def _both_sides(question: Question, blamed: Sequence[int], low: int) -> Iterator
 
 
 def _gallop(low: int, last: int, suspects: int) -> Iterator[int]:
-    """Yields boundaries after ``low`` in strides that double, from the mean distance of the ``suspects`` so far: close
-    suspects are found faster so than by halving all remaining layers for each.
+    """Yields boundaries after ``low`` in strides that double, from the mean distance of the suspects so far
+    (``suspects`` is their number). Close suspects are found faster than by halving all remaining layers for each.
     """
     stride = math.ceil((low + 1) / suspects) if suspects > 1 else last + 1
     position = low + stride
@@ -124,11 +124,11 @@ def _gallop(low: int, last: int, suspects: int) -> Iterator[int]:
 def _next_step(
     question: Question, low: int, so_far: LossSoFar, kept: tuple[int, ...], noted: list[Step], stops: Iterator[int]
 ) -> Search[Step | None]:
-    """Returns the first step after ``low`` that is a suspect's or cannot be measured, or None.
+    """Returns the first step after ``low`` that is that of a suspect or cannot be measured; None without any.
 
     Args:
-        low: the position of the last boundary settled.
-        noted: the other steps are added to it.
+        low: the position of the last decided boundary among the quantizable layers.
+        noted: a list to which the steps before it are appended.
         stops: boundaries that are measured first, ascending.
     """
     for position in (*stops, len(question.quantizable) - 1):
@@ -143,13 +143,14 @@ def _next_step(
 def _leftmost(
     question: Question, low: int, high: int, so_far: LossSoFar, after: Loss, kept: tuple[int, ...], noted: list[Step]
 ) -> Search[Step | None]:
-    """Returns the first step between two measured boundaries that is a suspect's or cannot be measured, or None.
+    """Returns the first step between two measured boundaries that is that of a suspect or cannot be measured; None
+    without any.
 
     Args:
-        low: the left boundary among the quantizable layers; -1 is before the first.
+        low: the position of the left boundary among the quantizable layers; -1 is before the first.
         so_far: the losses of the plans up to ``low``.
         after: the loss at ``high``.
-        noted: the other steps are added to it.
+        noted: a list to which the steps before it are appended.
     """
     layers = question.quantizable[low + 1 : high + 1]
     step_of_all = so_far.step(layers, after, question.prefix(layers[-1], kept))
@@ -171,7 +172,8 @@ def _between(
 ) -> Search[tuple[int, Loss] | None]:
     """Returns the boundary between two others that is nearest to the middle, and its loss; None if there is none.
 
-    If the end could be measured, boundaries that cannot be measured are left out; if not, the first of these is sought.
+    If the plan at ``high`` could be measured (``after`` is not None), boundaries that cannot be measured are passed
+    over.
     """
     for position in sorted(range(low + 1, high), key=lambda boundary: abs(boundary - (low + high) / 2)):
         loss = yield question.prefix(question.quantizable[position], kept)
@@ -181,17 +183,17 @@ def _between(
 
 
 def usual_curve(layers: int) -> str:
-    """Returns the curve of a network with that many quantizable layers if the user asks for none."""
+    """Returns the default curve of a network with ``layers`` quantizable layers."""
     return FULL if layers <= MOST_IN_FULL else ADAPTIVE
 
 
 def search_for(curve: str, question: Question, watched: list[Step] | None = None) -> Search[Findings]:
-    """Returns the search of a curve, one plan after another.
+    """Returns the search that measures a curve.
 
     Args:
         curve: ``full`` measures every boundary, ``adaptive`` those where the loss rises and every stride's ends,
             ``culprits`` those that the verdict needs.
-        watched: settled steps are added to it.
+        watched: a list to which each decided step is appended.
     """
     if curve == ADAPTIVE:
         return exhaustive(question, watched, STRIDE)

@@ -1,6 +1,6 @@
 """The cheapest set of units to keep high: the set worth measuring next, by estimates that every measured plan corrects.
 
-Idea. Close to the target, the loss of a plan on an input is about the sum of the losses that its low units add:
+Idea. Near the threshold, the loss of a plan on an input is about the sum of the losses that its low units add:
 
     input              unit 0   unit 1   unit 2   ...         plan: unit 1 high, the others low
     cat.png             0.003    0.020    0.001               0.003 + 0.001 + ...  on cat.png
@@ -30,9 +30,6 @@ the outputs, and what is learned is the noise up to which plans hold (``NoiseEst
 Invariants. An estimate decides nothing: ``best`` was measured to hold. No set is measured twice with one calibrator.
 All choices are seeded: the same measurements lead to the same sets, so a run that goes on repeats its steps from the
 journal.
-
-Tried and dropped: output errors instead of losses, added as vectors (no better near the target); the gains of units
-alone high (far off near the target); Thompson sampling (no cheaper sets on two networks); units alone on more inputs.
 """
 
 from __future__ import annotations
@@ -89,8 +86,8 @@ class Measured:
     """A measured plan.
 
     Attributes:
-        loss: the largest loss, of all inputs and settings that it was run on; infinite if it cannot be run.
-        losses: by the place of the input, the loss on those that the search judges on; by ``TOGETHER`` that over all.
+        loss: the largest loss over all inputs and settings in which the plan was run; infinite if it cannot be run.
+        losses: the loss on each judged input, by the input's index; under ``TOGETHER`` the loss over all inputs.
         mean: the mean loss over all inputs given; infinite if it was not run on all.
     """
 
@@ -103,9 +100,9 @@ class Estimates:
     """For each input, a Gaussian over the losses that the units add in the low precision.
 
     Args:
-        places: the inputs on which each unit was measured alone.
+        places: the indices of the inputs on which each unit was measured alone.
         alone: float64 ``[units, places]``, the losses of units alone low.
-        full: by input, the loss with all units low; it scales the losses of other inputs.
+        full: by input, the loss with all units low; it scales the estimates for inputs outside ``places``.
         limit: the largest loss that is good.
     """
 
@@ -121,7 +118,7 @@ class Estimates:
         return np.stack([self._row(place)[0] for place in places], axis=1).clip(min=0.0)
 
     def usual(self, limit: float) -> float:
-        """Returns the sum of losses up to which sets are likely to hold at a limit."""
+        """Returns the sum of estimated losses up to which a set probably stays within ``limit``."""
         return limit
 
     def learn(self, low: np.ndarray, measured: Measured, _limit: float) -> None:
@@ -141,8 +138,8 @@ class Estimates:
             self._rows[place] = mean + gain * error, covariance - np.outer(gain, spread)
 
     def chances(self, low: np.ndarray, places: Sequence[int], limit: float) -> tuple[np.ndarray, np.ndarray]:
-        """Returns the chance of each set to stay within a limit on its worst input, float64 ``[sets]``; and its chance
-        where the sums mislead.
+        """Returns the chance of each set to stay within ``limit`` on its worst input, float64 ``[sets]``; and the same
+        chances if the sums are as uncertain as ``WIDE`` says.
 
         Args:
             low: bool ``[sets, units]``, true for the units that are low.
@@ -163,7 +160,9 @@ class Estimates:
         return chances, misled
 
     def _row(self, place: int) -> tuple[np.ndarray, np.ndarray]:
-        """Returns mean and covariance of an input; on inputs without units measured alone they are scaled."""
+        """Returns the mean and the covariance of the units' losses on an input. Where no unit was measured alone, they
+        are scaled from the other inputs.
+        """
         if place not in self._rows:
             most = MOST * self.limit
             apart = APART
@@ -181,10 +180,12 @@ class Estimates:
 
 
 class NoiseEstimates(Estimates):
-    """The noise that the units add to the outputs, and the noise up to which plans hold, for figures that jump.
+    """Estimates for figures that jump: the noise that the units add to the outputs, and the noise up to which plans
+    hold.
 
     Args:
-        limits: float64 ``[LIMITS]``, the chance of each limit, which all calibrators share and correct.
+        limits: float64 ``[LIMITS]``, the probability that each limit is the true one; all calibrators share and correct
+            it.
     """
 
     def __init__(self, places: Sequence[int], alone: np.ndarray, full: Mapping[int, float], limits: np.ndarray) -> None:
@@ -196,14 +197,14 @@ class NoiseEstimates(Estimates):
         return self.limit / 4
 
     def learn(self, low: np.ndarray, measured: Measured, limit: float) -> None:
-        """Corrects the chances of the limits by whether a plan holds."""
+        """Corrects the probabilities of the limits: a plan held, or did not."""
         (below,) = self._below(low[None], list(self._full))
         self._limits *= (below if measured.loss <= limit else 1.0 - below) + 1e-9
         self._limits /= self._limits.sum()
 
     def chances(self, low: np.ndarray, places: Sequence[int], _limit: float) -> tuple[np.ndarray, np.ndarray]:
-        """Returns the chance of each set to have less noise than that up to which plans hold; a half where it tells
-        nothing.
+        """Returns the chance of each set to have less noise than the limit; and a half for each, since sums tell
+        nothing of figures that jump.
         """
         return self._below(low, places) @ self._limits, np.full(len(low), 0.5)
 
@@ -226,8 +227,8 @@ def _normal_below(z: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True)
 class _Offers:
-    """Sets of a calibrator; float64 ``[sets]``, the chances that they hold at the first ``judged`` places, and the
-    least chances.
+    """The candidate sets of a calibrator, the chances that they hold on the first ``judged`` inputs, and their least
+    chances, float64 ``[sets]``.
     """
 
     sets: _Sets
@@ -252,9 +253,9 @@ class SetSearch:
     Attributes:
         space: the units and their costs. The price of a set is its cost, and ``each`` for each unit.
         estimates: the estimates of each calibrator.
-        measure: measures the set of a calibrator, by its number.
-        judged: the places of the judged inputs; it may grow.
-        limit: the largest loss that is good.
+        measure: measures a set with a calibrator, which is given by its number.
+        judged: the indices of the judged inputs; the list may grow.
+        limit: the largest loss with which a set holds.
         most: sets of this price or more are not measured.
         each: the part of the price that each high unit costs.
         best: the calibrator and the cheapest set measured to hold; None without any.
@@ -284,12 +285,14 @@ class SetSearch:
         return self._prices[kept]
 
     def aim(self, limit: float, most: float = math.inf) -> None:
-        """Goes on with another limit and bound of the price; earlier measurements count."""
+        """Changes the limit and the bound of the price; earlier measurements still count."""
         self.limit, self.most = limit, most
         self.choose_again()
 
     def choose_again(self, failed: Collection[tuple[int, Kept]] = ()) -> None:
-        """Takes the cheapest set measured to hold, without those that failed elsewhere."""
+        """Sets ``best`` to the cheapest set measured to hold; those in ``failed``, which miss in another setting, are
+        left out.
+        """
         self.best = None
         self._offered = {}
         for choice in sorted(self.holding(), key=lambda choice: self.price(choice[1])):
@@ -320,7 +323,6 @@ class SetSearch:
         return holds
 
     def _low(self, kept: Kept) -> np.ndarray:
-        """Returns bool ``[units]``, true for the units that are low."""
         low = np.ones(len(self.space.units), bool)
         low[sorted(kept)] = False
         return low
@@ -363,7 +365,6 @@ class SetSearch:
             yield float(savings[first]), float(offers.chances[first]), number, sets.kept[first]
 
     def _gains(self, prices: np.ndarray, best_price: float) -> np.ndarray:
-        """Returns what is gained if sets of some prices hold."""
         return best_price - prices
 
     def _cheaper(self, number: int, price: float) -> _Sets:
@@ -377,7 +378,6 @@ class SetSearch:
 
     @cached_property
     def _all_sets(self) -> _Sets:
-        """All sets, of few units."""
         return self._with_prices([frozenset(np.flatnonzero(row).tolist()) for row in all_sets(len(self.space.units))])
 
     def _with_prices(self, sets: Sequence[Kept]) -> _Sets:
@@ -386,7 +386,7 @@ class SetSearch:
         return _Sets(sets, low, prices)
 
     def _least_chances(self, low: np.ndarray, misled: np.ndarray) -> np.ndarray:
-        """Returns the least chances of sets; ``misled``: their chances where the sums mislead."""
+        """Returns the least chances of sets; ``misled`` are the second chances of ``Estimates.chances``."""
         few = len(self.space.units) <= FEW
         least = LEAST_CHANCE * np.minimum(2.0 * misled, 1.0) if few else np.zeros(len(low))
         if self.best is not None and len(self.best[1]) <= SMALL:
@@ -411,14 +411,18 @@ class SetSearch:
         return list(sets)
 
     def _covers(self, rows: np.ndarray, costs: np.ndarray, usual: float) -> Iterator[tuple[np.ndarray, Kept]]:
-        """Yields covers at multiples of a limit, each by the estimates and by varied ones, with these."""
+        """Yields covers at multiples (``FACTORS``) of ``usual``, by the estimates ``rows`` and by varied ones, each
+        after the estimates used.
+        """
         for factor in FACTORS:
             varied = rows * np.exp(SPREAD * self._random.standard_normal((len(rows), 1)))
             for estimated in (rows, varied):
                 yield estimated, cover(estimated, costs, np.full(rows.shape[1], usual * factor))
 
     def _near(self, best: Kept, rows: np.ndarray, costs: np.ndarray, usual: float) -> Iterator[Kept]:
-        """Yields the best set without each of its units: unchanged, covered anew, and with a cheaper unit instead."""
+        """Yields the best set less each of its units in turn: as it is, completed to a cover, and with a cheaper unit
+        instead. Of a best set of at most ``SMALL`` units also all parts.
+        """
         others = [unit for unit in range(len(costs)) if unit not in best]
         limits = np.maximum(rows[others].sum(axis=0), usual)
         swaps = len(best) * len(others) <= SWAPS
@@ -446,10 +450,11 @@ class LeastLoss(SetSearch):
     each: float = 0.0
 
     def search(self, estimates_at: Callable[[float], Estimates], patience: int, left: Callable[[], float]) -> Kept:
-        """Searches until ``patience`` sets in a row lose no less, or no inference is left; returns the best set.
+        """Searches until ``patience`` sets in a row lose no less than the best, or no inference is left; returns the
+        best set.
 
         Args:
-            estimates_at: returns the estimates that begin with the units alone, for a limit.
+            estimates_at: from a limit to estimates that know only the units alone.
             left: returns the number of inferences left.
         """
         best: Kept = frozenset()
@@ -475,7 +480,9 @@ class LeastLoss(SetSearch):
         return self._without_idle(best)
 
     def _without_idle(self, best: Kept) -> Kept:
-        """Returns a set without the units that make no difference, the most expensive first."""
+        """Takes out of a set, the most expensive first, the units without which the loss stays the same; returns the
+        rest.
+        """
         most = self.tried[0, best].loss * (1.0 + LESS)
         for unit in sorted(best, key=lambda unit: (-self.space.costs[unit], unit)):
             smaller = best - {unit}
@@ -486,7 +493,6 @@ class LeastLoss(SetSearch):
         return best
 
     def _learned(self, estimates: Estimates, limit: float) -> Estimates:
-        """Returns estimates that know every measured set."""
         for (_, kept), measured in self.tried.items():
             estimates.learn(self._low(kept), measured, limit)
         return estimates
@@ -524,7 +530,8 @@ class LeastLoss(SetSearch):
 
 
 def cover(rows: np.ndarray, costs: np.ndarray, limits: np.ndarray, start: Collection[int] = ()) -> Kept:
-    """Returns a cheap set of units without which the sums of the others stay within limits, greedily by help for cost.
+    """Returns a cheap set of units to keep high, so that the losses of the others add up to at most ``limits`` on each
+    input. The set is chosen greedily, by the loss removed for the cost.
 
     Args:
         rows: float64 ``[units, places]``, the losses that each unit adds.

@@ -21,7 +21,7 @@ class Question:
 
     Attributes:
         quantizable: the indices of those that can be low and that the user did not fix, ascending.
-        budget: the largest loss that is good.
+        budget: the largest loss that still meets the threshold.
         step: the smallest rise of the loss that makes a layer a suspect.
         high: the precision of layers that are kept out of the low one.
         fixed: by layer, the precision that the user fixed.
@@ -43,8 +43,8 @@ class Question:
         return self.base or self.high
 
     def prefix(self, k: int, kept: Iterable[int] = ()) -> PrecisionPlan:
-        """Returns the plan with the quantizable layers 0..k low, except those ``kept`` high, and all others in the
-        base.
+        """Returns the plan with the quantizable layers up to index ``k`` low, except those ``kept`` high; all other
+        layers have the base precision.
         """
         out = frozenset(kept)
         plan = low_set(self.layers, (i for i in self.quantizable if i <= k and i not in out), self.rest, self.low)
@@ -64,14 +64,14 @@ class Question:
 
 @dataclass(frozen=True)
 class Step:
-    """The loss that moving layers to INT8 costs, measured on both sides.
+    """Layers that move to INT8, and the losses measured before and after.
 
     Attributes:
-        layers: those that move; several if no plan between could be measured, or none of them is a suspect.
+        layers: the layers that move; several if no plan between could be measured, or if none of them is a suspect.
         before: the loss with none of them in INT8.
         loss: the loss with all of them in INT8; None if that plan could not be measured.
         plan: the plan with all of them in INT8.
-        suspect: its rise is at least the question's step.
+        suspect: the step's rise is at least ``Question.step``.
         highest: the largest loss before; see ``LossSoFar``.
     """
 
@@ -110,7 +110,7 @@ class Findings:
 
     @classmethod
     def so_far(cls, full: Loss, steps: Sequence[Step]) -> Findings:
-        """Returns the findings of an unfinished search, from its settled steps."""
+        """Returns the findings of an unfinished search, from the steps decided so far."""
         alone = [step for step in steps if step.suspect and len(step.layers) == 1]
         aside = [step for step in steps if step.loss is None or (step.suspect and len(step.layers) > 1)]
         suspects, set_aside = (tuple(k for step in group for k in step.layers) for group in (alone, aside))
@@ -124,11 +124,10 @@ def added(before: float, after: float) -> float:
 
 @dataclass(frozen=True)
 class LossSoFar:
-    """The losses with which the next layer's loss is compared, those of plans with suspects and layers set aside kept
-    high.
+    """The losses with which the next layer's loss is compared. In their plans suspects and layers set aside are high.
 
-    Losses can fall where roundings cancel. Each loss is compared with the largest before it, so that the layer that
-    ends a fall is not blamed. An infinite loss is forgotten as soon as a finite one is measured.
+    Losses can fall where roundings cancel. Each loss is compared with the largest before it, so that a layer after
+    which the loss only rises back is no suspect. An infinite loss is forgotten as soon as a finite one is measured.
 
     Attributes:
         last: the loss of the plan before the next layer.
@@ -140,11 +139,13 @@ class LossSoFar:
 
     @classmethod
     def at(cls, loss: Loss) -> LossSoFar:
-        """Begins with the loss of no layer in INT8; 0 if that could not be measured."""
+        """Returns the losses at the start: ``loss`` is that of the plan with no layer in INT8, and counts as 0 if it is
+        None.
+        """
         return cls(loss or 0.0, loss or 0.0)
 
     def then(self, loss: float) -> LossSoFar:
-        """Adds the loss of a plan that is no suspect's step."""
+        """Returns the losses after a plan whose step is not that of a suspect."""
         return LossSoFar(loss, loss if math.isinf(self.highest) else max(self.highest, loss))
 
     def step(self, layers: tuple[int, ...], loss: Loss, plan: PrecisionPlan) -> Step:
@@ -164,10 +165,10 @@ def drive(search: Search[Result], measure: Callable[[PrecisionPlan], Loss]) -> R
 
 
 def next_plans(search: Search[Any], losses: Mapping[PrecisionPlan, Loss], count: int) -> list[PrecisionPlan]:
-    """Returns the plans that a search asks for next, if each has the loss of the plan before it.
+    """Returns the unmeasured plans that a search asks for next, if each has the loss of the plan before it.
 
     Args:
-        search: one that has not begun.
+        search: a search that has not begun.
         losses: the measured losses by plan.
         count: the most plans returned.
     """

@@ -1,4 +1,4 @@
-"""The plans that a recipe is chosen from: units of layers in one of two precisions; their cost, and the front."""
+"""The plans from which a recipe is chosen. Each unit, a layer or a group of layers, is high or low."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Space:
         base: a plan with the precisions of the layers outside all units.
         units: the layers of each unit; they always have the same precision.
         costs: the cost of each unit in the high precision instead of the low one, above 0, in the unit of ``--cost``.
-        budget: the largest loss that is good.
+        budget: the largest loss that still meets the threshold.
         others: by unit, the higher precision of units that differ from ``high``.
         spent: the cost of the layers outside all units.
         cost_of: the cost of a whole plan, if it is not the sum over its units.
@@ -66,7 +66,7 @@ class Space:
         return are_many(len(self.units))
 
     def layers(self, kept: Iterable[int]) -> list[int]:
-        """Returns the layers of units."""
+        """Returns the layers of the units ``kept``."""
         return [layer for unit in kept for layer in self.units[unit]]
 
     def plan(self, kept: Kept) -> PrecisionPlan:
@@ -83,7 +83,7 @@ class Space:
         return round(math.fsum((self.spent, *(self.costs[unit] for unit in kept))), 12)
 
     def costs_near(self, kept: Kept) -> tuple[float, ...]:
-        """Returns the cost of each unit next to a set, or in it: other than alone where a plan has its own cost."""
+        """Returns what each unit adds to the cost of the set ``kept``, or of ``kept`` without it if it is a member."""
         if self.cost_of is None:
             return self.costs
         with_all = self.cost(kept)
@@ -94,7 +94,7 @@ class Space:
         return tuple(max(cost, _LEAST_COST) for cost in apart)
 
     def order(self, kept: Kept) -> tuple[float, int]:
-        """Returns the order of sets: by cost, and for equal costs by the number of layers."""
+        """Returns a key that sorts sets by cost, and sets of equal cost by the number of layers."""
         return self.cost(kept), len(self.layers(kept))
 
 
@@ -104,7 +104,7 @@ class Sensitivities:
 
     Attributes:
         losses: the loss that the unit adds when it alone is low.
-        gains: the loss that the plan with all units low sheds when the unit alone is kept high.
+        gains: the fall of the loss of the plan with all units low when this unit alone is high instead.
     """
 
     losses: tuple[float, ...]
@@ -162,11 +162,12 @@ def knee(front: Sequence[Point], budget: float) -> Point | None:
 
 
 def path(space: Space, chosen: Kept, alone: Sensitivities | None, points: int) -> list[Kept]:
-    """Returns sets of units, each part of the next: chosen units first, by gain for their cost.
+    """Returns growing sets of units, from none to all: the ``chosen`` units come first, the largest gain for its cost
+    before others.
 
     Args:
         alone: the sensitivities; None if not measured.
-        points: the most sets, the empty and the whole one included.
+        points: the number of sets in even steps; the set ``chosen`` is added to them.
     """
     units = sorted(space.all)
 

@@ -36,10 +36,10 @@ class Accuracy:
     """The user's measure of accuracy on labelled data.
 
     Attributes:
-        function: runs the network and returns a number, higher for better, or several by name, of which ``accuracy``
-            decides.
-        code: identifies function and data: trials of others are kept apart.
-        chance: the accuracy of one answer for all samples.
+        function: runs the network and returns a number, higher for better, or several by name; the one named
+            ``accuracy`` decides.
+        code: a text that identifies function and data, in the fingerprint of trials.
+        chance: the accuracy of the same answer for all samples; None if unknown.
     """
 
     function: Callable[[RunNetwork], float | Mapping[str, float]]
@@ -83,7 +83,7 @@ def refuse_other_classes(labels: np.ndarray, classes: int, what: str = "labels")
 
 
 def chance_of(labels: np.ndarray, classes: int) -> float:
-    """Returns the accuracy by chance: of the commonest label for all; 1 / ``classes`` if all labels are the same."""
+    """Returns the accuracy of predicting the commonest label for all; 1 / ``classes`` if all labels are the same."""
     _, counts = np.unique(labels, return_counts=True)
     return float(counts.max() / counts.sum()) if len(counts) > 1 else 1.0 / classes
 
@@ -96,13 +96,13 @@ def accuracy_by_labels(
     how: str = "",
     chance: float | None = None,
 ) -> Accuracy:
-    """Makes the accuracy that is the share of rows with the right class.
+    """Returns an accuracy: the share of rows with the right class.
 
     Args:
-        samples: of one or more rows; together as many as labels.
+        samples: each of one or more rows; all rows together are as many as the labels.
         labels: integers, by row.
         predicted: from the values of ``output`` to the class of each row.
-        how: identifies that function.
+        how: a text that identifies ``predicted``.
         chance: see ``Accuracy``.
     """
 
@@ -126,7 +126,8 @@ def accuracy_by_labels(
 
 
 def place_finder(samples: Dataset, names: Sequence[str], what: str) -> Callable[[int], int]:
-    """Returns the function from a sample's position to the index of its label, which messages call ``what``.
+    """Returns a function from a sample's position to the index of its label among ``names``; messages call the label
+    ``what``.
 
     Files are found by name, other samples by number.
     """
@@ -144,9 +145,9 @@ def place_finder(samples: Dataset, names: Sequence[str], what: str) -> Callable[
 
 
 def places_of(files: Sequence[str], names: Sequence[str], what: str) -> dict[int, int]:
-    """Returns by number of a file the index of its name among ``names``; files without a name are left out.
+    """Returns a mapping from the index of a file to that of its name in ``names``; files without a name are left out.
 
-    Endings do not count, folders only where files or names are alike without them.
+    Endings are ignored, and folders too unless files or names are equal without them.
 
     Raises:
         BadInput: it is not clear which name is a file's.
@@ -179,11 +180,11 @@ def _shared_end(path: Path, other: Path) -> int:
 
 @dataclass(frozen=True)
 class Labels:
-    """The right classes.
+    """The right class of each sample.
 
     Attributes:
         classes: int64 ``[count]``.
-        names: the file of each; empty if they are in the order of the samples.
+        names: the file of each class; empty if the classes are in the order of the samples.
     """
 
     classes: np.ndarray
@@ -292,7 +293,6 @@ class AccuracyEvaluator:
         return TrialKey(plan.key(), self._measured_in).text
 
     def _of_engine(self, engine: Engine) -> tuple[dict[str, float], int]:
-        """Returns an engine's accuracy, the figures with it, and the number of inferences."""
         count = 0
 
         def infer(feeds: Mapping[str, Any]) -> Feeds:

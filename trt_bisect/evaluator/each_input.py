@@ -49,16 +49,17 @@ class GivenInputs:
 
     @property
     def told(self) -> tuple[int, ...]:
-        """The inputs that a report counts, on which FP32 finds something."""
+        """The inputs that a report counts: those on which FP32 finds something."""
         return tuple(place for place in range(len(self)) if place not in self.empty)
 
     def __len__(self) -> int:
-        """Returns the number of inputs."""
         return len(self.feeds)
 
 
 class PoolLoss(Protocol):
-    """Returns the loss of a pool; with ``alone``, of one input's part of a pool that misses."""
+    """A function that returns the loss of a pool (a figure over all inputs) in which ``differ`` of ``of_all`` things
+    differ. With ``alone`` these are the counts of a single input, for a pool that misses.
+    """
 
     def __call__(self, name: str, differ: float, of_all: float, *, alone: bool = False) -> float:
         """See the class."""
@@ -66,10 +67,10 @@ class PoolLoss(Protocol):
 
 @dataclass(frozen=True)
 class Pools:
-    """The counts that are judged over all inputs together, such as rows.
+    """The pools: counts that are judged over all inputs together, such as rows.
 
     Attributes:
-        of_fp32: by input and pool, the number of FP32's things to compare.
+        of_fp32: by input and pool, the number of things in FP32's outputs.
         loss: judges a pool.
     """
 
@@ -81,21 +82,21 @@ NO_POOLS = Pools((), lambda *_, **__: 0.0)
 
 
 class EachInput:
-    """Measures plans on inputs, one at a time; the input that was missed most often comes first.
+    """Measures plans on inputs, one at a time; the input on which most plans missed comes first.
 
     The loss of a plan is that on its worst input, or that of a pool over all inputs if larger. With ``together`` it is
-    the share of all things compared.
+    the share of all compared things that differ.
 
     Attributes:
         taken: the number of losses so far, one input each, those in the journal included.
 
     Args:
         budget: the largest good loss.
-        ranges: identifies the runner's scales, for the trials' keys.
-        metric: the metric of the losses, for the trials' keys.
-        canonical: from a plan to that under which trials are stored.
-        together: by index the number of FP32's things to compare, if inputs are judged together.
-        pools: the figures judged over all inputs, next to each input.
+        ranges: a text that identifies the runner's scales in the trials' keys.
+        metric: the name of the metric of the losses, in the trials' keys.
+        canonical: from a plan to the equivalent plan under which its trials are stored.
+        together: by input, the number of FP32's things to compare; None if each input is judged by itself.
+        pools: the figures that are also judged over all inputs.
         ran: called with the number of inferences for a plan, and their seconds.
     """
 
@@ -140,8 +141,8 @@ class EachInput:
         """Returns for each plan its largest loss on the inputs that were run; None if it cannot be run.
 
         Args:
-            among: the inputs that count, in the order of running equally missed ones.
-            to_the_end: run every plan on all of them, even after a miss.
+            among: the indices of the inputs; of those missed equally often, the first is run first.
+            to_the_end: run every plan on all of them, even after one on which it misses.
         """
         plans = [self._canonical(plan) for plan in plans]
         order = sorted(among, key=lambda index: -self._missed[index])
@@ -152,9 +153,9 @@ class EachInput:
         return [self._largest(plan, among) for plan in plans]
 
     def by_place(self, plan: PrecisionPlan) -> dict[int, float]:
-        """Returns the losses of a plan on the inputs that it was run on.
+        """Returns the loss of a plan on each input on which it was run, by index.
 
-        If a pool is a miss over these inputs, an input's part of it counts too.
+        If a pool over these inputs is a miss, the loss of an input includes its own part of the pool.
         """
         losses = self._known(self._canonical(plan))
         by_place = {index: loss.share for index, loss in losses.items()}
@@ -165,7 +166,7 @@ class EachInput:
         return by_place
 
     def meeting(self, among: Collection[int]) -> list[PrecisionPlan]:
-        """Returns the plans that were run on all of some inputs and meet the budget there."""
+        """Returns the plans that were run on all inputs ``among`` and meet the budget there."""
         return [
             plan
             for plan, losses in self._losses.items()
@@ -174,7 +175,7 @@ class EachInput:
         ]
 
     def least_loss(self, plan: PrecisionPlan, among: Sequence[int]) -> float | None:
-        """Returns a lower bound of a plan's loss on some inputs, if it was run."""
+        """Returns a lower bound of a plan's loss on the inputs ``among``; None if it was run on none."""
         plan = self._canonical(plan)
         return self._largest(plan, among) if self._known(plan) else None
 
@@ -199,7 +200,7 @@ class EachInput:
         return self._loss({index: loss for index, loss in self._known(plan).items() if index in among}, among)
 
     def _loss(self, losses: Mapping[int, InputLoss], among: Collection[int]) -> float:
-        """Returns the loss so far; with ``together``, inputs to come count as FP32's."""
+        """Returns the loss so far. In figures over several inputs, those not yet run count as equal to FP32."""
         if self._together is None:
             each = [loss.share for loss in losses.values()]
             return max([*each, *self._pooled(losses, among).values()], default=math.inf)
@@ -210,7 +211,7 @@ class EachInput:
         return different / items if items else 0.0
 
     def _pooled(self, losses: Mapping[int, InputLoss], among: Collection[int]) -> dict[str, float]:
-        """Returns by pool the loss over inputs; those to come count as FP32's."""
+        """Returns by pool the loss over the inputs ``among``; those not yet run count as equal to FP32."""
         pooled: dict[str, float] = {}
         for name in dict.fromkeys(name for loss in losses.values() for name in loss.pooled):
             counts = [losses[k].pooled.get(name) if k in losses else None for k in among]
@@ -221,7 +222,7 @@ class EachInput:
         return pooled
 
     def _left(self, plan: PrecisionPlan, order: Sequence[int], to_the_end: bool) -> list[int]:
-        """Returns the inputs that a plan still has to be run on: none after a miss, unless ``to_the_end``."""
+        """Returns the inputs on which a plan is still to be run: none after a miss, unless ``to_the_end``."""
         if plan in self._failed:
             return []
         losses = self._known(plan)

@@ -66,7 +66,7 @@ class RebuildEvaluator:
         return 1 if self._pool is None else self._pool.size
 
     def canonical(self, plan: PrecisionPlan) -> PrecisionPlan:
-        """Returns ``plan`` with unquantized layers in the base, as in engines."""
+        """Returns ``plan`` with unquantized layers in the base precision, as engines run them."""
         if plan not in self._canonical:
             self._canonical[plan] = self.network.in_base(plan, self.high)
         return self._canonical[plan]
@@ -131,7 +131,7 @@ class RebuildEvaluator:
 
 
 class EngineEvaluator(RebuildEvaluator):
-    """Measures all figures of a plan while its engine is open, since builds are slow and engines are not kept.
+    """Measures all figures of a plan while its engine exists, since builds are slow and engines are not kept.
 
     The engine runs all inputs, held-out ones included, and is timed. Its outputs are compared with FP32's, and with
     those of the same plan in the emulation (``Trial.apart``).
@@ -221,12 +221,12 @@ class EngineJudge:
 
 
 class SwitchEvaluator:
-    """Measures plans on the session of all plans, which keeps the tensors of earlier plans.
+    """Measures plans on one session that has the layers of all plans, and keeps the tensors of earlier plans.
 
     Plans that the session cannot run are measured on whole engines.
 
     Attributes:
-        whole: measures on whole engines, with the same store.
+        whole: the evaluator that builds an engine for each plan, with the same store.
     """
 
     def __init__(self, whole: RebuildEvaluator, builder: EmulatedBuilder, memory: int) -> None:
@@ -268,7 +268,9 @@ class SwitchEvaluator:
         give_back_memory()
 
     def _opened(self, plan: PrecisionPlan) -> AllPlans:
-        """Returns the session, which is made again for the first plan in which one side of a layer alone is rounded."""
+        """Returns the session. It is made again for the first plan in which only the weights or only the activations of
+        a layer are rounded.
+        """
         halves = (Precision.INT8_WEIGHT, Precision.INT8_ACTIVATION)
         more = () if set(halves).isdisjoint(plan.precisions) else halves
         if self._session is None or (more and not self._session.runs(plan)):

@@ -40,7 +40,7 @@ class Runner(Protocol):
 
 
 class WholeRunner:
-    """Runs plans on engines, each built for it."""
+    """Runs plans on engines: one is built for each plan."""
 
     at_once = 1
 
@@ -63,7 +63,7 @@ class WholeRunner:
 
 
 class SwitchRunner:
-    """Runs plans on the session of all plans, with some scales.
+    """Runs plans with certain scales on the session that has the layers of all plans.
 
     Args:
         session: shared by the runners of all scales.
@@ -112,7 +112,7 @@ class InputLoss(NamedTuple):
     """The loss of a plan on an input.
 
     Attributes:
-        share: the loss; with a task, the share of the things compared on which the plan differs from FP32.
+        share: the loss; with a task, the share of the compared things in which the plan differs from FP32.
         items: the number of things compared; 1 without a task.
         pooled: by output and kind, the figures that are judged over all inputs together; see ``OutputFigures.pooled``.
     """
@@ -130,7 +130,15 @@ JudgeAt = Callable[[int, Outputs], Judged]
 
 @dataclass
 class Measuring:
-    """The figures of the outputs for an input, and their loss."""
+    """A plan while it is run on its inputs.
+
+    Attributes:
+        left: the indices of the inputs whose results are still to be judged, in order.
+        losses: by input, the losses so far.
+        stored: by input, losses from the journal.
+        failure: why an inference failed.
+        results: by input, the inferences that were begun.
+    """
 
     plan: PrecisionPlan
     left: list[int]
@@ -156,7 +164,7 @@ class Measuring:
 
     @property
     def following(self) -> list[int]:
-        """The inputs whose inference was not begun."""
+        """The inputs of ``left`` whose inference was not begun."""
         return self.left[len(self.results) :]
 
     @property

@@ -78,10 +78,10 @@ def shortened(ran: Mapping[int, str], plan: str) -> Any:
 
 
 def restored(short: Any, plan: str) -> dict[int, str]:
-    """Returns by layer index the precisions that ``shortened`` encoded; also those of an object by index.
+    """Returns by layer index the precisions that ``shortened`` encoded; also accepts a JSON object by index.
 
     Raises:
-        AttributeError, TypeError, ValueError: ``short`` is no such encoding.
+        AttributeError, TypeError, ValueError: ``short`` is neither.
     """
     if short == AS_ASKED:
         return _asked(plan)
@@ -112,9 +112,9 @@ class OutputFigures:
         note: a remark on the comparison, such as a changed shape.
         inputs: for several inputs, each metric's value on each: NaN without a value, None if the input does not count
             because FP32's output is almost zero.
-        reach: the largest magnitude over all inputs, as a share of FP32's.
-        clipped: the share of FP32's large values (at least half of its largest) that exceed the output's largest
-            magnitude where the output has reached it.
+        reach: the output's largest magnitude over all inputs, as a share of that of FP32's.
+        clipped: of FP32's large values (at least half of its largest), the share that exceeds the output's largest
+            magnitude at elements where the output has that magnitude.
         vanished: the classes that FP32 is sure of in some rows and the output predicts in none of these.
         pooled: by kind, over all inputs together, the number of elements or rows that differ, and the number of all;
             see ``analyzer.integers``, ``analyzer.rows`` and ``analyzer.variation``.
@@ -142,10 +142,6 @@ class Trial:
         outputs: the figures of each final output.
         ran: by layer index, the precision to which its inputs were rounded; see ``Engine.ran``.
         message: the error, or the builder's warnings.
-        build_seconds: the time of the build.
-        infer_seconds: the time of the inferences.
-        inferences: the number of inferences.
-        builds: the number of engines built.
         losses: for a plan run on one input after another, the losses so far, by the index of the input.
         items: for such a plan with a task, the number of things compared, by the index of the input.
         pooled: for such a plan, ``OutputFigures.pooled`` by the index of the input, output and kind, where something
@@ -215,7 +211,7 @@ class TrialStore:
 
     Attributes:
         trials: by the text of their keys.
-        resumed: the number left by an earlier run.
+        resumed: the number of trials left by an earlier run.
     """
 
     resumed = 0

@@ -31,7 +31,7 @@ def tried(key: str, build: Callable[[], Engine], use: Callable[[Engine], Result]
     """Builds an engine and uses it; a failure becomes the trial's outcome.
 
     Returns:
-        The trial under ``key``, without figures, and the result of ``use``; None after a failure.
+        The trial under ``key``, without figures; and the result of ``use``, None after a failure.
     """
     began = built = perf_counter()
     try:
@@ -60,7 +60,7 @@ def attempt(
 
     Args:
         timed: measure the latency of the first input too.
-        keep: from the outputs for an input to the part of them that is kept.
+        keep: returns the part of an input's outputs that is kept.
         further: called with the plan and the open engine.
     """
 
@@ -82,7 +82,7 @@ class TrialSpec:
 
     Attributes:
         engine: one of ``builder.engines.ENGINES``.
-        facts: versions and device of the builder of the reference; a worker with others is not used.
+        facts: versions and device of the builder that ran FP32; a worker with others is not used.
         make: makes a builder with options; pickled, with the network and the scales.
         inputs: judged together.
         timed: measure the latency of each engine.
@@ -147,7 +147,7 @@ class LocalCluster(AbstractContextManager["LocalCluster"]):
         self._threads: ThreadPoolExecutor | None = None
 
     def pool(self, spec: TrialSpec, builder: Builder) -> LocalWorkerPool | None:
-        """Returns the workers for ``spec``; on the first GPU the builder's own."""
+        """Returns the workers for ``spec``; the worker on the first GPU is the builder's own process."""
         if self._threads is None:
             devices = [None] * (self._count or 0) if spec.engine == ONNXRUNTIME else visible_gpus()[: self._count]
             self._processes = [WorkerProcess(device) for device in devices]

@@ -149,7 +149,6 @@ def _operations(kernel: EngineLayer) -> frozenset[str]:
 
 
 def _is_of_pairs(kernel: EngineLayer, nodes: dict[str, onnx.NodeProto]) -> bool:
-    """True if a kernel computes Q/DQ nodes alone."""
     operations = _operations(kernel)
     if not operations & _ROUNDS or not operations <= _ROUNDS | _MOVES:
         return False

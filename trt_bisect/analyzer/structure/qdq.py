@@ -422,7 +422,6 @@ def tensor_roundings(network: Network) -> Iterator[TensorRounding]:
 
 
 def _rounding_facts(network: Network, rounding: Rounding | None) -> tuple[str, int, int | None, str]:
-    """The integer type, the number of scales, their axis, and the pair's origin."""
     if rounding is None:
         return "", 0, None, ""
     if rounding.fixed:

@@ -203,7 +203,6 @@ def _classes(name: str, asked: AskedTask, reference: Sequence[Outputs]) -> Class
 
 
 def _labels(classes: Classes, output: np.ndarray) -> np.ndarray:
-    """Returns the class of each pixel, int64, without the class axis."""
     if classes.kind == _LABELS:
         return output.astype(np.int64)
     values = np.where(np.isnan(output), -np.inf, output)

@@ -565,7 +565,6 @@ def _has_anchors(value: np.ndarray) -> bool:
 
 
 def _cells(value: np.ndarray) -> np.ndarray:
-    """Returns a map of anchors as float64 ``[B, 3, H, W, 5 + C]``."""
     array = np.asarray(value, np.float64)
     if array.ndim == 5:
         return array
