@@ -39,8 +39,8 @@ class Latency:
         p99_ms: the 99th percentile.
         runs: the number of inferences timed.
         layers: the layers in the engine's order, if it names them.
-        computed: by quantizable layer that the engine reports, the precision in which its kernel computes, or one of
-            ``UNPROVEN``.
+        computed: the precision in which the kernel of each quantizable layer computes, or one of ``UNPROVEN``; by the
+            layer's name, as far as the engine reports it.
     """
 
     mean_ms: float
@@ -128,8 +128,8 @@ class Engine(Protocol):
     """A built network.
 
     Attributes:
-        ran: by layer index, the precision to which its inputs were rounded, or one of ``UNPROVEN``: the plan's if it
-            stands in the graph (Q/DQ pairs, casts); with weak typing that of the engine's kernels, as far as reported.
+        ran: the precision of each layer by its index, or one of ``UNPROVEN``. If pairs and Casts in the graph set it,
+            it is the plan's; with weak typing it is that of the engine's kernels, as far as reported.
         messages: the builder's warnings.
     """
 

@@ -3,8 +3,7 @@
 By the bindings' documentation, marking unfused tensors does not change the engine, the listener gets the engine
 inspector's names, and the memory is valid during the call only. This code has not been tried on a real engine yet.
 
-Behind a wrong kernel all tensors differ. So each is also compared with the emulation on the engine's own tensors before
-it.
+All tensors after a wrong kernel differ. So each is also compared with an emulation that reads the engine's own tensors.
 """
 
 from __future__ import annotations
@@ -59,8 +58,8 @@ def mark_unfused(definition: Definition) -> None:
 
 
 def listen(trt: ModuleType, cuda: Any, context: Any, dtypes: Mapping[str, np.dtype[Any]]) -> Any:
-    """Gives an execution context a listener that keeps tensors of these dtypes in ``tensors``, by the engine's
-    names.
+    """Gives an execution context a listener, and returns it. It keeps tensors of these dtypes (by TensorRT's names of
+    types) in ``tensors``, by the engine's names.
     """
 
     class KeepingListener(trt.IDebugListener):  # type: ignore[name-defined,misc]
@@ -91,10 +90,10 @@ def _pointer(capsule: Any) -> int:
 
 
 def on_graph(shown: Outputs, inspected: str, graph: onnx.GraphProto) -> Iterator[tuple[str, np.ndarray]]:
-    """Yields the shown tensors by their names in the graph, and again as stored if the format is not linear.
+    """Yields the engine's tensors by their names in the graph, and again as stored if the format is not linear.
 
-    An engine layer with one output holds the tensor that leaves the ONNX nodes in its metadata. Outputs padded in
-    memory are left out. ``inspected`` is the engine inspector's JSON.
+    The output of an engine layer with one output is the tensor that leaves the ONNX nodes in the layer's metadata.
+    Outputs padded in memory are left out. ``inspected`` is the engine inspector's JSON.
     """
     made = {node.name: list(node.output) for node in graph.node}
     tensors = {name for names in made.values() for name in names}
@@ -217,9 +216,7 @@ class _Beside:
         return name
 
     def rows(self, feeds: Feeds, position: int, shown: Outputs) -> list[EngineTensor]:
-        """Returns the tensors of a sample. On the first sample it is decided whether a tensor is linear or as
-        stored.
-        """
+        """Returns the tensors of a sample. The first sample decides if the engine gives them linear or as stored."""
         (fp32,), (plan,) = self._fp32.run(feeds, position), self._plan.run(feeds, position)
         stored = {name.removesuffix(STORED): values for name, values in shown.items() if name.endswith(STORED)}
         views = shown, {**shown, **stored}

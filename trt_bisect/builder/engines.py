@@ -115,8 +115,7 @@ def engine_status(name: str) -> EngineStatus:
 def _refused(module: ModuleType, gpu: InstalledGpu) -> list[str]:
     """Returns the reason if TensorRT-RTX builds for a GPU but cannot run on it, such as compute capability 9.0.
 
-    Source: ``tensorrt_rtx.ComputeCapability``, and 1.7.1 on an H200 (docs/evidence): "Supported compute capabilities:
-    8.0 8.6 8.9 12.0 12.1 >12.0".
+    Source: ``tensorrt_rtx.ComputeCapability``, and the message of 1.7.1 on an H200 (docs/evidence).
     """
     names = getattr(module, "ComputeCapability", None)
     numbers = [int(name[2:]) for name in names.__members__ if name.startswith("SM")] if names is not None else []
@@ -179,9 +178,10 @@ def choose_typing(engine: str, typing: str = AUTO, version: str | None = None) -
 
 
 def typing_of(engine: str, typing: str, low: LowPrecision, *, cached: bool = False) -> str:
-    """Returns the typing of a job: see ``choose_typing``.
+    """Returns the typing for a low precision: see ``choose_typing``.
 
-    For ``auto`` it is weak where users' engines are weak: before 10.12 with a calibration cache, and before 10 in FP16.
+    For ``auto`` it is weak where users build weakly typed engines: before 10.12 with a calibration cache (``cached``),
+    and before 10 in FP16.
 
     Raises:
         BadInput: weak typing is asked for with FP8, or the engine does not have the typing.
@@ -214,7 +214,7 @@ def make_builder(
     """Makes the builder of an engine and a typing, as ``choose_engine`` and ``choose_typing`` return them.
 
     Args:
-        profile_shapes: the smallest, usual and largest shape of each dynamic input; ONNX Runtime needs none.
+        profile_shapes: of the dynamic inputs; ONNX Runtime needs none.
 
     Raises:
         BadInput: a dynamic input has no shapes, or the engine lacks a DLA or the low precision.

@@ -223,11 +223,11 @@ def ran_in(engine: Sequence[EngineLayer], network: Sequence[Layer]) -> dict[int,
 
 
 def _shown(part: EngineLayer, inside: Sequence[Layer]) -> Sequence[Layer]:
-    """Returns the layers in an engine layer whose precision its inputs show.
+    """Returns those of the layers ``inside`` an engine layer whose precision the engine layer's inputs show.
 
     - If it reads INT8 and float tensors, only the first layer: TensorRT does not say which later layer reads the float
       tensor.
-    - No product that reads another layer's output inside it, as in fused attention with two products.
+    - No product that reads the output of another layer inside, as in fused attention with two products.
     """
     if "int8" in part.inputs and set(part.inputs) != {"int8"}:
         return inside[:1]
@@ -270,7 +270,7 @@ _WIDTHS = {"two": 2, "four": 4, "eight": 8, "sixteen": 16, "thirty-two": 32}
 _WIDE = re.compile(rf"^({'|'.join(_WIDTHS)}) wide", re.IGNORECASE)
 _MULTIPLE = re.compile(r"channel % (\d+) == 0")
 _POOLED = "Conv"
-"""The prefix of a convolution's keys if the same layer also has a pooling."""
+"""The prefix of a convolution's keys in a layer that also has a pooling."""
 _PICTURE = 4
 """A tensor of at most this many channels is moved in scattered pieces where its format changes."""
 _DETAILED = "Give the file of trtexec --exportLayerInfo --profilingVerbosity=detailed."
@@ -278,7 +278,7 @@ _DETAILED = "Give the file of trtexec --exportLayerInfo --profilingVerbosity=det
 
 @dataclass(frozen=True)
 class Tensor:
-    """A tensor that an engine's layer reads or writes, as stored."""
+    """A tensor that an engine's layer reads or writes, as stored: channels are padded to a multiple of ``width``."""
 
     shape: tuple[int, ...]
     precision: Precision
@@ -441,7 +441,7 @@ def _convolution(layer: Mapping[str, Any], read: Tensor, written: Tensor) -> Pro
 
 
 def _matrices(read: Sequence[Tensor], written: Tensor) -> Product | None:
-    """Returns the matrix product of two activations, its batches as groups; None for another layer."""
+    """Returns the matrix product of a layer, its batches as groups; None if its tensors have fewer than two axes."""
     first, out = read[0].shape, written.shape
     if len(first) < 2 or len(out) < 2:
         return None

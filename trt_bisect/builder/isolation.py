@@ -38,7 +38,7 @@ BuiltEngine = tuple[int, tuple[str, ...], Mapping[int, str]]
 
 
 def outcome_of(request: str) -> str:
-    """Returns the outcome of the trial whose request failed."""
+    """Returns the outcome of a trial in which the request of this name failed."""
     return "build failed" if request in ("build", "reference", "call") else "inference failed"
 
 
@@ -46,6 +46,8 @@ def serve(descriptor: int, parent: int, work: object | None = None) -> None:
     """Answers requests, with the result or the error, until the parent closes the connection.
 
     Args:
+        descriptor: the file descriptor of the connection.
+        parent: the parent's process id.
         work: an object with a method for each request; default: builds and runs engines.
     """
     for stop in (signal.SIGINT, signal.SIGTERM):  # a terminal, or a scheduler, sends them to all: the parent decides
@@ -222,7 +224,7 @@ class IsolatedBuilder:
         return self._worker, self._worker.ask((request, self._number, *arguments), self._timeout)
 
     def _restart(self, request: str) -> None:
-        """Builds the engine again in a new worker; raises TrialFailed if the GPU's memory is exhausted."""
+        """Starts the builder again in a new worker; raises TrialFailed if the GPU's memory is exhausted."""
         try:
             self._start()
         except EngineUnavailable as error:

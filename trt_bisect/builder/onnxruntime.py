@@ -5,8 +5,8 @@ So one graph has an If at every quantizable layer, with the layer in each precis
 that each If takes, and the scales of the activations.
 
 Plans of a search differ in few layers. So the graph is cut into pieces, each a session, and the tensors between pieces
-are kept by their state: the input, and the precisions and scales of all layers before. A plan starts behind the last
-piece whose state is known.
+are kept by their state: the input, and the precisions and scales of all layers before. A plan starts after the last
+piece whose state is kept.
 
     piece       0        1        2        3
     plan A   8888---->8888---->ffff---->ffff---->  outputs       - kept
@@ -99,9 +99,9 @@ class SwitchSession:
         return all(precision in choices for precision, choices in zip(plan.precisions, self._choices, strict=True))
 
     def infer(self, plan: PrecisionPlan, feeds: Feeds, scales: Scales | None = None) -> Outputs:
-        """Returns the outputs of a plan for a sample, which must not be changed; raises TrialFailed.
+        """Returns the outputs of a plan for a sample; raises TrialFailed.
 
-        ``scales`` replace the builder's.
+        Sample and outputs may be kept, and must not be changed. ``scales`` replace the builder's.
         """
         with self._lock:
             self._pieces = pieces = self._pieces or self._make()
@@ -311,5 +311,5 @@ class OnnxRuntimeBuilder:
         return precisions_in(self.network, plan)
 
     def reference(self) -> OnnxRuntimeEngine:
-        """Builds the float32 network."""
+        """Builds the session of the network in float32."""
         return self.build(self.network.free_plan())

@@ -118,7 +118,7 @@ class EmulatedPipelineBuilder(PipelineBuilder):
     builders: list[OnnxRuntimeBuilder]  # type: ignore[assignment]
 
     def has_plain(self, plan: PrecisionPlan) -> bool:
-        """Returns true if ``plain`` computes a plan as meant: see ``OnnxRuntimeBuilder.has_plain``."""
+        """See ``OnnxRuntimeBuilder.has_plain``."""
         return self.builders[0].has_plain(plan)
 
     def plain(self, plan: PrecisionPlan) -> PipelineEngine:
@@ -155,7 +155,7 @@ class PipelineSession:
         self._kept = _Kept(memory)
 
     def runs(self, plan: PrecisionPlan) -> bool:
-        """Returns true if the sessions have each layer of a plan in the plan's precision."""
+        """See ``SwitchSession.runs``."""
         pairs = zip(self._parts, self._sessions, strict=True)
         return all(session.runs(part.plan(plan)) for part, session in pairs)
 
@@ -185,7 +185,7 @@ class PipelineSession:
             session.forget()
 
     def close(self) -> None:
-        """Closes the sessions and drops the tensors; the next inference makes the sessions again."""
+        """See ``SwitchSession.close``."""
         self._kept.clear()
         for session in self._sessions:
             session.close()

@@ -1,4 +1,4 @@
-"""TensorRT's engines on the GPU, run through PyCUDA: TensorRT 8.5 and later, and TensorRT-RTX; and strong typing."""
+"""Engines of TensorRT 8.5 and later, and of TensorRT-RTX, run through PyCUDA; and their builder with strong typing."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from trt_bisect.support.machine import find_gpu
 
 
 def import_pycuda() -> Any:
-    """The module ``pycuda.driver``; raises EngineUnavailable if it is not installed, or does not load."""
+    """Returns the module ``pycuda.driver``; raises EngineUnavailable if it is not installed, or does not load."""
     try:
         return importlib.import_module("pycuda.driver")
     except (ImportError, OSError) as error:
@@ -109,7 +109,7 @@ class Buffer:
         self._cuda.memcpy_dtoh_async(self.host[:size], self.memory, stream)
 
     def read(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray:
-        """A copy of the host memory."""
+        """Returns a copy of the host memory as an array."""
         size = math.prod(shape) * dtype.itemsize
         copied: np.ndarray = self.host[:size].copy().view(dtype).reshape(shape)
         return copied
@@ -181,7 +181,7 @@ class TensorRTEngine:
 
         Args:
             options: those that it was built with.
-            rounded: the precision of each layer by index, if the graph settles it.
+            rounded: the precision of each layer by index, if the graph sets it.
             names: by layer of ``network``, the user's name, if it differs.
             graph: the graph that was built, if ``infer`` gives its debug tensors too.
         """

@@ -24,13 +24,11 @@ layers:
     conv3 (high) --> relu --> conv2 (INT8)                   read, not fed: high
 
 **Invariants.** A high layer and its outputs have its high precision: with a constraint on the layer alone TensorRT
-could round the output. An INT8 layer is left free unless it is forced. An output of the network is FP32. TensorRT
-computes tensors without a range in floats, so no range is invented: a tensor that the parser made has a range only if
-its values are moved, inside a quantizable layer, or constant. The network is ``Network.for_parser``: no node's name is
-that of another with a number.
+could round the output. TensorRT computes tensors without a range in floats, so no range is invented: a tensor that the
+parser made has a range only if its values are moved, inside a quantizable layer, or constant. The network is
+``Network.for_parser``: no node's name is that of another with a number.
 
-Owners by name alone fail: the parser of 8.6 gives the product with Gemm's ``alpha`` no name. The owner of the first
-input fails too: that product reads a constant first.
+Owners cannot go by name alone: the parser of 8.6 gives the product with Gemm's ``alpha`` no name.
 
 On an H200, TensorRT 8.6.0 gave the layers of LeNet the names, ranges and constraints expected (``docs/evidence``).
 """
@@ -383,7 +381,7 @@ class TellsWeakPlan(Protocol):
 
 
 def weak_plan(builder: Builder, network: Network, plan: PrecisionPlan) -> WeakPlan:
-    """Returns the constraints of a plan: the builder's own with weak typing, else those of ONNX nodes.
+    """Returns the constraints of a plan: the builder's own with weak typing, else constraints that name ONNX nodes.
 
     The names are those of ``network.for_parser``, the recipe's ``network.onnx``. TensorRT's parser gives the main layer
     of a node the node's name; layers that it adds (the sum with a Gemm's bias) are left free.
@@ -472,7 +470,7 @@ class TensorRTWeakBuilder:
     def network_definition(self, plan: PrecisionPlan) -> tensorrt_build.Definition:
         """Returns a plan's network as TensorRT parsed it, with its ranges and constraints; raises TrialFailed.
 
-        A network that came with Q/DQ pairs has the pairs that the plan keeps, which alone settle the precisions.
+        A network that came with Q/DQ pairs has the pairs that the plan keeps: these alone decide the precisions.
         """
         trt = self._rt.module
         if self._writer is not None:

@@ -1,9 +1,9 @@
 """The cost of layers and plans: in multiply-adds, in measured times, or in predicted times.
 
-In predicted times a plan's cost is the share of INT8's speedup over FP16 that it gives up (see ``instead_of``): full
+With predicted times, a plan's cost is the share of INT8's speedup over FP16 that it gives up (see ``instead_of``): full
 INT8 costs 0, an FP16 engine 1. A layer's cost is that of the plan in which it alone is high, with its reformats. A
-plan's cost is that of its own engine: neighbours share reformats, so it can be below the sum of its layers. Above
-``MOST_LAYERS`` layers, a layer costs the extra time of its kernel, and a plan the sum.
+plan's cost is that of its own engine (up to ``MOST_LAYERS`` layers): neighbours share reformats, so it can be below the
+sum of its layers.
 
 **A profile** of an engine of the network corrects the model: a kernel's predicted time is multiplied by the ratio of
 measured to predicted time of the engine's kernels with the same layers; in another precision by the root of this ratio,
@@ -80,7 +80,7 @@ def macs(network: Network, facts: TensorFacts) -> dict[int, int]:
 
 
 def times_by_macs(network: Network, facts: TensorFacts) -> Times:
-    """Times of quantizable layers from their multiply-adds; if no layer has any, one for each output value."""
+    """Returns times of quantizable layers by their multiply-adds; a layer without any counts its output values."""
     counts, shapes = macs(network, facts), facts.shapes
     work = {
         k: counts[k] or max(math.prod(shapes.get(network.layers[k].outputs[0], ())), 1) for k in network.quantizable
@@ -267,7 +267,7 @@ class EngineModel:
         return self._outputs.isdisjoint(maker.outputs) and all(k in members for k in readers)
 
     def group_of(self, members: tuple[int, ...]) -> Group:
-        """The group of some layers."""
+        """Returns the group of the layers ``members``, given by index."""
         layers = [self.network.layers[k] for k in members]
         made = {name for layer in layers for name in layer.outputs}
         reads = dict.fromkeys(name for layer in layers for name in layer.inputs if name not in made)
@@ -286,7 +286,7 @@ class EngineModel:
 
     @cached_property
     def aliases(self) -> Mapping[str, str]:
-        """By tensor that is a reshaped copy, the original tensor."""
+        """The original of each tensor that is only a reshaped copy."""
         same: dict[str, str] = {}
         for layer in self.network.layers:
             if layer.op_type in _SHAPES and layer.inputs and layer.outputs:
@@ -294,7 +294,7 @@ class EngineModel:
         return same
 
     def size(self, tensor: str, precision: Precision) -> int:
-        """The bytes of a tensor stored in a precision; the channels of float tensors of pictures are padded."""
+        """Returns the bytes of a tensor stored in a precision; more than four channels of an image are padded."""
         shape, dtype = self.facts.shapes.get(tensor), self.facts.dtypes.get(tensor)
         if shape is None or dtype is None or dtype.kind != "f":
             return self.facts.size(tensor)
@@ -505,7 +505,7 @@ MOST_LAYERS = 1000
 and a search needs thousands.
 """
 NO_GAIN = 0.05
-"""The least speedup, as a share of the low precision's time, by which costs are divided."""
+"""Costs are divided by the speedup, but at least by this share of the low precision's time."""
 
 
 @dataclass(frozen=True)
@@ -527,7 +527,7 @@ class TimeCosts:
     Args:
         gpu: the GPU; TF32 is off.
         profile: the kernels of a measured engine of the network, and the seconds of each.
-        user: the costs on the user's network, if this is a changed one: its speedup counts.
+        user: the costs of the user's network, if ``network`` is a changed one: costs are shares of its speedup.
     """
 
     def __init__(

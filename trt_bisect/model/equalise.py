@@ -100,7 +100,7 @@ _Pair = tuple[int, int]
 
 
 def _settle(pairs: Mapping[_Pair, int], magnitudes: Mapping[int, np.ndarray]) -> dict[_Pair, np.ndarray]:
-    """The factors of all pairs, which are given with the number of channels between them; changes ``magnitudes``."""
+    """Returns the factors of all pairs; ``pairs`` has the channels between the layers. Changes ``magnitudes``."""
     factors = {pair: np.ones(channels) for pair, channels in pairs.items()}
     for _ in range(_SWEEPS):
         moved = 0.0

@@ -114,7 +114,7 @@ def refuse_other_pairs(graph: onnx.GraphProto, source: str) -> None:
 def take_out_pairs(graph: gs.Graph, unseen: Collection[str] = ()) -> ExistingPairs:
     """Removes the eight-bit Q/DQ pairs of ``graph``, in place, and returns their quantizers.
 
-    The activations of the layers ``unseen`` are not restored: data do not show them.
+    ``unseen``: names of Clip layers not to restore, because data do not show that the quantizer removed an activation.
     """
     pairs, taken, made = ExistingPairs(), tensor_names(graph), dict[tuple[object, ...], gs.Constant]()
     for dequantize in [node for node in graph.nodes if node.op == "DequantizeLinear"]:
@@ -131,7 +131,7 @@ def take_out_pairs(graph: gs.Graph, unseen: Collection[str] = ()) -> ExistingPai
 
 
 _Chain = tuple[gs.Tensor, tuple[Quantizer, ...]]
-"""The tensor that pairs in a row read, and the quantizers, first applied first; none for a bias."""
+"""The tensor that pairs in a row read, and the pairs' quantizers, first applied first; a bias has none."""
 
 
 def _chain_before(dequantize: gs.Node, taken: set[str], made: dict[tuple[object, ...], gs.Constant]) -> _Chain | None:
@@ -356,8 +356,8 @@ def _restore(source: gs.Tensor, producer: gs.Node, first: Quantizer, name: str, 
 
 
 def low_of_pairs(pairs: ExistingPairs, low: LowPrecision, source: str) -> LowPrecision:
-    """Returns the low precision of the pairs in a file, ``low`` without pairs; raises BadInput if ``low`` is another
-    one.
+    """Returns the low precision of the pairs in a file, or ``low`` without pairs; raises BadInput if ``low`` is neither
+    theirs nor INT8.
     """
     every = [quantizer for chain in (*pairs.inputs.values(), *pairs.outputs.values()) for quantizer in chain]
     if not every:

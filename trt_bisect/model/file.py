@@ -114,7 +114,7 @@ def _read_but_raw_data(tensor: TensorProto, content: memoryview) -> memoryview:
 
 
 def _fields(message: memoryview) -> Iterator[_Field]:
-    """Yields the fields of a message; raises ValueError if the bytes are none."""
+    """Yields the fields of a message; raises ValueError if the bytes are no message."""
     start, end = 0, len(message)
     while start < end:
         key, offset = _varint(message, start)
@@ -472,7 +472,7 @@ def constant_tensor(name: str, values: np.ndarray, weights: Weights) -> TensorPr
 
 
 def refer_to_weights(model: onnx.ModelProto, path: Path) -> None:
-    """Makes the detached weights of ``model`` references to a file of ``save_model``."""
+    """Makes the detached weights of ``model`` refer to ``path``, a file that ``save_model`` wrote."""
     detached = [tensor for tensor in model.graph.initializer if tensor.data_location == TensorProto.EXTERNAL]
     inside = places_of_weights(path)
     if all(tensor.name in inside for tensor in detached):

@@ -100,7 +100,7 @@ _GA102, _ADA = "NVIDIA Ampere GA102 GPU Architecture whitepaper", "NVIDIA Ada GP
 _TURING, _BLACKWELL = "NVIDIA Turing GPU Architecture whitepaper", "NVIDIA RTX Blackwell GPU Architecture whitepaper"
 _IN_FP16 = "FP16 with sums in FP16, as the kernels of the published FP16 engine have them"
 _ON_BLACKWELL = 0.4
-"""The constants of Blackwell GPUs, chosen by the published pairs on a DGX Spark and a Thor that are ``tuned`` in
+"""``Gpu.integer`` of Blackwell GPUs, chosen by the published times on a DGX Spark and a Thor that are ``tuned`` in
 ``benchmarks/timed.csv``.
 """
 _ORIN = "NVIDIA Jetson Orin technical brief and module data sheets"
@@ -183,7 +183,7 @@ _PEAKS = {
     **{str(precision): precision for precision in BYTES if precision is not Precision.FP32},
     "tf32": Precision.FP32,
 }
-"""By key of a file, the precision of a peak of the tensor cores."""
+"""The keys of a file for the tensor cores' peaks, with the precision of each."""
 _NEEDED = ("processors", "fp32", "bandwidth")
 GPU_KEYS = ("name", *_NEEDED, "clock", "cache", *_PEAKS)
 """The keys of a file that describes a GPU: see docs/concepts/time.md."""
@@ -264,7 +264,7 @@ class Kernel:
     """A kernel of an engine.
 
     Attributes:
-        name: of the layers in it.
+        name: the names of the layers in it.
         kind: ``NOTHING`` for a change of shape, or of a format's name.
         moved: the bytes read and written, weights included.
         is_narrow: it changes the format of a tensor with few channels.

@@ -150,7 +150,7 @@ class TypedSlots:
 
 
 def typed_slots(node: onnx.NodeProto, floats: Collection[str], kind: FloatType) -> TypedSlots | None:
-    """Returns the slots of a node that can have a type; None if it has bodies, or a float32 output whose type is fixed.
+    """Returns the slots of a node that can have a float type; None if it has bodies, or a float32 output that cannot.
 
     Inputs and outputs can have the type together if their type variable allows it in the operator's newest schema:
     TensorRT takes bfloat16 for operators of any opset, ONNX for Conv and others from opset 22 on.
@@ -169,7 +169,7 @@ def typed_slots(node: onnx.NodeProto, floats: Collection[str], kind: FloatType) 
 
 
 def carries(node: onnx.NodeProto, slots: TypedSlots, exact: Callable[[str], bool]) -> bool:
-    """Returns true if a node rounds nothing once its inputs have a type.
+    """Returns true if a node rounds nothing once its inputs ``slots`` have a float type.
 
     ``exact``: true for an input that is no constant, or whose values the type holds.
     """

@@ -144,7 +144,7 @@ def match_specs(first: Iterable[TensorSpec], second: Iterable[TensorSpec]) -> di
 
 
 def _kinds(network: Network) -> dict[int, _Kind]:
-    """Returns by ``id`` of a layer what its partner must share."""
+    """Returns, by the ``id`` of a layer, the operator and shapes that its partner must have too."""
     graph = network.skeleton.graph
     shapes = {tensor.name: tuple(tensor.dims) for tensor in graph.initializer if len(tensor.dims) > 1}
     read = [tuple(sorted(shapes[name] for name in node.input if name in shapes)) for node in graph.node]

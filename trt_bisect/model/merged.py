@@ -31,7 +31,7 @@ class Part:
     """A network inside a merged one, with the names of its own file.
 
     Attributes:
-        layers: by layer the index in the merged network.
+        layers: the index of each layer in the merged network.
     """
 
     name: str
@@ -57,7 +57,7 @@ def merged(pipeline: Pipeline) -> Network:
     """Returns the networks of a pipeline as one.
 
     Raises:
-        BadInput: some have Q/DQ pairs and others none, or their opsets differ.
+        BadInput: some have Q/DQ pairs and others none.
     """
     networks = pipeline.networks
     if len({network.has_pairs for network in networks.values()}) > 1:
@@ -110,7 +110,7 @@ def merged(pipeline: Pipeline) -> Network:
 
 
 def split(network: Network) -> tuple[Part, ...]:
-    """Returns the networks of a merged network, with its changes, precisions and scales; none of another network."""
+    """Returns the networks of a merged network, with its changes, precisions and scales; empty for other networks."""
     if network.pipeline is None:
         return ()
     is_changed = network.skeleton is not network.pipeline.skeleton

@@ -93,7 +93,7 @@ class ModuleTensor:
 
 
 def module_tensors(made: Iterable[tuple[Place, str]]) -> list[ModuleTensor]:
-    """Returns what calls of modules give, in the order of their ends; inner calls first.
+    """Returns the tensor of each call of a module, in the order in which calls end; inner calls first.
 
     Args:
         made: the place and the tensor of each operation, in execution order; operations in a row are one call.
@@ -107,10 +107,10 @@ def module_tensors(made: Iterable[tuple[Place, str]]) -> list[ModuleTensor]:
 
 
 def matched_modules(first: Sequence[ModuleTensor], second: Sequence[ModuleTensor]) -> dict[str, str]:
-    """Returns by tensor of a module's call that of the same call in another network.
+    """Returns, for the tensors of module calls in one network, the tensor of the same call in another.
 
-    Modules that are not called equally often in both are left out. A normalization that one of the networks lacks is
-    fused there into the module before it.
+    Modules that are not called equally often in both are left out. If one network lacks a normalization, it counts as
+    fused into the module before it.
     """
     ours, theirs = _by_call(first, second), _by_call(second, first)
     pairs = dict[str, str]()
@@ -138,7 +138,7 @@ def _by_call(tensors: Sequence[ModuleTensor], others: Sequence[ModuleTensor]) ->
 
 
 def calls_of(graph: onnx.GraphProto) -> dict[str, int]:
-    """Returns by module how often it is called, as far as a file says: at least once.
+    """Returns how often each module is called, as far as the file tells.
 
     Nodes in a row are one call. A module is called at least as often as the weights in it are read.
     """
@@ -210,11 +210,11 @@ def _own_line(frames: list[tuple[str, str]]) -> str:
 def titles_of(nodes: Iterable[tuple[str, str, bool]], places: dict[str, Place]) -> dict[str, str]:
     """Returns the names that nodes have in the user's program; nodes without a module are left out.
 
-    The only layer of a module, or its only one with a weight, has the module's name; others have their operator behind
-    it: ``layer1.0/Add``, ``layer1.0/Add_1``.
+    The only layer of a module, or its only one with a weight, has the module's name; for others the operator is
+    appended: ``layer1.0/Add``, ``layer1.0/Add_1``.
 
     Args:
-        nodes: of each its name, its operator, and true if it has a weight.
+        nodes: the name and operator of each, and true if it has a weight.
     """
     known = [(*node, places[node[0]].path) for node in nodes if node[0] in places and places[node[0]].path]
     inside = {path[:end] for *_, path in known for end, letter in enumerate(path) if letter == "."}

@@ -103,12 +103,12 @@ class Network:
         notes: remarks for the user, one sentence each.
         typed_in_file: the file has layers in the low precision, FP16 or BF16; the skeleton is float32.
         one_scale: the layers whose weights have one scale each.
-        scales: by activation, the INT8 scale that the user gave; it comes before calibration.
+        scales: the INT8 scales that the user gave, by activation; they replace those of calibration.
         part: a sentence on the part of the file that this is; empty for the whole.
         properties: the file's ``metadata_props``.
         restored: the activations that pairs of the file replaced.
         changes: in words, the changes made to lose less in INT8.
-        on_grid: by weight, the values that INT8 layers round instead: near their grid, but not always the nearest.
+        on_grid: by weight, values that INT8 layers round in its place: near their grid, but not always the nearest.
         rounded: the rounded weights and their quantizers; networks with the same weights share it.
         pipeline: the networks that were merged into this one.
     """
@@ -165,7 +165,7 @@ class Network:
         return replace(plan, precisions=tuple(layer.fixed or plan.precisions[layer.index] for layer in self.layers))
 
     def in_base(self, plan: PrecisionPlan, high: Precision) -> PrecisionPlan:
-        """Returns ``plan`` with unquantized layers in the base, else in ``high``."""
+        """Returns ``plan`` with unquantized layers in the base, or in ``high`` without a base."""
         return plan.keeping(self._following, self.base or high)
 
     def used_precisions(self, plan: PrecisionPlan) -> frozenset[Precision]:
@@ -205,7 +205,7 @@ class Network:
         return low_set(len(self.layers), chosen, high, self.low.precision)
 
     def all_in(self, precision: Precision) -> PrecisionPlan:
-        """Returns the plan with every layer in a float precision, or in another float precision that the user fixed."""
+        """Returns the plan with every layer in a float precision, except layers that the user fixed in another one."""
 
         def is_free(layer: Layer) -> bool:
             return bool(layer.refused) or (layer.fixed is not None and layer.fixed.needs_scale)
@@ -223,7 +223,7 @@ class Network:
         return replace(self, layers=tuple(layers))
 
     def refusing(self, reasons: Mapping[int, str], high: Precision) -> Network:
-        """Returns this network with some layers fixed in ``high``; ``reasons``, by index: no engine runs them low."""
+        """Returns this network with layers fixed in ``high``; ``reasons``, by index: why no engine runs them low."""
         network = self.fixing(dict.fromkeys(reasons, high))
         layers = (replace(layer, refused=reasons.get(layer.index, layer.refused)) for layer in network.layers)
         return replace(network, layers=tuple(layers))
@@ -446,7 +446,7 @@ def load_network(
         low: the low precision in question.
         base: see ``Network``.
         fuse_norms: a decomposed LayerNormalization becomes one node, of opset 17.
-        unseen: layers of ``restored`` activations that data do not show, to be left out.
+        unseen: layers in ``restored`` to leave out, because data do not show that an activation was removed there.
         opset: the oldest opset of the result.
 
     Raises:

@@ -274,7 +274,7 @@ def groups_within(
 ) -> list[tuple[str, ...]]:
     """Returns tensors in groups to be read one after another; one group if the network cannot be cut.
 
-    ``memory``, in bytes, is for a group and what later groups need; ``runs`` inferences are held at once.
+    ``memory``, in bytes, is for a group and what later groups need, in ``runs`` inferences at once.
     """
     if any(spec.name not in feeds for spec in network.inputs) or not can_be_cut(network.skeleton):
         return [tuple(names)]
@@ -285,7 +285,6 @@ def groups_within(
 def _observed(
     network: Network, names: Sequence[str], feeds: Feeds
 ) -> dict[str, tuple[tuple[int, ...], np.dtype[np.generic]]]:
-    """Returns the shapes and dtypes of tensors for ``feeds``."""
     written = Written(network.skeleton, dict(network.weights))
     types = Observer(written, [names], network.source).types
     elements = {name: element_type(types[name]) for name in names if name in types}

@@ -105,9 +105,10 @@ def _has_two_versions(network: Network, boundaries: Boundaries, tensor: str) -> 
 
 
 def _best_cuts(counts: Sequence[int], live_bytes: Sequence[int], layers: int) -> list[int]:
-    """The cheapest cuts, as indices: live bytes, plus a share of their mean for sizes other than ``layers``.
+    """Returns the cheapest cuts, both ends included, as indices into ``counts``: the quantizable layers before each
+    possible cut. The network's start and end are possible cuts.
 
-    By possible cut, the network's start and end included, ``counts`` has the quantizable layers before it.
+    A cut costs its live bytes. A piece costs the mean of ``live_bytes`` times its relative deviation from ``layers``.
     """
     usual = sum(live_bytes) / max(len(live_bytes), 1)
     cost = [0.0] + [float("inf")] * (len(counts) - 1)

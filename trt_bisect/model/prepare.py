@@ -235,7 +235,6 @@ def _use_numpy_types(graph: gs.Graph) -> None:
 
 
 def _refuse_incomplete(model: onnx.ModelProto, source: str) -> None:
-    """Raises BadInput for a node with fewer inputs or outputs than its operator needs."""
     opset = opset_of(model)
     for node in model.graph.node:
         if node.domain or not onnx.defs.has(node.op_type, opset):
@@ -346,7 +345,6 @@ def _dims_text(dims: object) -> str:
 
 
 def _shape_remedy(name: str, shape: tuple[int, ...], dims: Sequence[Any]) -> str:
-    """The ``--shape`` that fits: fixed sizes as in the network, others as given."""
     sizes = (1, *shape) if len(shape) == len(dims) - 1 else shape
     if all(dim.HasField("dim_value") for dim in dims):
         return "Leave --shape out: every size of that input is fixed in the network."

@@ -43,13 +43,13 @@ class GraphTarget(Enum):
 
 @dataclass
 class WrittenPiece(Written):
-    """The graph of a piece; ``leaves`` has the output of each leaf."""
+    """The graph of a piece; ``leaves`` maps the tensors in ``Piece.leaves`` to the names of their outputs."""
 
     leaves: Mapping[str, str] = field(default_factory=dict)
 
 
 class PlanWriter:
-    """Writes plans of one network with one set of scales; its graphs share rounded weights."""
+    """Writes plans of one network with one set of scales; its graphs share rounded weights. See ``WritingContext``."""
 
     def __init__(
         self,
@@ -67,11 +67,11 @@ class PlanWriter:
         )
 
     def quantizers(self, layer: Layer, rounding: Rounding) -> tuple[Quantizer, ...]:
-        """The quantizers of a rounding, first applied first; raises KeyError if the scales lack the tensor."""
+        """Returns what ``WritingContext.quantizers`` does."""
         return self.context.quantizers(layer, rounding)
 
     def write(self, plan: PrecisionPlan) -> Written:
-        """Writes the network in the precisions of ``plan``; raises ValueError for another number of layers."""
+        """Writes the network in the precisions of ``plan``; raises ValueError if ``plan`` does not have its layers."""
         self._check(plan)
         writing, graph = GraphWriting(self.context), self.network.skeleton.graph
         pairs = self._write_layers(writing, plan, range(len(plan)), Names())
@@ -79,7 +79,7 @@ class PlanWriter:
         return Written(model, weights, pairs)
 
     def write_piece(self, piece: Piece, plan: PrecisionPlan) -> WrittenPiece:
-        """Writes a piece in the precisions of ``plan``; raises ValueError for another number of layers."""
+        """Writes a piece in the precisions of ``plan``, a plan of the whole network; raises as ``write``."""
         self._check(plan)
         writing, names = GraphWriting(self.context), Names()
         pairs = self._write_layers(writing, plan, piece.layers, names)
@@ -127,7 +127,7 @@ class WrittenSwitch(Written):
 
 
 Choices = Sequence[tuple[Precision, ...]]
-"""By layer the precisions that plans give it."""
+"""The precisions that plans can give to each layer."""
 
 
 def choices_of(network: Network, high: Precision, more: Iterable[Precision] = ()) -> Choices:
@@ -150,7 +150,7 @@ def choices_of(network: Network, high: Precision, more: Iterable[Precision] = ()
 def write_switch(writer: PlanWriter, choices: Choices, piece: Piece | None = None) -> WrittenSwitch:
     """Writes the network of ``writer``, or a piece, with every precision of every layer.
 
-    No leaf of ``piece`` has two versions, rounded and unrounded (see ``model.pieces``).
+    No leaf of ``piece`` may have two versions, rounded and unrounded (see ``model.pieces``).
     """
     writing, names, tag = GraphWriting(writer.context, scales_are_inputs=True), Names(), writer.context.tag
     graph = writer.network.skeleton.graph

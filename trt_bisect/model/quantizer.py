@@ -153,7 +153,7 @@ Scales = Mapping[str, np.float32]
 
 @dataclass(frozen=True, eq=False)
 class Quantizer:
-    """QuantizeLinear and DequantizeLinear with one scale.
+    """The parameters of a QuantizeLinear and a DequantizeLinear.
 
     Attributes:
         scale: float32; a scalar, or one for each channel along ``axis``.

@@ -76,7 +76,7 @@ def use_device(device: str | None, *, or_cpu: bool = False) -> None:
     """Makes later sessions for a device.
 
     Args:
-        device: ``cpu`` or ``cuda:0``; None for the first CUDA device for plans, if a session gets it, else the CPU.
+        device: ``cpu`` or ``cuda:0``; None: plans run on the first CUDA device if sessions can use it, else on the CPU.
         or_cpu: use the CPU if ONNX Runtime has no such GPU.
 
     Raises:
@@ -119,7 +119,7 @@ def for_onnx_runtime(library: str | Path) -> bool:
 
 
 def digests_of(paths: Sequence[str | Path]) -> str:
-    """The start of the SHA-256 of each library; raises BadInput if a file cannot be read."""
+    """Returns the first 16 digits of each library's SHA-256; raises BadInput if a file cannot be read."""
     return " ".join(hashlib.sha256(_content(path)).hexdigest()[:16] for path in paths)
 
 
@@ -131,7 +131,7 @@ def _content(library: str | Path) -> bytes:
 
 
 def element_type(name: str) -> int | None:
-    """Returns the ``TensorProto.DataType`` of a type such as ``tensor(float)``; None for no tensor."""
+    """Returns the ``TensorProto.DataType`` of a type such as ``tensor(float)``; None if it is no tensor type."""
     kind = _TENSOR.fullmatch(name)
     return TensorProto.DataType.Value(kind[1].upper()) if kind else None
 
@@ -257,6 +257,5 @@ def _shrinking() -> tuple[ort.InferenceSession, ort.IOBinding, ort.RunOptions]:
 
 @cache
 def _share_arena() -> None:
-    """Registers the arena, once in a process."""
     memory = ort.OrtMemoryInfo("Cpu", ort.OrtAllocatorType.ORT_ARENA_ALLOCATOR, 0, ort.OrtMemType.DEFAULT)
     ort.create_and_register_allocator(memory, ort.OrtArenaCfg({"max_mem": 0, "arena_extend_strategy": 1}))

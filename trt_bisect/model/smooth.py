@@ -59,8 +59,8 @@ _SAMPLES = 64
 
 
 _Divided = tuple[Slot, int, slice, bool]
-"""A constant that is divided by the channels' factors: its input slot; its channel axis from the end; its channels
-of the smoothed tensor; and true for a divisor, which is multiplied instead.
+"""A constant that is divided by the channels' factors: its input slot; its channel axis from the end; the channels of
+the smoothed tensor that it has; and true for a divisor, which is multiplied instead.
 """
 
 
@@ -70,7 +70,8 @@ class _Smoothable:
 
     Attributes:
         readers: the layers whose weights are multiplied.
-        others: the inputs of other layers, behind a Mul.
+        taken_by: the constants that are divided.
+        others: the inputs of other layers, which read the tensor after a Mul.
     """
 
     axis: int

@@ -44,8 +44,8 @@ maximum subtracted first, so that nothing overflows.
 
 
 def parts_of(node: onnx.NodeProto, final: str) -> tuple[list[onnx.NodeProto], list[onnx.TensorProto]]:
-    """Returns the nodes that compute a node, and new constants that they read; a node that is one TensorRT layer
-    is returned unchanged.
+    """Returns the nodes that TensorRT's parser makes of a node, and new constants that they read; the node itself if it
+    stays one layer.
 
     ``final`` begins the names of new tensors.
     """
@@ -85,7 +85,7 @@ class WritingContext:
         tag: underscores that make the names of new tensors new.
         initializers: the constants of the graph, detached weights included.
         types: the known types and shapes of tensors.
-        base_slots: by INT8 or FP8 layer, the inputs and outputs that have the network's base type where it is low.
+        base_slots: by quantizable layer, the inputs and outputs that have the network's base type if the layer is low.
     """
 
     def __init__(
@@ -202,7 +202,7 @@ class Names:
         return Names(suffix, self.read, self.final)
 
     def make(self, tensor: str) -> str:
-        """Returns the name of a tensor that the copy makes, and notes it."""
+        """Returns the name of a tensor that the copy makes, and records it in ``read`` and ``final``."""
         if self.suffix:
             self.read[tensor] = self.final[tensor] = f"{tensor}{self.suffix}"
         return self.final.get(tensor, tensor)

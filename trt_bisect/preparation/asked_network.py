@@ -4,8 +4,8 @@ The file is TOML or JSON, with the keys of a recipe's ``plan.json``. ``layers`` 
 ``matching``) to ``int8``, ``fp16``, ``fp32`` and so on, to ``int16`` for 16-bit activations and INT8 weights, or to a
 table of ``activation`` and ``weight``, which needs only the side in ``fp32``. ``scales`` maps an activation to its INT8
 scale; ``one_scale`` lists layers or patterns whose weights have one scale each; ``low`` and ``high`` are precisions;
-``activations`` is ``int16`` if INT8 layers have 16-bit activations; ``changes`` says that the plan is for a changed
-network next to it; ``model`` and ``build`` are not read.
+``activations`` is ``int16`` if INT8 layers have 16-bit activations; with ``changes`` the plan is for the network next
+to it; ``model`` and ``build`` are not read.
 """
 
 from __future__ import annotations
@@ -276,9 +276,7 @@ def fixed_notes(network: Network) -> tuple[str, ...]:
 
 
 def refuse_emulated_only(network: Network, engine: str) -> None:
-    """Raises BadInput for an NVIDIA engine if only the weights or only the activations of a layer are in INT8, or if
-    activations are in INT16.
-    """
+    """Raises BadInput for an NVIDIA engine if a layer has only weights or only activations in INT8, or has INT16."""
     if engine == ONNXRUNTIME:
         return
     remedy = "Add --engine onnxruntime, which emulates them."
@@ -443,9 +441,7 @@ def use_machine(options: NetworkOptions) -> None:
 
 
 def as_emulated(network: Network, engine: str) -> Network:
-    """Returns the network with the zero points of its file's pairs if ONNX Runtime is the engine and the base is FP32;
-    else the network as it is.
-    """
+    """Returns the network, with the zero points of its file's pairs if ONNX Runtime is the engine and the base FP32."""
     # An NVIDIA engine refuses zero points: there, and on a base in 16 bits, the pairs are symmetric.
     in_floats = network.base in (None, Precision.FP32)
     if not network.asymmetric or not in_floats or choose_engine(engine) != ONNXRUNTIME:

@@ -86,7 +86,7 @@ class Experiment:
 
     @property
     def whole(self) -> RebuildEvaluator:
-        """The evaluator on whole engines."""
+        """The evaluator that builds a whole engine for each plan."""
         return self.evaluator.whole if isinstance(self.evaluator, SwitchEvaluator) else self.evaluator
 
     @property
@@ -198,7 +198,7 @@ class Setup:
         return options if self.folder is None else replace(options, timing_cache=self.folder / TIMING_CACHE)
 
     def builder_for(self, network: Network, engine: str, ranges: Ranges, feeds: Iterable[Feeds]) -> Builder:
-        """Returns a builder for an engine, for the shapes of all data given; those of ``feeds`` are the usual ones."""
+        """Returns a builder for the shapes of all data given; those of ``feeds`` are the usual ones."""
         cached = is_cache_path(self.options.calibration)
         is_asked = choose_engine(self.options.engine) == engine
         asked = self.options.asked_typing if is_asked else AUTO

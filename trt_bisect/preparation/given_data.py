@@ -205,7 +205,6 @@ class DataCalibration:
         return kept(self._folder, form, self._key(how), compute)
 
     def _key(self, how: str) -> str:
-        """Returns the key of a result in the run folder, a digest of all that determines it."""
         if self._folder is None:
             return ""
         rules = [THRESHOLDS] if how else [None]

@@ -107,7 +107,6 @@ def other_reference(
 
     Args:
         inputs: the samples that saved outputs belong to.
-        on_notes: is called with notes on the reference.
 
     Raises:
         BadInput: a file cannot be used, or does not fit the network or the ``inputs``.

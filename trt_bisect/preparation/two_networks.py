@@ -351,7 +351,7 @@ class TwoNetworks:
 
 
 def renamed_feeds(feeds: Feeds, names: Mapping[str, str], specs: Mapping[str, TensorSpec]) -> dict[str, np.ndarray]:
-    """Returns a sample under other names (by its own: ``names``), with the dtypes of ``specs``."""
+    """Returns a sample under other names (``names`` maps its own to them), with the dtypes of ``specs``."""
     return {other: feeds[name].astype(specs[other].dtype, copy=False) for name, other in names.items() if name in feeds}
 
 

@@ -24,9 +24,9 @@ BOUNDARIES = "boundaries"
 """The folder of the curve: ``boundaries/fp32``, by layer ``boundaries/0002-conv2``."""
 TENSORS, INDEX = "tensors", "index.json"
 SAMPLE = "{:06}.npz"
-"""The file of a sample."""
+"""The name of a sample's file."""
 POLYGRAPHY, INPUTS_JSON = "polygraphy", "inputs.json"
-"""The same in Polygraphy's JSON: ``inputs.json``, ``fp32.json`` and so on."""
+"""The folder of the tensors in Polygraphy's JSON: ``inputs.json``, ``fp32.json`` and so on."""
 
 TIMING_CACHE = "timing.cache"
 _REMOVED = {

@@ -47,7 +47,6 @@ class ToldLayer:
     Attributes:
         name: the name of its node.
         module: its module of PyTorch, with or without the class; empty if not known.
-        precision: its precision in the recipe.
     """
 
     name: str
@@ -83,7 +82,7 @@ class Told:
 
     @property
     def rules(self) -> list[tuple[str, Precision]]:
-        """The layers of TensorRT's network that have a precision set, with it; none without weak typing."""
+        """The layers of TensorRT's network that have a precision set, and the precision; none without weak typing."""
         rules = self.weak.constraints if self.build.weak else ()
         return [(rule.layer, rule.precision) for rule in rules if rule.precision is not None]
 

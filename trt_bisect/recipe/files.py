@@ -244,7 +244,7 @@ def recipe_files(
 ) -> RecipeFiles:
     """Returns the files of a plan for one version of TensorRT.
 
-    There are no cache, flags and script if the version has no weak typing, if the network came with Q/DQ pairs, or in
+    Cache, flags and script are left out if the version has no weak typing, if the network came with Q/DQ pairs, or in
     FP8: the pairs then hold the scales and decide the precisions.
 
     Args:
@@ -362,9 +362,7 @@ def _trt_type(kind: Precision | str | None) -> str | None:
 
 
 def readme(network: Network, weak: WeakPlan, refused: list[str], build: trtexec.Build, texts: Collection[str]) -> str:
-    """Returns the recipe's README: the purpose of each file in ``texts``, and the commands for the target version.
-    ``refused``: why trtexec cannot express the recipe, if so.
-    """
+    """Returns the recipe's README: the purpose of each file in ``texts``, and the commands for the target version."""
     low = network.low
     name, title = network_file(low.precision), low.title
     commands = recipe_commands("", build, name)

@@ -63,7 +63,7 @@ class Build:
         precisions: of its layers.
         weak: the recipe has files for weak typing.
         shapes: the smallest, the first and the largest of every input.
-        dynamic: the names of the inputs with dynamic shapes.
+        dynamic: the names of the dynamic inputs.
         options: the build options of the measured engine.
     """
 
@@ -159,9 +159,7 @@ def allowing(precisions: frozenset[Precision]) -> list[str]:
 
 
 def engine_flags(build: Build, *, weak: bool = False) -> list[str]:
-    """Returns trtexec's flags for shapes and build options, of an engine with Q/DQ pairs or (``weak``) weak typing;
-    ``missing`` returns the options that have no flag.
-    """
+    """Returns trtexec's flags for shapes and build options; ``weak``: with weak typing. See ``missing``."""
     flags, options = ["--noTF32"], build.options
     named = [name for name in build.dynamic if not unsayable(name)]
     for shape_index, option in enumerate(("--minShapes", "--optShapes", "--maxShapes") if named else ()):
