@@ -41,9 +41,9 @@ def main() -> None:
 
 
 def _end(error: TrtBisectError) -> NoReturn:
-    """Ends the process with an error on stderr; with ``--json`` it is the one document on stdout too.
+    """Ends the process with an error on stderr.
 
-    After a stop the result was printed there.
+    With ``--json`` the error is the only document on stdout too, except after a stop: then the result was printed.
     """
     if "--json" in sys.argv[1:] and not isinstance(error, Interrupted):
         facts = {"problem": error.problem, "remedy": error.remedy, "exit_code": error.exit_code}
@@ -68,7 +68,7 @@ def _run(words: list[str]) -> Any:
 
 @contextmanager
 def _stopped_alike() -> Iterator[None]:
-    """Makes SIGTERM, with which schedulers and containers stop a process, end it in the same way as Ctrl-C."""
+    """Makes SIGTERM, which schedulers and containers send, stop the process as Ctrl-C does."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

@@ -120,7 +120,7 @@ def application(*commands: str, everything: bool = False) -> App:
 
 
 def _taking(options: Iterable[Option], everything: bool) -> Callable[..., None]:
-    """A function whose parameters are options, as cyclopts reads them; it is only bound, not called."""
+    """Returns a function whose parameters are the options, for cyclopts to read; it is never called."""
     parameters = []
     for option in options:
         kind = option.kind
@@ -155,9 +155,9 @@ def _taking(options: Iterable[Option], everything: bool) -> Callable[..., None]:
 
 
 def _read(option: Option, _type: Any, tokens: Sequence[Token]) -> Any:
-    """Returns the value of an option from its tokens, the texts of counts joined.
+    """Returns the value of an option from its tokens.
 
-    Raises BadInput if it cannot be used, or an option of one value has two.
+    Raises BadInput if the value cannot be used, or if an option that takes one value has two.
     """
     if isinstance(tokens[0].implicit_value, bool):
         return tokens[0].implicit_value
@@ -197,7 +197,7 @@ def bound_to(words: Sequence[str]) -> tuple[Callable[..., Any], dict[str, Any]]:
 
 
 def _arguments(command: str, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the arguments of a command's function, with those that are options of a dataclass in an object of it."""
+    """Returns the arguments of a command's function; values of a dataclass of options become one object of it."""
     arguments = {}
     for name, parameter in inspect.signature(function_of(command), eval_str=True).parameters.items():
         options = parameter.annotation
@@ -264,7 +264,7 @@ def _too_many(extra: list[str], takes_data: bool, words: Sequence[str]) -> BadIn
 
 
 def _print_panel(values: Mapping[str, str], console: Console, _options: Any, panel: HelpPanel) -> None:
-    """Prints a panel of the help; ``values``: by flag the word for its value."""
+    """Prints a panel of the help; ``values`` has by flag the word for its value, such as ``FILE``."""
     from rich.padding import Padding
 
     def name(entry: HelpEntry) -> str:
@@ -282,7 +282,7 @@ _GROUPS = {title: Group(title, sort_key=place) for place, title in enumerate(PAN
 
 
 WIDE = 220
-"""The columns of a table with many of them, where stdout is no terminal."""
+"""The width, in characters, of a table with many columns if stdout is no terminal."""
 Model = Annotated[InFile, Option(effect="The ONNX network, or a PyTorch module:function.")]
 Top = Annotated[int, whole(least=0), Option(effect="Print this many rows of a table; 0 prints all.")]
 Annotations = Annotated[Literal["github"] | None, Option(effect="Print annotations for this CI service too.")]
@@ -332,7 +332,10 @@ class Output(Options):
         print(text, flush=True)
 
     def show(self, result: Any, printed: Callable[[Any, Console], None], piped: int, where: str = "") -> None:
-        """Prints a result and ``where`` its files are, or with ``--json`` its JSON; ``piped``: see ``console``."""
+        """Prints a result by ``printed``, then the text ``where``; with ``--json`` prints its JSON instead.
+
+        ``piped``: see ``console``.
+        """
         if self.json:
             self.print_json(result)
             return
@@ -366,7 +369,7 @@ def console(piped: int) -> Console:
     """Returns the console of stdout: as wide as the terminal, or as COLUMNS says.
 
     Args:
-        piped: the columns where stdout is no terminal and COLUMNS is not set.
+        piped: the width in characters if stdout is no terminal and COLUMNS is not set.
     """
     from rich.console import Console
 

@@ -104,7 +104,7 @@ def check_command(
 def migrate_command(
     model: Model, *, options: MigrateOptions = MigrateOptions(), display: Configured = Configured()
 ) -> int:
-    """Take an INT8 engine of TensorRT 7 to 10 along to TensorRT 11, which has no calibration caches and no INT8 flag.
+    """Convert an INT8 engine of TensorRT 7 to 10 for TensorRT 11, which has no calibration caches and no INT8 flag.
 
     The scales of the cache, bit for bit, and the precisions of the layers become one strongly typed network with Q/DQ
     pairs. What weak typing decided by itself is listed with the choice made.
@@ -231,12 +231,12 @@ def compare_command(
 def verify_command(
     model: Model, *, options: VerifyOptions = VerifyOptions(), display: Configured = Configured()
 ) -> int:
-    """Say if an engine is its file, from the outputs that it gave; and if not, why. No GPU is needed.
+    """Check by an engine's outputs that it computes what its file says, and find out why not. No GPU is needed.
 
     Each suspicion is emulated until one reproduces the outputs: other preprocessing, batches, outputs, types, scales,
     layers in other precisions, a wrong kernel.
 
-    Exit codes: 0 the engine is its file; 1 it differs; 2 bad use or input; 3 it cannot be told.
+    Exit codes: 0 the engine computes its file; 1 it differs; 2 bad use or input; 3 it cannot be told.
     """
     from trt_bisect.commands.verify.verify import verify
     from trt_bisect.report.screen.tables import print_verification

@@ -59,7 +59,7 @@ def pipeline_command(
     all_layers: bool = False,
     display: Configured = Configured(),
 ) -> int:
-    """Find the layers of several networks that lose what your function makes of them, and write their plans.
+    """Find the layers of several networks that spoil the result of your function, and write the plans that restore it.
 
     Exit codes: those of 'run'.
 
@@ -81,7 +81,6 @@ _Asked = TypeVar("_Asked", bound=RunOptions)
 def _measured(
     job: Callable[[Any, _Asked, str], Report], model: Any, options: _Asked, display: Configured, all_layers: bool
 ) -> int:
-    """Does the job of ``run`` or ``pipeline``, prints its report, and returns the exit code."""
     from trt_bisect.commands.run.live import StoppedRun
     from trt_bisect.report.page import PAGE
     from trt_bisect.report.screen.tables import TENSORS_UP_TO, print_explained_tensors
@@ -109,11 +108,14 @@ def _measured(
 
 
 _PIPED = 100
-"""The columns of a report, where stdout is no terminal."""
+"""The width of a report in characters if stdout is no terminal."""
 
 
 def _printed(report: Report, display: Configured, *, is_whole: bool = True, **layout: Any) -> Console | None:
-    """Prints a report, or with ``--json`` its JSON, with ``-q`` its verdict; returns the console of a whole report."""
+    """Prints a report, or with ``--json`` its JSON, with ``-q`` its verdict.
+
+    Returns the console if the whole report was printed, else None.
+    """
     from trt_bisect.report.screen.run import print_report, print_verdict
 
     if display.json:
@@ -172,7 +174,7 @@ def demo_command(
 
 
 SUITE = "trt-bisect.toml"
-"""The suite, where none is given."""
+"""The file of the suite if none is given."""
 _TOKEN = "TRT_BISECT_TOKEN"
 _AGO = re.compile(r"(\d+(?:\.\d+)?)([mhdw])")
 _UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
@@ -240,7 +242,6 @@ def view_command(
 
 
 def _say_where(display: Configured, folder: Path, bound: socket, token: str, pair: Certificate | None) -> None:
-    """Prints the address, the certificate's fingerprint, and how to reach the server from elsewhere."""
     from trt_bisect.view.server import address, is_loopback, tunnel
 
     where, fingerprint = address(bound, token, tls=pair is not None), None if pair is None else pair.fingerprint

@@ -37,7 +37,7 @@ from trt_bisect.support.files import ScratchFolder
 from trt_bisect.support.text import counted
 
 TRIES = 3
-"""The most times that a task is started again after its worker or node was lost."""
+"""The most times that a task is started: Ray starts it again after its worker or node was lost."""
 _REACH_SECONDS = 5.0
 _JOIN_SECONDS = 60.0
 _ANSWER_SECONDS = 90.0
@@ -66,7 +66,7 @@ class RayCluster(AbstractContextManager["RayCluster"]):
 
     Attributes:
         size: the number of tasks that the living nodes can run at a time, without nodes that were refused.
-        holder: the object whose content was sent last.
+        holder: the pool that sent its content last.
     """
 
     def __init__(self, address: str, say: Callable[[str], None]) -> None:
@@ -192,7 +192,10 @@ class RayWorkerPool:
         self._cluster.holder = self
 
     def ended(self) -> Attempt:
-        """Waits for the next plan that was tried, or lost too often; raises as ``RayCluster.ended``, or as a worker."""
+        """Waits for the next plan that was tried, or lost too often, and returns the attempt.
+
+        Raises the errors of ``RayCluster.ended`` and those that the worker raised.
+        """
         key, result = self._cluster.ended()
         if isinstance(result, EngineUnavailable):
             return Attempt(PrecisionPlan.from_key(key), Trial(key, LOST, message=result.problem))
@@ -209,7 +212,10 @@ class RayWorkerPool:
 
 
 class _Event(NamedTuple):
-    """An event: ``key`` is that of the plan that has ended; the result of a lost one is EngineUnavailable."""
+    """The state of the tasks after a wait.
+
+    ``key`` is the key of a plan that has ended, empty without any; the result of a lost plan is EngineUnavailable.
+    """
 
     key: str
     result: Any
@@ -290,7 +296,7 @@ class RayProcess:
         self._under_way[call.remote(__version__, [task.content], task.key)] = task
 
     def wait(self, seconds: float) -> _Event:
-        """Returns the next event, or after ``seconds`` that there was none."""
+        """Waits at most ``seconds`` for a plan to end, and returns the event."""
         try:
             done, _ = self._ray.wait(list(self._under_way), timeout=seconds)
         except (self._ray.exceptions.RayError, ConnectionError) as error:
@@ -402,4 +408,4 @@ class _PlanWorker:
 
 
 _kept: dict[str, _PlanWorker] = {}
-"""The plan worker of this process, if any, by the content that it works on."""
+"""The plan worker of this process, if any; the key is the id of its content in Ray's store."""

@@ -134,7 +134,7 @@ class Analysis:
 
     @property
     def _searched(self) -> Any:
-        """The data that ``worst`` searches; saved outputs belong to the inputs."""
+        """The data that ``worst`` searches; the inputs if the reference is saved outputs, which belong to them."""
         data, inputs = self._data, self._given("inputs")
         if saved_outputs(self._reference) is not None and inputs is not None:
             return inputs
@@ -214,7 +214,6 @@ class Analysis:
         return {} if self._other is None else {"reference": self.network}
 
     def _inputs(self, options: dict[str, Any]) -> dict[str, Any]:
-        """The default inputs of a method: all samples of saved outputs, else the worst."""
         names = by_key(declared(CompareOptions))["inputs"].keys
         if not {*names}.isdisjoint({*options, *self._options}):
             return {}

@@ -91,7 +91,7 @@ def compare(
     layers.
 
     ONNX Runtime emulates the network with all layers low. A tensor is compared before its own rounding; the effect of
-    that is reported separately.
+    this rounding is reported separately.
 
     With ``reference``, the columns ``fp32`` are of that network, which runs unchanged, or of saved outputs. With
     ``other``, the columns ``fp32`` are of the first network and ``int8`` of the other, both unchanged. Integer
@@ -122,8 +122,9 @@ def compare(
 
 @dataclass(frozen=True)
 class _Low(Planned):
-    """A network in low precision; ``data`` is None if the ranges were given, ``observer`` is the origin of the
-    ranges.
+    """A network in low precision.
+
+    ``data`` is the calibration data, None if the ranges were given; ``observer`` is the origin of the ranges.
     """
 
     data: Dataset | None
@@ -161,8 +162,6 @@ def _data(
 
 @dataclass
 class _Comparing:
-    """The work of ``compare``."""
-
     options: CompareOptions
     progress: Progress
     board: Board | None
@@ -307,7 +306,7 @@ class _Comparing:
         observer: str,
         notes: tuple[str, ...] = (),
     ) -> Comparison:
-        """``every`` sample has the first network's input names."""
+        """Compares networks with matched layers; the samples have the first network's input names."""
         tensors, count = self._tensors(_runs(two.on, every), two.origins, first, samples.length, two.groups)
         return self._result(
             tensors,
@@ -349,11 +348,11 @@ class _Comparing:
         *,
         of_second: bool = True,
     ) -> Comparison:
-        """Compares the tensors of equal modules or names, and shapes, of two networks that run as they are.
+        """Compares two networks that run as they are, tensor by tensor: those of the same module or name and shape.
 
         Args:
-            layers: the network of the two whose layers are known; None for neither.
-            of_second: the layers are the second one's, with the roundings in question.
+            layers: the one of the two networks whose layers are known; None if neither's are.
+            of_second: ``layers`` is the second network, whose roundings are in question.
         """
         sample, every = _opened(samples)
         mine, theirs = first.tensors(sample), second.tensors(sample)
@@ -469,7 +468,7 @@ def _on_engine(
 
 
 def final_outputs_only(engine: str) -> str:
-    """The note that an NVIDIA engine gives final outputs only."""
+    """Returns the note that an NVIDIA engine gives final outputs only."""
     return (
         f"engine '{engine}': TensorRT fuses layers and gives final outputs only, so the tensors are those of the "
         "emulation on ONNX Runtime"

@@ -140,7 +140,8 @@ def measure_alone(experiment: Experiment, progress: Progress, chosen: Collection
     """Measures each layer alone in INT8.
 
     Args:
-        chosen: only these layers, by index, without what each wins back alone; None for every layer, with it.
+        chosen: the indices of the layers to measure, each alone low only; None for every layer, alone low and alone
+            high.
     """
     network, rule = experiment.network, experiment.rule
     high, layers = experiment.whole.high, network.movable if chosen is None else chosen
@@ -210,7 +211,7 @@ def _unquantized(experiment: Experiment, progress: Progress) -> Iterator[tuple[i
 
 
 def _holding(experiment: Experiment, plan: PrecisionPlan, tensors: frozenset[str]) -> Trial:
-    """Returns the trial of a plan that also rounds these tensors where they are made."""
+    """Returns the trial of a plan that also rounds the given tensors, for all their readers."""
     rounded = hashlib.sha256("\n".join(sorted(tensors)).encode()).hexdigest()[:16]
     key = TrialKey(plan.key(), f"unquantized {rounded}").text
     stored = experiment.store.find(key)
@@ -229,7 +230,7 @@ def _holding(experiment: Experiment, plan: PrecisionPlan, tensors: frozenset[str
 
 
 def _difference(full: float | None, without: float | None) -> float | None:
-    """The loss won back: infinite if only ``full`` is infinite, None if both are."""
+    """Returns the loss won back, ``full`` - ``without``; None if one is unknown or ``without`` is infinite."""
     return None if full is None or without is None or math.isinf(without) else full - without
 
 
@@ -391,7 +392,9 @@ class _WorstJudgement(Judgement):
     """A judgement whose threshold is NaN where neither the user nor the metric has one."""
 
     def rule(self, outputs: tuple[str, ...], reference: Sequence[Outputs]) -> Rule:
-        """The rule. Values of a user's function are ranked as they are, even those better than for equal outputs."""
+        """Returns the rule. It ranks the values of a user's function without correction, also those that are better
+        than the value for equal outputs.
+        """
         metric = self.metric(outputs, reference)
         if metric.code:
             metric = replace(metric, loss_of=_BEHIND[metric.higher])

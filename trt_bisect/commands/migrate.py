@@ -337,7 +337,10 @@ def _ranges(
 
 
 def _precisions(network: Network, deployment: Deployment, notes: _Choices) -> dict[int, Precision]:
-    """The most specific entry counts: an exact name before a pattern, then the last entry."""
+    """Returns the precisions of the layers that the settings name, by index.
+
+    An exact name wins over a pattern, and a later entry over an earlier one.
+    """
     unknown, unable, precisions = [], [], dict[int, Precision]()
     exact = {layer.name: layer.index for layer in (*network.for_parser.layers, *network.layers)}
     for name, kind in sorted(deployment.layers.items(), key=lambda entry: entry[0] in exact):
@@ -365,7 +368,7 @@ def _precisions(network: Network, deployment: Deployment, notes: _Choices) -> di
 
 
 def _with_scales(network: Network, ranges: Ranges, notes: _Choices) -> tuple[Network, dict[int, str]]:
-    """Returns the network with layers without a scale kept high, and the reason for each by index."""
+    """Keeps layers high whose inputs have no scale; returns the network, and the reason for each layer by index."""
     usable, _ = keeping_unusable_high(network, ranges)
     without = {
         layer.index: "the cache has no scale"
@@ -393,7 +396,7 @@ def _tell_what_weak_typing_decides(
 
 
 def _build(network: Network, deployment: Deployment, feeds: list[Feeds], notes: _Choices) -> Build:
-    """Dynamic inputs have the shapes of the data, else those of the old engine."""
+    """Returns the facts for the build commands; dynamic inputs have the shapes of the data, else of the old engine."""
     dynamic = tuple(spec.name for spec in network.inputs if None in spec.shape)
     if feeds:
         return Build(caches.NEWEST_VERSION, shapes=profile_of(feeds).shapes, dynamic=dynamic)

@@ -214,8 +214,9 @@ def _described(nights: Sequence[NightlyRun], latest: NightlyRun, names: Sequence
 
 
 def _of_run(path: Path, suite: Suite) -> dict[str, nightly.Baseline]:
-    """Returns the baseline of a run, for the network of the suite whose name is that of its model file or run
-    folder.
+    """Returns a run as the baseline of a network of the suite: the one with its model file and, of several, its folder.
+
+    Raises BadInput if no network, or more than one, fits.
     """
     report = Report.load(path)
     model, tasks = Path(report.model).name, suite.networks
@@ -263,8 +264,8 @@ def regress(
         config: the suite, a TOML file.
         baseline: a folder that ``update_baseline`` wrote, the folder of a nightly run or of a run, or a
             ``report.json``; or ``latest``: for each network the newest nightly run in which it passed or was accepted.
-            Without one, this night becomes its baseline if the network meets its targets and its recipe meets the
-            threshold.
+            A network without such a night takes this night as its baseline, if it meets its targets and its recipe
+            meets the threshold.
         update_baseline: the figures of this nightly run, of ``repeats`` runs, become the baseline in any case.
         progress: shows the progress; a bar in a notebook by default.
         runner: measures one network.

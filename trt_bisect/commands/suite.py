@@ -45,7 +45,7 @@ NIGHT_KINDS = {
 """Keys of a network besides ``name`` that are not options of ``trt_bisect.run``."""
 _TARGETS = {INT8: "target", RECIPE: "target_recipe"}
 _SET_ELSEWHERE = {"save_tensors", "history", *(option.keyword for option in declare.declared(OutputOptions))}
-"""Options of a run that the suite or the command sets itself."""
+"""Options of ``run`` that a network of a suite cannot have: the suite or the command sets them."""
 NETWORK_KEYS = {
     key: declare.Option(keyword=key, kind=kind) for key, kind in {"name": _NAME, "model": FILE, **NIGHT_KINDS}.items()
 } | declare.by_key(option for option in declare.declared(RunOptions) if option.keyword not in _SET_ELSEWHERE)

@@ -50,7 +50,7 @@ class HistoryEntry:
     """A report in the history.
 
     Attributes:
-        id: in the order of recording; 0 before the recording.
+        id: the number in the order of recording; 0 before the recording.
         run: the id of the run's journal, which stays the same when the folder is moved or copied.
         folder: the absolute path of the run folder when it was last recorded.
         label: the network's name in a suite, else the model file's stem.
@@ -83,8 +83,8 @@ class HistoryEntry:
         return f"{report.engine} {report.typing}" if report.engine == "tensorrt" else report.engine
 
     def continues(self, before: HistoryEntry) -> bool:
-        """Returns true if this entry replaces ``before``: it is of the same run, or ``before`` is unfinished and has
-        the same question.
+        """Returns true if this entry replaces ``before``: both have the same fingerprint, metric, threshold and
+        strategy, and they began at the same time or ``before`` is unfinished.
         """
         question = ("fingerprint", "metric", "threshold", "share", "strategy")
         is_same = all(getattr(self.report, name) == getattr(before.report, name) for name in question)
@@ -172,7 +172,7 @@ _PARTS = {
 
 
 def trends(entries: Iterable[HistoryEntry]) -> list[list[HistoryEntry]]:
-    """Groups entries of one label, engine, metric and low precision, in the given order."""
+    """Groups entries with the same label, engine, metric and low precision; a group keeps the given order."""
     groups: dict[tuple[str, str, str, str], list[HistoryEntry]] = {}
     for entry in entries:
         groups.setdefault((entry.label, entry.engine, entry.report.metric, entry.report.low), []).append(entry)
@@ -184,7 +184,7 @@ def _finished(entries: Iterable[HistoryEntry]) -> list[HistoryEntry]:
 
 
 def _last_change(finished: Sequence[HistoryEntry]) -> str:
-    """Returns date and differences of the latest report that differs from its predecessor."""
+    """Returns the date of the latest report that differs from the one before it, and the differences."""
     for before, after in reversed(list(pairwise(finished))):
         if differing := changes(before.report, after.report):
             return f"{after.started:%Y-%m-%d}: {', '.join(differing)}"

@@ -43,7 +43,7 @@ _EPOCH = datetime.fromtimestamp(0, timezone.utc)
 
 
 class History:
-    """The history in a file, or, where ``path`` is a folder, in that folder.
+    """The history in a file. If ``path`` is a folder, the history is read from the run folders in it.
 
     All methods raise BadInput if the file cannot be read or written, is no history, is damaged, or has reports of
     another schema.
@@ -197,10 +197,11 @@ def _writing(path: Path) -> Iterator[FileIO]:
 
 
 def _folded(lines: Iterable[HistoryEntry]) -> list[HistoryEntry]:
-    """Returns the entries that result from the recorded reports, in their order.
+    """Returns the entries that remain of all recorded lines, in the order of recording.
 
-    A report replaces the report of its run that it continues, and its folder and label (if any) become those of all
-    entries of its run. A report without measurements stays until another report of its folder comes.
+    A report replaces an earlier report of its run that it continues (``HistoryEntry.continues``). Its folder and its
+    label, if any, become those of all entries of its run. A report without a fingerprint, in which nothing was
+    measured, is replaced by the next report in its folder.
     """
     entries: dict[int, HistoryEntry] = {}
     of_run: dict[str, list[int]] = {}
@@ -271,7 +272,6 @@ def entries_in(folder: Path) -> list[HistoryEntry]:
 
 
 def _reports_in(folder: Path) -> Iterator[HistoryEntry]:
-    """Yields the report in a folder, and that of a later unfinished run."""
     report, so_far = read_report(folder / REPORT), read_report(folder / SO_FAR)
     if report is not None:
         yield _entry(folder, report)
@@ -288,7 +288,7 @@ def _entry(folder: Path, report: Report) -> HistoryEntry:
 
 
 def _run_of(folder: Path) -> tuple[str, dict[str, Mapping[str, Any]]]:
-    """Returns the id of the folder's journal, and by fingerprint its parts."""
+    """Returns the id of the folder's journal, and the parts of each fingerprint, by fingerprint."""
     try:
         lines = complete_lines((folder / JOURNAL).read_bytes()).splitlines()
     except OSError:
@@ -300,12 +300,16 @@ def _run_of(folder: Path) -> tuple[str, dict[str, Mapping[str, Any]]]:
 
 
 def history_of(where: Path, *, recording: bool = False) -> History:
-    """Returns the history in a file, in its folder, or next to a run folder.
+    """Returns the history of a place: a history file, the folder that has it, or a run folder next to it.
 
-    For a folder without a history it is that of a folder directly below, such as a suite's ``nightly``, else one made
-    of the run folders below; when ``recording``, a new file in the folder.
+    A folder without a history file has that of a folder directly below it, such as a suite's ``nightly``; without
+    that, the history is read from the run folders below.
 
-    Raises BadInput if there are several files.
+    Args:
+        recording: without any history file, return a new file in the folder.
+
+    Raises:
+        BadInput: several folders below have a history file.
     """
     if not where.is_dir():
         return History(where)

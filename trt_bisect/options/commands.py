@@ -99,7 +99,7 @@ class PipelineOptions(RunOptions):
     cluster: str = fixed("")
 
     def __post_init__(self) -> None:
-        """Makes the samples the data that labels belong to."""
+        """Makes the samples the data set, to which labels belong."""
         object.__setattr__(self, "dataset", self.inputs if self.labels is not None else None)
         super().__post_init__()
 
@@ -248,13 +248,13 @@ class VerifyOptions(LowOptions, TensorOptions):
     Attributes:
         calibration: Take the scales of the engine from this calibration cache, or from this data. A network with Q/DQ
             pairs has its own; then these are the scales that the engine is suspected to have.
-        inputs: Take what the engine got: .npz, .npy, pictures, the JSON of Polygraphy or Triton, name:file.bin, or a
-            folder of such files.
-        outputs: Take what the engine gave for these inputs: .npz, .npy, the JSON of Polygraphy, trtexec --exportOutput
-            or Triton, name:file.bin, or a folder of such files.
-        other_outputs: Take what a second engine of this network gave for these inputs.
+        inputs: Take these inputs of the engine: .npz, .npy, pictures, the JSON of Polygraphy or Triton, name:file.bin,
+            or a folder of such files.
+        outputs: Take these outputs of the engine for the inputs: .npz, .npy, the JSON of Polygraphy, trtexec
+            --exportOutput or Triton, name:file.bin, or a folder of such files.
+        other_outputs: Take these outputs of a second engine of this network for the same inputs.
         layers: Read the precision that each layer ran in from the JSON of trtexec --exportLayerInfo.
-        other_layers: Read that of the second engine.
+        other_layers: Read the precisions of the second engine's layers from its JSON.
         tensors: Compare the engine's inner tensors: .npz, Polygraphy's JSON, or the folder of trtexec
             --saveAllDebugTensors=numpy.
         output: Write the result, and the minimal network of a wrong kernel, to this folder.

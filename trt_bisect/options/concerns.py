@@ -467,7 +467,7 @@ class MeasuringOptions(
     cluster: Address = ""
 
     def __post_init__(self) -> None:
-        """Makes what the DLA takes of a strongly typed network the defaults: FP16 next to INT8, one scale a weight."""
+        """With ``dla`` and strong typing, makes the defaults what the DLA needs: base FP16, one scale a weight."""
         super().__post_init__()
         if self.low in FLOAT_LOWS and self.precision not in (None, Precision.FP32):
             problem = f"--low {self.low} and --precision {self.precision} leave no layer in FP32."
@@ -540,8 +540,8 @@ class RunOptions(MeasuringOptions):
         front: Measure the front of accuracy against cost.
         cost: Count a layer in high precision by its multiply-adds (macs), its time on the engine (measured), the times
             in a CSV file with the columns layer, int8, fp16, fp32, or trtexec's profile of an engine of the network on
-            --gpu: NAME.profile.json, with --exportLayerInfo's NAME.graph.json next to it. Without it, by predicted time
-            where --gpu names a GPU or a known GPU is in the machine, else by multiply-adds.
+            --gpu: NAME.profile.json, with --exportLayerInfo's NAME.graph.json next to it. Default: its predicted time
+            if --gpu names a GPU or the machine has a known GPU, else its multiply-adds.
         gpu: Predict times on this GPU, such as A100, L4, T4, RTX4090 or OrinNX (an unknown name lists all), or a TOML
             file with its peaks.
         effort: Limit the search: quick (1 inference per layer and input), default (2), thorough (until nothing cheaper

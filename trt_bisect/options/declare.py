@@ -69,14 +69,14 @@ _Result_co = TypeVar("_Result_co", covariant=True)
 
 @dataclass(frozen=True)
 class Option:
-    """An option of a command; in an annotation, what its type, docstring and the table ``PANELS`` do not say of it.
+    """An option of a command. In an annotation it has only what type, docstring and the table ``PANELS`` do not say.
 
     Attributes:
         names: its flags with spaces between them, where they are others than the keyword.
         panel: its group in the help, and its table in a configuration file.
         expert: only ``--help-all`` shows it.
         repeated: suggested commands repeat it.
-        without_in_python: the behaviour without the option in Python, where it is another one.
+        without_in_python: the behaviour without the option in Python, if it differs from ``without``.
         effect: its help.
         without: the behaviour without the option, if no default value says it; the help ends with ``Default: ...``.
         keyword: the name of the field or parameter, which is the keyword in Python and the key in TOML.
@@ -165,7 +165,7 @@ def _declared(taker: Any) -> tuple[Option, ...]:
 
 
 def _place_of(keyword: str) -> dict[str, Any]:
-    """Returns the panel of an option, and True if it is an expert's."""
+    """Returns the fields ``panel`` and ``expert`` of an option, from the table ``PANELS``."""
     for panel, (usual, expert) in PANELS.items():
         if keyword in f"{usual} {expert}".split():
             return {"panel": panel, "expert": keyword in expert.split()}
@@ -176,14 +176,16 @@ declared: Callable[[Any], tuple[Option, ...]] = cache(_declared)
 
 
 def _parts(hint: Any) -> Iterator[Any]:
-    """A type and all that it is made of, marks first."""
+    """Yields a type, then its parts and theirs, from the last one on: the mark of an ``Annotated`` before its type."""
     yield hint
     for part in reversed(get_args(hint)):
         yield from _parts(part)
 
 
 def _kind_in(parts: Sequence[Any]) -> OptionKind:
-    """The kind that stands in a type, or that goes with a choice, bool, path or texts; else ``TEXT``."""
+    """Returns the first kind among the parts of a type, or the kind for its Literal, bool, Path or Sequence; else
+    ``TEXT``.
+    """
     for part in parts:
         if isinstance(part, OptionKind):
             return part
@@ -221,7 +223,7 @@ def nearest(name: str, names: Collection[str]) -> str:
 
 
 def fixed(value: Any, *, init: Literal[False] = False) -> Any:
-    """Returns the field of an option that a command does not have, with the value that holds there."""
+    """Returns the field of a dataclass for an option that a command does not offer; the value is always ``value``."""
     return field(default=value, init=init)
 
 
@@ -266,9 +268,9 @@ class Options:
 
 
 def repeated(given: Options) -> dict[str, tuple[str, ...]]:
-    """Returns the flags that ask for what was given, each with its values; those at their defaults are left out.
+    """Returns by flag the values that repeat the given options on a command line, without options at their defaults.
 
-    Data that has no name on the command line, such as an array, stands there as a word to be filled in.
+    Data that has no name on the command line, such as an array, becomes a word for the user to fill in.
     """
     values = ((option, getattr(given, option.keyword)) for option in declared(type(given)) if option.repeated)
     return {option.flag: option.kind.words(value) for option, value in values if not _is_default(value, option.default)}
@@ -286,7 +288,7 @@ def _is_default(value: Any, default: Any) -> bool:
 def naming_keywords(keywords: Mapping[str, str] | None = None) -> Iterator[None]:
     """Makes errors speak of Python's keywords in place of flags; see ``in_python``.
 
-    Decorates a function too, which the command line calls by ``inspect.unwrap``.
+    It also decorates functions for Python; the command line calls the function inside (``inspect.unwrap``).
     """
     try:
         yield
@@ -310,10 +312,11 @@ class Job(Protocol[_Model_contra, _Keywords, _Result_co]):
 def takes(
     options: Callable[_Keywords, _Given],
 ) -> Callable[[Callable[Concatenate[_Model, _Given, ...], _Result]], Job[_Model, _Keywords, _Result]]:
-    """Makes a function of a network and keywords out of one of a network and options, which is its ``job``.
+    """Returns a decorator that turns ``function(network, options)`` into ``function(network, **keywords)``.
 
-    The keywords are the fields of the class of options, for type checkers as well. In the docstring the line that
-    begins with ``options:`` is replaced by a line for each option. Errors name keywords in place of flags.
+    The original function is the attribute ``job``. The keywords are the fields of the class of options, for type
+    checkers as well. In the docstring the line that begins with ``options:`` is replaced by a line for each option.
+    Errors name keywords in place of flags.
     """
     cls: Any = options
     keywords = {flag: option.keyword for option in declared(cls) for flag in option.flags}
@@ -370,7 +373,10 @@ class NotThere(BadInput):
 
 
 def refuse_unknown(file: Path, where: str, table: Mapping[str, Any], keys: Collection[str]) -> None:
-    """Raises BadInput for a key that is none of the keys, with the nearest one that is, else with the first keys."""
+    """Raises BadInput for a key of ``table`` that is not in ``keys``.
+
+    The message suggests the most similar key, or lists the first keys if none is similar.
+    """
     for key in table:
         if key in keys:
             continue
@@ -404,7 +410,7 @@ def read_table(
     """Returns the values of a file's table, called ``where``, by the names of their options; paths are relative to it.
 
     Args:
-        missing: takes the errors on what the table names and is not there. Such values are left out of the result.
+        missing: a list; errors on missing files and functions are appended to it, and their values are left out.
 
     Raises:
         BadInput: a key or a value cannot be used, or an option is there under two names.

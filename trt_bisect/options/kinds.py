@@ -68,8 +68,8 @@ class OptionKind:
         read: from a given value and the option's flag to the value that the package works with; a value that was read
             before stays. Raises BadInput with the flag.
         words: from a value to the texts that stand for it on the command line.
-        located: from a value in a TOML file and the file's folder to the value with whole paths. Raises BadInput with a
-            problem that ends a sentence on the key.
+        located: from a value in a TOML file and the file's folder to the value with whole paths. Raises BadInput; its
+            problem continues a sentence that begins with the key.
         several: the option may be repeated on the command line.
         choices: the known words.
         open: other values are taken too.
@@ -158,7 +158,6 @@ def number(
 
 
 def _number(value: Any, *, share: bool) -> float:
-    """The number, or NaN for what is none."""
     per_cent = _PER_CENT.fullmatch(value.strip()) if share and isinstance(value, str) else None
     if per_cent:
         return float(per_cent[1]) / 100
@@ -217,7 +216,7 @@ PRESETS = {"mlperf99": "1%", "mlperf99.9": "0.1%"}
 
 
 def _drop(value: Any, flag: str) -> Any:
-    """Checks a loss of accuracy, and leaves it as given: ``1%`` means another one than ``0.01``."""
+    """Checks a loss of accuracy, and returns it as given: ``1%`` is a share of FP32's accuracy, ``0.01`` is not."""
     if value not in PRESETS:
         number(least=0, most=1, share=True).read(value, flag)
     return value
@@ -236,7 +235,7 @@ def parse_time(value: str | float) -> float:
 
 
 def read_shapes(value: Any, flag: str = "--shape") -> Mapping[str, tuple[int, ...]]:
-    """Returns ``name:1x3x224x224`` as a name and a shape, where no mapping is given; names may hold colons.
+    """Returns shapes by name, from a mapping or from texts like ``name:1x3x224x224``; names may hold colons.
 
     Raises BadInput if a text is of another form, or a size is 0.
     """
@@ -265,7 +264,7 @@ def _texts(value: Any, flag: str) -> tuple[str, ...]:
 
 
 def _naming_option(read: Callable[[Any], Any], value: Any, flag: str) -> Any:
-    """Reads with a function whose errors do not name the option."""
+    """Returns ``read(value)``; its errors do not name the option, so they are raised again with ``flag``."""
     try:
         return read(value)
     except BadInput as error:
@@ -288,7 +287,7 @@ def _trtexec(value: Any, flag: str) -> Any:
 
 
 def _path(value: Any, flag: str) -> Any:
-    """A text as a path; objects that stand for a file, such as a network, stay."""
+    """Returns a text as a path; objects that stand for a file, such as a network, stay as they are."""
     if isinstance(value, str) and value and "\0" not in value:
         return Path(value)
     if isinstance(value, (int, float, Sequence, Mapping)):
@@ -310,7 +309,10 @@ def _existing(value: Any, folder: Path) -> Any:
 
 
 def _function(value: Any, folder: Path) -> Any:
-    """``module:function``, loaded to see that it is there; a module that is a file is relative to the folder."""
+    """Returns ``module:function``, with the whole path of a module that is a file; raises BadInput if it is not there.
+
+    A module's file is relative to ``folder``. Values that are no text stay as they are.
+    """
     if not isinstance(value, str):
         return value
     module, _, function = value.rpartition(":")

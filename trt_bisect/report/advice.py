@@ -111,9 +111,14 @@ def cause_of(
     calibrator: str,
     others: Sequence[str] = (),
 ) -> Cause:
-    """Returns the culprits of an item of ``by_cause`` with their remedies.
+    """Returns a cause with its culprits and their remedies.
 
-    ``others`` are the remedies that the report has measured elsewhere.
+    Args:
+        cause, evidence: an item of ``by_cause``.
+        advice: the advice on each culprit, by its name.
+        tried: the remedies that were measured.
+        calibrator: the calibrator of the run.
+        others: the names of further remedies that the report has measured.
     """
     culprits = tuple(facts.layer.name for facts in evidence)
 

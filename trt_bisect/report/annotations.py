@@ -58,6 +58,5 @@ def _annotation(severity: str, title: str, texts: Sequence[str], end: str = "") 
 
 
 def _escaped(text: str) -> str:
-    """Returns a text in one line, without control characters."""
     plain = "".join(letter if letter.isprintable() or letter in "\r\n" else "?" for letter in text)
     return plain.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")

@@ -160,14 +160,15 @@ class AnswerFacts:
         around_fp16: the recipe, or full INT8 if it passes, with FP16 in place of all FP32, as with ``--base fp16``.
         changes: the changes of the network by which the recipe loses less; empty if the recipe is for the user's
             network.
-        changes_tried: by change, the mean loss with it and those kept before it, on inputs from which no change was
-            made: the geometric mean of full INT8 and of INT8 with the cheapest layers of ``unchanged`` high, up to a
-            tenth of its cost. The first, without a name, is the user's network.
+        changes_tried: by change, the mean loss with it and the changes kept before it, on inputs from which no change
+            was made. It is the geometric mean of the losses of full INT8 and of INT8 with the cheapest layers of
+            ``unchanged`` high, up to a tenth of its cost. The first entry, without a name, is the user's network.
         unchanged: the cheapest recipe for the user's network, if that of a changed one is cheaper.
         expensive: the one or two layers that make at least 80 % of the recipe's cost, the most expensive first; empty
             if it costs at most 10 %.
         ranked: the culprits by decreasing loss when put back.
-        weak: the last of these: put back, they miss the threshold by less than the noise, or miss only the margin.
+        weak: the weak culprits, last in ``ranked``: put back, they miss the threshold by less than the noise, or miss
+            only the margin.
         doubts: the reasons to doubt the recipe's similarity, or that of full INT8 if it passes; kinds of
             ``analyzer.doubts``.
         aim: the loss that the search aimed at; below the budget if a recipe missed in another setting.
@@ -247,8 +248,8 @@ class Goal:
     """The goal of the search for a recipe, next to the threshold.
 
     Attributes:
-        most: the largest share of INT8's speedup over FP16 that the recipe, then the most accurate plan within it, may
-            give up; None without ``--budget``.
+        most: the largest share of INT8's speedup over FP16 that the recipe may give up; the recipe is then the most
+            accurate plan within it. None without ``--budget``.
         drop: the loss of accuracy allowed, as given; empty where the similarity decides.
         costs: the source of costs: ``macs``, ``measured``, ``time on`` a GPU, or a file of times.
         mixed: high layers may be in FP16 where that is enough.

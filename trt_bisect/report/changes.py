@@ -211,7 +211,7 @@ def missed_thresholds(now: Report, direction: str) -> tuple[Change, ...]:
 
 
 def compared_part(report: Report) -> Report:
-    """Returns the part of a report that comparisons use, as if read from a file."""
+    """Returns a report with only the fields that comparisons use, equal to one read from a file."""
     latency = report.latency and {
         plan: timed and replace(timed, layers=(), computed={}) for plan, timed in report.latency.items()
     }
@@ -262,7 +262,12 @@ def metric_of(report: Report, direction: str) -> Metric:
 
 
 def _effect(before: Sequence[float | None], now: float | None, floor: float) -> str:
-    """Returns ``worse``, ``better``, or an empty text for noise. Lower is better."""
+    """Returns ``worse`` or ``better``, or an empty text if the figure moved by no more than noise. Lower is better.
+
+    Args:
+        before: the figure in each repeat; None where it was not measured.
+        floor: the least change that counts.
+    """
     measured = [value for value in before if value is not None]
     if now is None:
         return WORSE if measured and len(measured) == len(before) else ""
@@ -294,7 +299,7 @@ def _overall(now: Report, runs: Sequence[Report], moved: _Moved) -> Iterator[Cha
 
 
 def _bound(now: Report, runs: Sequence[Report]) -> Iterator[Change]:
-    """Yields the change of the bound on similar inputs, if larger than by a single miss."""
+    """Yields the change of the bound on similar inputs that miss, if one additional miss does not explain it."""
     bounds = [run.bound for run in runs if run.bound is not None]
     if not bounds:
         return

@@ -96,7 +96,6 @@ def environment(package: str = "trt_bisect.report") -> Environment:
 
 
 def _policy(digests: list[str], live: str) -> str:
-    """Returns a content security policy that allows the scripts with these digests and no other host."""
     hashes, connect = " ".join(f"'sha256-{digest}'" for digest in digests), "connect-src 'self'; " if live else ""
     return (
         f"default-src 'none'; script-src {hashes}; style-src 'unsafe-inline'; img-src data: blob:; worker-src blob:; "

@@ -303,8 +303,8 @@ class Report(Shown):
 
     @property
     def doubts(self) -> tuple[str, ...]:
-        """Sentences that contradict a pass: randomness, a refusal, a part judged alone, warnings on the data, other
-        doubts.
+        """The sentences that contradict a pass: random FP32 outputs, TensorRT's refusal, a part judged alone, warnings
+        on the data, other doubts.
         """
         random = (self.inputs.random,) if self.inputs.random else ()
         refused = [line.text for line in self.refused]
@@ -351,7 +351,7 @@ class Report(Shown):
         """Returns the recipe as the config for ``mtq.quantize`` of NVIDIA's ModelOpt on PyTorch.
 
         Args:
-            as_dictionary: in the form before ModelOpt 0.47.
+            as_dictionary: in the form that ModelOpt before 0.47 takes: a dictionary by quantizer, not a list.
 
         Raises:
             BadInput: nothing was measured, the recipe changes the network, its low precision is not INT8 or FP8, or

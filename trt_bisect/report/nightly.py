@@ -47,8 +47,8 @@ class Baseline:
         name: the network's name in the suite.
         repeats: the number of runs.
         measured: the nightly run that measured them; empty if not known.
-        runs: the reports of these runs, equal ones once, with what comparisons read. ``made_of`` is that of the last
-            good night.
+        runs: the reports of these runs, equal ones once, with only the fields that comparisons read. ``made_of`` is
+            that of the last good night.
         kind: the mark of a baseline.
         schema: the schema of the reports.
     """

@@ -35,7 +35,7 @@ def spoken(verdict: str) -> str:
 
 
 def with_low(figure: str, low: str) -> str:
-    """Returns a figure for a column titled INT8, with the low precision if that is another one."""
+    """Returns a figure for a column titled INT8; the name of the low precision follows if it is not INT8."""
     return figure if low == str(Precision.INT8) else f"{figure} ({low.upper()})"
 
 
@@ -106,7 +106,7 @@ class LayerRow:
 
     Attributes:
         index: its position in execution order; of a constant, that of its first reader.
-        loss: the loss that the layer adds there, in the metric's units; for cosine a fraction of 1.
+        loss: the loss that the layer adds on the curve, in the metric's units; for cosine a fraction of 1.
         culprit: the layer stays high, and was measured to miss the threshold when put back in INT8.
         outcome: ``measured``, ``build failed``, ``inference failed``, ``out of memory``, ``timed out``, ``lost`` with
             its worker, ``not finite``, ``follows`` for a layer that does not change the engine, or that the user fixed,
@@ -120,7 +120,7 @@ class LayerRow:
         rounds: the roundings of a culprit.
         put_back: the recipe's figure with this culprit in INT8 too (of a changed network, without the changes): the
             similarity on the worst input that was run, or the accuracy where that decides.
-        put_back_on: the number of these inputs: with fewer than all given, the figure is this or worse.
+        put_back_on: the number of inputs that were run: if it is less than all given, the figure is this or worse.
         put_back_in: the setting of the engine.
         suspect: why a layer with a large loss on the curve is no culprit.
         fixed: the precision that the user fixed; empty for a layer left to the search.
@@ -250,7 +250,7 @@ class JudgedInputs:
     Attributes:
         source: the data.
         judged: the number of inputs.
-        searched: the number of samples that they are the worst of.
+        searched: the number of samples of which the judged inputs are the worst.
         places: the positions of the judged inputs in the data, from 0.
         similarities: the similarity of each sample searched, in full INT8.
         median: the median of the similarities.

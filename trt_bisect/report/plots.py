@@ -124,7 +124,9 @@ _MOST_LAYERS = 5
 
 
 def front(report: Report, *, log: bool = True) -> Figure:
-    """Returns the figure over the cost in per cent; diamonds are plans with a name, the dashed line is the target.
+    """Returns a plot of the plans' figures over their costs in per cent.
+
+    Diamonds are plans with a name; the dashed line is the worst acceptable figure.
 
     ``log`` as in ``curve``. See ``Report.plot_front`` for errors.
     """

@@ -41,9 +41,10 @@ def disobeyed(network: Network, trial: Trial) -> dict[int, tuple[str, str]]:
 
 
 def unproven(network: Network, trial: Trial) -> dict[int, str]:
-    """Returns by layer index, for layers whose precision a trial does not show, one of ``UNPROVEN``, or an empty text.
+    """Returns by index the layers whose precision a trial does not show, each with a word of ``UNPROVEN`` or an empty
+    text.
 
-    Empty for a trial that failed, or whose engine says nothing at all.
+    The result is empty for a trial that failed or whose engine reports no precision.
     """
     if not trial.ran:
         return {}
@@ -59,7 +60,7 @@ def obedience_doubts(layers: Mapping[int, Layer | LayerRow], trial: Trial, *, we
     Args:
         layers: the quantizable ones by index.
         trial: of a whole engine.
-        weak: under weak typing TensorRT chooses.
+        weak: the engine was built with weak typing, under which TensorRT may choose precisions.
     """
     if trial.failed:
         return ()

@@ -380,7 +380,7 @@ class Result(Shown, ABC):
         """Returns the result that ``save`` wrote.
 
         Args:
-            folder: that was saved into, or its JSON file.
+            folder: the folder that was saved into, or its JSON file.
 
         Raises:
             BadInput: the folder holds no such result, or one of another version.
@@ -389,7 +389,6 @@ class Result(Shown, ABC):
 
 
 def _texts(section: Section, metric: str) -> list[Callable[[Any], str]]:
-    """Returns by column of a section the function that writes its cells."""
     texts = metric_texts(metric)
     return [texts.get(column.kind) or partial(cell_text, column.kind) for column in section.columns]
 

@@ -163,7 +163,7 @@ def cheaper_remedies(report: Report) -> list[Tried]:
 
 
 def pays_in_fp16(report: Report) -> PlanFigures | None:
-    """Returns the recipe with its layers in FP16, if only that version pays; else None."""
+    """Returns the recipe with its layers in FP16, if it is worth its cost and the recipe in FP32 is not; else None."""
     answer = report.answer
     if answer is None or answer.in_fp16 is None or not answer.in_fp16.meets:
         return None
@@ -343,7 +343,7 @@ _SIDES = {Precision.INT8_WEIGHT: "INT8 (weight alone)", Precision.INT8_ACTIVATIO
 
 
 def fixed_text(network: Network) -> str:
-    """Returns the layers that the user fixed, and the number of scales."""
+    """Returns the layers and the number of scales that the user fixed, as text."""
     by_precision: dict[str, list[str]] = {}
     for layer in network.layers:
         if layer.fixed is not None and not layer.refused:
@@ -810,6 +810,5 @@ def _blame(report: Report) -> str:
 
 
 def _is_unfinished(report: Report) -> bool:
-    """True if the search of the recipe was stopped, or goes on."""
     stopped = bool(report.stopped) or (report.answer is not None and bool(report.answer.not_done))
     return stopped and not any(line.kind == NO_RECIPE for line in report.lines)

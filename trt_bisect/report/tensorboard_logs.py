@@ -80,9 +80,9 @@ def steps_of(
     Failed trials and those in another setting are left out.
 
     Args:
-        of_ranges: the trials of the ranges' own store.
-        shared: the trials of single inputs, with any ranges.
-        ranges: of ``Ranges.digest``.
+        of_ranges: the trials measured with these ranges only, by key.
+        shared: trials with any ranges, by key; those on single inputs count.
+        ranges: the digest of the ranges (``Ranges.digest``).
     """
     on_inputs = {key: trial for key, trial in shared.items() if key.startswith(INPUTS)}
     plans: dict[str, PrecisionPlan] = {}
@@ -118,7 +118,7 @@ def _rank(key: TrialKey, ranges: str, metric: str) -> int | None:
 
 
 def _similarity(trial: Trial, rule: Rule) -> float | None:
-    """The metric on the worst input, of all inputs together or one after another."""
+    """Returns the metric on the worst input, from a trial of all inputs together or of one input at a time."""
     if trial.outputs:
         return rule.similarity(trial)
     worst = max(trial.losses.values(), default=math.inf)

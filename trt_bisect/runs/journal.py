@@ -65,7 +65,7 @@ class Journal(TrialStore):
         return self._others[fingerprint]
 
     def keep(self, *trials: Trial) -> None:
-        """Appends trials, before the first ones the parts of the fingerprint, and waits until they are on disk."""
+        """Appends trials and waits until they are on disk; the parts of the fingerprint come before the first ones."""
         records = [*self._head, *({"run": self._fingerprint, "trial": trial.to_json()} for trial in trials)]
         append(self._file, self.path, b"".join(json.dumps(record).encode() + b"\n" for record in records))
         self._head = []

@@ -128,8 +128,8 @@ class ScratchFolder:
     """A temporary folder, removed when it is closed and at the end of the process; it can be opened again at the same
     path.
 
-    If the process was killed, the user's next scratch folder on the machine removes it: the folder around it is locked
-    while its process lives. Whoever uses the folder may lock it too.
+    A folder that a killed process has left is removed when the user's next scratch folder is made. A lock on the folder
+    around it shows that its process lives; another user of the folder may lock that folder too.
 
     Attributes:
         path: it exists while it is open.
@@ -193,7 +193,6 @@ def _remove(folder: Path, lock: int, maker: int) -> None:
 
 
 def _remove_left_behind(parent: Path) -> None:
-    """Removes this user's scratch folders of ended processes."""
     for folder in parent.glob(f"{_LOCKED}*"):
         try:
             lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)

@@ -24,13 +24,13 @@ _FROM_BYTES = 128 << 20
 _LEAST_BYTES = 1 << 20
 """Smaller arrays stay in memory: a file is open as long as its array lives."""
 _SHARE_OF_FILES = 2
-"""Arrays may take half of the files that a process may open."""
+"""Mapped arrays may take one in this many of the files that a process may open."""
 _opening = Lock()
 _mapped = WeakValueDictionary[Path, np.memmap]()
 
 
 def mapped(array: np.ndarray) -> np.ndarray:
-    """Returns an array that is read from a temporary file, not writable; the file goes with it.
+    """Returns the array, not writable, read from a temporary file that is removed together with it.
 
     The same array is returned if it is small, no file can be written or opened, or files would be in memory too.
     """
@@ -71,7 +71,7 @@ def mapped_if_large(arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
 
 
 def file_of(array: np.ndarray) -> Path | None:
-    """Returns the file with exactly a mapped array's values; None for a part of it."""
+    """Returns the file of a mapped array; None for a part of one, or another array."""
     if not isinstance(array, np.memmap) or array.filename is None:
         return None
     path = Path(array.filename)
@@ -110,7 +110,7 @@ _PART = 1 << 17
 
 
 def parts(size: int, row: int = 1, most: int = _PART) -> Iterator[slice]:
-    """Splits a flat tensor of ``size`` values into slices of whole rows, of about ``most`` values."""
+    """Splits a flat tensor of ``size`` values into slices of about ``most`` values, whole rows of ``row`` values."""
     step = max(most // row, 1) * row
     return (slice(begin, begin + step) for begin in range(0, size, step))
 
@@ -128,7 +128,7 @@ def channel_parts(shape: Sequence[int], axis: int | None) -> Iterator[tuple[slic
 
 
 def float_parts(*arrays: np.ndarray) -> Iterator[tuple[np.ndarray, ...]]:
-    """Yields the same part of each array of one size, as flat float64."""
+    """Splits arrays of equal size into parts; yields the same part of each as flat float64."""
     flat = [array.reshape(-1) for array in arrays]
     for part in parts(flat[0].size):
         yield tuple(np.asarray(array[part], np.float64) for array in flat)

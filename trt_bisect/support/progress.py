@@ -125,8 +125,8 @@ def fits(shown: Progress, seconds: float) -> None:
 class RichProgress:
     """A bar with the step, the count and the times left, on stderr; plain lines if stderr is no terminal.
 
-    A plain line tells the time left of the whole job: that of each stage, and at most one a minute between stages. With
-    ``verbose`` each stage and step is a line, with the seconds since the start.
+    Plain lines: one for each stage, with the time left of the whole job, and within a stage at most one a minute with
+    the time left. With ``verbose`` each stage and step is a line, with the seconds since the start.
     """
 
     def __init__(self, *, verbose: bool = False) -> None:
@@ -268,8 +268,6 @@ class NotebookProgress:
 
 @dataclass(frozen=True)
 class _Shown:
-    """A text for a notebook, and HTML in its place."""
-
     text: str
     html: str
 
@@ -328,8 +326,9 @@ def other_stages(layers: int, given: int, judged: int, *, explains: bool) -> dic
     """Returns by stage, except the search, the inferences that it is expected to take.
 
     Args:
-        layers: those that can be low.
-        judged: inputs of the curve.
+        layers: the number of layers that can be low.
+        given: the number of inputs given.
+        judged: the number of inputs of the curve.
     """
     runs = float(layers * judged)
     return {CURVE: _CURVE * runs, CHECKS: _CHECKS * given, EXPLANATION: _EXPLANATION * runs if explains else 0.0}
@@ -339,8 +338,8 @@ def usual_search(sweep: float, *, is_cheap: bool | None = None) -> float:
     """Returns the inferences that a search without a budget usually takes.
 
     Args:
-        sweep: an inference for each layer on each judged input.
-        is_cheap: the first recipe is cheap, so there is little to search.
+        sweep: the number of inferences for each layer on each judged input once.
+        is_cheap: true if the first recipe is cheap, so that little is left to search; None before the first recipe.
     """
     return sweep * _SWEEPS[is_cheap]
 

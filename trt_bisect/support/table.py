@@ -67,7 +67,7 @@ class NestedColumns:
         title: the prefix of their titles.
         help: the help of the columns of a mapping.
         rank: the rank of the columns ``shown``; None for those of the nested dataclass.
-        shown: the others are on pages alone.
+        shown: the columns that the screen shows too; the others are on pages alone.
         shares: the keys of a mapping that are shares of 1.
     """
 
@@ -150,7 +150,7 @@ def columns_of(
     """Returns the columns of a table.
 
     Args:
-        rows: a mapping that is a ``NestedColumns`` has a column for each of its keys.
+        rows: the rows; a mapping described by ``NestedColumns`` has a column for each key that occurs in them.
         raised: columns that have at most the rank 1.
         names: in titles and phrases, such as ``low="INT8"``.
     """
@@ -211,7 +211,7 @@ def _described(kind: type) -> tuple[tuple[str, Any, Column | NestedColumns | Non
 
 
 def _parted(hint: Any) -> tuple[Any, Column | NestedColumns | None]:
-    """Returns a type without annotation and None, and the annotation."""
+    """Returns the type in a hint, without None, and the description of its column, if any."""
     about = None
     if get_origin(hint) is Annotated:
         hint, *attached = get_args(hint)

@@ -23,8 +23,8 @@ def in_python(text: str, keywords: Mapping[str, str] | None = None) -> str:
     """Returns a text for the command line as it reads in Python: ``base="fp16"`` for ``'--base fp16'``.
 
     Args:
-        keywords: by flag its keyword; other flags stay. None for any flag: functions take each option under the flag's
-            name too.
+        keywords: by flag its keyword; other flags stay. None turns every flag into a keyword of its own name, which
+            functions take too.
     """
 
     def keyword(flag: str) -> str | None:
@@ -64,5 +64,4 @@ def in_python(text: str, keywords: Mapping[str, str] | None = None) -> str:
 
 
 def _literal(word: str) -> str:
-    """Returns a value of the command line as Python has it."""
     return word if re.fullmatch(r"[A-Z][A-Z_.]+|\d+(\.\d+)?", word) else f'"{word}"'

@@ -140,7 +140,6 @@ def _is_usable(home: Path, names: list[str]) -> bool:
 
 
 def _make(home: Path, names: list[str]) -> None:
-    """Writes a new certificate and its key into a folder; only the user can read the key."""
     from cryptography import x509
     from cryptography.hazmat.primitives import hashes
     from cryptography.hazmat.primitives.asymmetric import ec
@@ -239,7 +238,6 @@ class TokenAuth:
 
 
 def _equal(text: str, right: bytes) -> bool:
-    """Compares in constant time."""
     return secrets.compare_digest(text.encode(errors="replace"), right)
 
 

@@ -157,7 +157,6 @@ def facts_of_experiment(setup: Setup, experiment: Experiment, options: RunOption
 
 
 def _refused(experiment: Experiment, options: RunOptions) -> tuple[Line, ...]:
-    """Returns why TensorRT cannot build the network in FP32."""
     writer = PlanWriter(experiment.network, {}, GraphTarget.TENSORRT)
     written = writer.write(experiment.network.free_plan())
     graph = FileGraph.of(written.model, experiment.network.source, written.weights)
@@ -532,7 +531,7 @@ def _curve_notes(experiment: Experiment, curve: Curve, answer: Experiment) -> li
 def _destroyed_notes(answer: Answer, curve: Curve) -> list[Note]:
     """Returns a note if full INT8, with the ranges of the verdict, destroys the outputs and the data may be the cause.
 
-    They are not if a scale or the base makes every plan useless, or if the recipe keeps most layers low.
+    The data are not the cause if a scale or the base makes every plan useless, or if the recipe keeps most layers low.
     """
     network, rule = answer.experiment.network, answer.experiment.rule
     explained = unusable_scales(network) or base_misses(network, rule, curve.nothing)
@@ -573,7 +572,6 @@ def _notes(answer: Answer, curve: Curve, trials: RunTrials) -> list[Note]:
 
 
 def _rounded_tensors(layer: Layer, writer: PlanWriter) -> tuple[RoundedTensor, ...]:
-    """Returns the tensors that a layer rounds, each with its producer and its consumer."""
     network, tensors = writer.network, []
     inputs = {spec.name for spec in network.inputs}
     for rounding in layer.roundings:

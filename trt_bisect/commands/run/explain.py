@@ -84,7 +84,8 @@ _HELPS = 0.8
 class ChangedNetwork:
     """A network changed so as to lose less in INT8 at the same speed.
 
-    In FP32 it equals the user's; with corrected biases, nearly. ``name`` names its files, ``plans`` measures it.
+    In FP32 it computes the same as the user's network; with corrected biases, nearly. ``name`` names its files,
+    ``plans`` measures it.
     """
 
     name: str
@@ -160,7 +161,6 @@ class Remedies:
             yield from map(self._by_fp16, groups)
 
     def _by_other_calibrators(self) -> Iterator[Tried]:
-        """Yields the recipe that each other calibrator leads to, if the user named the calibrator."""
         space = self.answer.recipe.space
         for row in self.answer.tried[1:]:
             if row.ranges.calibrator is None or row.meets or row.kept is not None:
@@ -170,7 +170,7 @@ class Remedies:
                 yield self._tested(tried, row.ranges, cheaper[0])
 
     def _by_own_ranges(self, culprits: tuple[str, ...]) -> Iterator[Tried]:
-        """Yields the recipe with culprits in INT8, their tensors scaled by other calibrators."""
+        """Yields the recipe with culprits in INT8 and another calibrator's scales for the tensors that they read."""
         answer, space, ranges = self.answer, self.answer.recipe.space, self.answer.experiment.ranges
         units = self._units(culprits)
         layers = [answer.experiment.network.layer_named(name) for name in culprits]
@@ -257,8 +257,8 @@ class Remedies:
             self.notes.append(note)
 
     def _by_change(self, moved: ChangedNetwork) -> Tried:
-        """Returns the result of full INT8 of a changed network, or of the recipe that it leads to, judged by the user's
-        FP32.
+        """Measures a changed network against FP32 of the user's network: in full INT8 or, if that misses, with a
+        cheaper recipe if there is one.
         """
         plans, rule, kept = moved.plans, self.answer.experiment.rule, frozenset[int]()
         self.plans.setup.progress.step(moved.words)
@@ -302,7 +302,7 @@ class Remedies:
 
     @staticmethod
     def _loss(plans: AnswerPlans, plan: PrecisionPlan, ranges: Ranges) -> float:
-        """The largest loss of a plan on all inputs given, and if it meets the budget, on held-out ones."""
+        """Returns the largest loss of a plan on all inputs given; if that meets the budget, on held-out inputs too."""
         loss = plans.largest_on_all(plan, ranges)
         return max(loss, plans.loss_on_held_out(plan, ranges)) if loss <= plans.experiment.rule.budget else loss
 
@@ -314,7 +314,9 @@ class Remedies:
         plans: AnswerPlans | None = None,
         space: Space | None = None,
     ) -> Tried:
-        """Returns a remedy, tested as a verdict would be if it is cheaper than the recipe."""
+        """Returns a remedy; if it is cheaper than the recipe, ``confirmed`` says if it holds in all settings without
+        a doubt.
+        """
         recipe = self.answer.recipe
         if not tried.meets or (self.answer.meets and tried.cost >= recipe.cost):
             return tried
@@ -344,9 +346,7 @@ _Tensor = tuple[Compared, ExplainedTensor]
 
 
 def explained(plans: AnswerPlans, answer: Answer, report: Report, known: Report, options: RunOptions) -> dict[str, Any]:
-    """Returns the fields of the explanation of ``report``; an error becomes a note, and without a verdict there are
-    none.
-    """
+    """Returns the fields of the explanation of ``report``, none without a verdict; an error becomes a note."""
     if report.exit_code not in (0, 1):
         return {}
     began, notes = perf_counter(), list(known.notes)

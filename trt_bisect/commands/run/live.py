@@ -29,7 +29,7 @@ from trt_bisect.support.progress import Progress, TimeUp
 _EVERY = 1.0
 """The least seconds between two reports; more if making a report takes a larger share of the time."""
 SHARE = 0.05
-"""The largest share of the time spent on reports so far, and on the recipe that they name."""
+"""The largest share of a run's time that goes into writing reports so far and their recipes."""
 
 
 class Live:

@@ -254,7 +254,6 @@ def _detections(
 
 
 def _marks(detections: Detections, kinds: Sequence[str], scale: np.ndarray, names: Sequence[str]) -> tuple[Mark, ...]:
-    """Returns the drawn marks of detections: rotated boxes, and the visible keypoints."""
     low, high = detections.boxes[:, :2], detections.boxes[:, 2:]
     outlines = np.stack([low, np.stack([high[:, 0], low[:, 1]], -1), high, np.stack([low[:, 0], high[:, 1]], -1)], 1)
     more, points = detections.more, [np.zeros((0, 2))] * len(detections)

@@ -94,7 +94,10 @@ def run(model: GivenModel, options: RunOptions, command: str = "", began: float 
 
 @contextmanager
 def time_limited(options: RunOptions, display: Progress, began: float | None = None) -> Iterator[Progress]:
-    """A display that ends with ``--time-limit``, counted from ``began``; raises NothingMeasured then."""
+    """Gives a display that raises TimeUp after ``--time-limit``, counted from ``began``.
+
+    Raises NothingMeasured if that ends the block: full INT8 was not measured in time.
+    """
     limit, low = options.time_limit, options.low_precision.precision
     try:
         if limit is None:
@@ -117,10 +120,10 @@ class _Run:
         state: what is measured so far.
         engine: the engine that decides.
         written: the texts of the recipe whose files this run has written.
-        kept_until: a cheaper recipe is not written before then, as that would take too large a share of the time.
+        kept_until: the time before which no cheaper recipe is written: writing may take only a small share of a run.
         search: the search of the answer; None before it is ready.
-        accuracy: the accuracy that is told or decides; None without labels or an accuracy function.
-        on_engines: engines are deciding.
+        accuracy: the accuracy that is reported or decides; None without labels or an accuracy function.
+        on_engines: the engines that are deciding; None before.
         engine_trials: the trials of engines before the network was changed, see ``OnEngines``.
     """
 
@@ -183,7 +186,7 @@ class _Run:
                 return self._end(stop)
 
     def _measured(self, stack: ExitStack) -> Report:
-        """Returns the report of a run that nobody stops: all of it, again where the engine refuses layers in INT8."""
+        """Does the work of a run and returns its report; begins again, with layers high that the engine refuses."""
         asked = self.state
         while True:
             try:
@@ -196,7 +199,6 @@ class _Run:
                 self._keep_high(refused.reasons)
 
     def _keep_high(self, reasons: Mapping[int, str]) -> None:
-        """Keeps layers high in all plans, and says so."""
         setup = self.setup
         names = [setup.read.layers[k].name for k in reasons]
         (reason,) = dict.fromkeys(reasons.values())
@@ -234,9 +236,9 @@ class _Run:
         return report
 
     def _continue(self, first: Experiment) -> None:
-        """Counts the seconds of earlier sittings; lets the report so far of a killed run stand if it knows a recipe.
+        """Continues an earlier run in the folder: counts its seconds, and keeps its report so far if that has a recipe.
 
-        A recipe that answered another question loses its plan, as no report will name it.
+        If the report so far has none, or has other options, the ``plan.json`` of its recipe is removed.
         """
         if self.folder is None:
             return
@@ -277,16 +279,13 @@ class _Run:
         return search
 
     def _warn(self, warnings: tuple[str, ...]) -> None:
-        """Says warnings on the data, which the report tells first."""
         for warning in warnings:
             self.shown.say(f"DATA: {warning}")
         inputs = self.state.known.inputs
         self._know(inputs=replace(inputs, warnings=(*inputs.warnings, *warnings)))
 
     def _find_answer(self, search: AnswerSearch) -> AnswerSearch:
-        """Searches the answer; returns the search that found the recipe: another one where the recipe has a changed
-        network.
-        """
+        """Searches the answer; returns the search that found the recipe: ``search``, or that of a changed network."""
         of_curve = search.choose_ranges()
         is_other = of_curve.key != self.of_curve.key
         self._now(of_curve=of_curve)
@@ -350,7 +349,7 @@ class _Run:
             self._measure_base(found.engines.base)
 
     def _measure_base(self, nothing: Trial) -> None:
-        """Looks for the tensors that overflow in the base, and for the layers to keep high, if it alone misses."""
+        """If the base misses with no layer low, notes the tensors that overflow in it, and the layers to keep high."""
         experiment = self.found.experiment
         if summary.base_misses(experiment.network, experiment.rule, nothing):
             overflows = self._note_overflows(experiment.network)
@@ -358,7 +357,6 @@ class _Run:
             self._know(base_high=kept)
 
     def _note_overflows(self, network: Network) -> tuple[Overflow, ...]:
-        """Notes and returns the values that leave the range of a network's base."""
         experiment, memory = self.found.experiment, self.options.memory_bytes
         emulated = experiment.builder.arithmetic == EMULATED
         notes, overflows = base_overflows(network, experiment.feeds, memory, emulated=emulated)
@@ -378,7 +376,6 @@ class _Run:
         return all(map(experiment.rule.meets, trials))
 
     def _tell_verdict(self) -> None:
-        """Says and keeps the verdict, and saves the tensors."""
         report = reporting.report_of(self.state)
         self.shown.say(headline(report.titled))
         self._keep(self.state, report)
@@ -461,10 +458,11 @@ class _Run:
         ).write(self.shown)
 
     def _end(self, stop: BaseException, *, again: bool = True) -> Report:
-        """Saves what is known when a run is stopped, and ends it: a report after a time limit, else an error.
+        """Saves what is known when a run is stopped. Returns the report after a time limit; else raises an error.
 
         Args:
-            again: a second stop meanwhile is treated in the same way, once.
+            stop: the error that stopped the run.
+            again: if the run is stopped a second time meanwhile, save again, without measuring.
         """
         kind = under_way.stopped_by(stop)
         if not kind:
@@ -503,7 +501,7 @@ class _Run:
         return report
 
     def _take_best(self, search: AnswerSearch, *, measures: bool) -> None:
-        """Takes the best answer of a search that was stopped, unless it is at its end; see ``_left``."""
+        """Takes the best answer of a search that was stopped; the answer of a complete search stays. See ``_left``."""
         known = self.state.answer
         if self.on_engines is not None:
             answer: Answer | None = self.on_engines.so_far()
@@ -515,7 +513,7 @@ class _Run:
             self.state = self._with_answer(answer, measures=measures)
 
     def _so_far(self, answer: Answer) -> None:
-        """Keeps an answer from which the search goes on: in the report so far, and its recipe as files."""
+        """Writes an answer that the search may still improve: into the report so far, and its recipe as files."""
         began = perf_counter()
         if self.folder is None or began < self.kept_until:
             return
@@ -533,7 +531,7 @@ class _Run:
         return replace(self.state, known=known, answer=answer)
 
     def _keep(self, state: RunState, report: Report) -> None:
-        """Writes a report so far, and the files of its recipe, for a run that is killed later."""
+        """Writes a report so far and the files of its recipe, which stay if the run is killed."""
         tell, files = partial(self.live.watch, state, report), report.attached.files
         if self.folder is None or files is None or files.texts == self.written:
             tell()
@@ -543,10 +541,10 @@ class _Run:
         self.written = files.texts
 
     def _saved(self) -> Report:
-        """Returns the report with the step to go on with, and saves it if there is a folder.
+        """Returns the report with its next step, and saves it if there is a folder.
 
-        There is no step without an answer, and for an experiment that no engine runs; without a folder it has no
-        command.
+        There is no next step without an answer, or for an experiment that no engine can run. Without a folder the step
+        has no command.
         """
         options, report = self.options, reporting.report_of(self.state)
         files = report.attached.files

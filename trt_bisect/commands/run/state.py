@@ -55,7 +55,7 @@ class RunState:
 
     @property
     def found(self) -> Answer:
-        """The answer; only where one exists."""
+        """The answer, which must exist."""
         assert self.answer is not None
         return self.answer
 
@@ -91,18 +91,17 @@ class RunTrials:
         return self.trials.get(TrialKey(plan_key, SWITCH).text) or self.trials.get(plan_key)
 
     def whole(self, plan: PrecisionPlan) -> Trial | None:
-        """Returns the trial of a plan on a whole engine, None if there is none."""
+        """Returns the trial of a plan on an engine built for it, None if there is none."""
         return self.trials.get(self._canonical(plan))
 
     def that_ran(self, plan: PrecisionPlan) -> Trial | None:
-        """Returns a trial of a plan that reports the precisions that ran, from any engine; None without one."""
+        """Returns a trial of a plan, on any engine, that has the precisions in which layers ran; None without one."""
         key = self._canonical(plan)
         return next(
             (trial for text, trial in self.trials.items() if TrialKey.from_text(text).plan == key and trial.ran), None
         )
 
     def _canonical(self, plan: PrecisionPlan) -> str:
-        """Returns the key under which the trial of a plan is stored."""
         return self.experiment.whole.canonical(plan).key()
 
     def curve(self) -> Curve:

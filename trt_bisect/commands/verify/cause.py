@@ -38,8 +38,9 @@ _EQUAL_WITHIN = 2.0
 an earlier one within this factor of the best.
 """
 _LEAST_COSINE, _LARGEST_RATIO = 0.3, 4.0
-"""Roundings to a type depend on what an engine fuses. In a plan without INT8 they are reproduced if the cosine of the
-engine's and the emulation's difference is at least the first number, and the ratio of their sizes at most the second.
+"""Roundings to a type depend on what an engine fuses. In a plan without INT8, a type is taken for the cause if the
+differences of the engine and of the emulation from the file have at least the first number as cosine, and their sizes
+at most the second as ratio.
 """
 
 
@@ -101,8 +102,8 @@ class Search:
             yield WithErrors(file).suspicions(few), few
 
     def _pairs(self) -> Iterator[Suspicion]:
-        """Yields pairs: the best suspicion that is no type with each of another kind, and values with orders of
-        axes.
+        """Yields two suspicions together: the best that is not of a type with each of another kind, and each on values
+        with the best on orders of axes.
         """
         changing = [each for each in self._ranked if self._shares[each][0] != 0.0]
         best = next((each for each in changing if each.kind not in suspected.TYPES), None)
@@ -140,7 +141,6 @@ class Search:
                 break
 
     def _emulated(self, suspicion: Suspicion, held: Held) -> Tried | None:
-        """Emulates a suspicion on some samples; None if that is not possible."""
         decides = held is self._held
         try:
             changed = suspicion.change(held.file)

@@ -65,7 +65,7 @@ class Suspicion:
 def _got(kind: str, text: str, change: Callable[[np.ndarray], np.ndarray]) -> Suspicion:
     """Returns the suspicion that inputs were changed before the engine got them.
 
-    The change is of the inputs that are pictures; without any, of all float inputs; of rows of a batch, of all inputs.
+    The kind ``BATCH`` changes all inputs; others change the float inputs with four axes, or without any all floats.
     """
 
     def changed(sample: Feeds) -> Feeds:
@@ -219,7 +219,6 @@ def _running(e: Emulation, what: str, precisions: Mapping[int, Precision], note:
 
 
 def _kind(asked: Precision, ran: Precision) -> str:
-    """Returns the cause for a layer that ran in another precision than asked for."""
     if asked.needs_scale or ran is Precision.FP32:
         return LAYERS_HIGH
     return LAYERS_LOW if ran.needs_scale else str(ran)

@@ -61,7 +61,7 @@ _HIGH_FLOOR = 0.1
 
 @takes(VerifyOptions)
 def verify(model: GivenModel, options: VerifyOptions) -> Verification:
-    """Returns whether an engine computes what its file says, judged by its outputs, and the cause if not.
+    """Checks by an engine's outputs that it computes what its file says, and finds the cause if it does not.
 
     Each suspicion is emulated, and its outputs are compared with the engine's.
 
@@ -120,7 +120,6 @@ class _Verifying:
         return replace(network, layers=free), ranges.scales, plan, f"INT8, scales: {ranges.origin}"
 
     def _calibrated(self, network: Network, data: Any) -> tuple[Network, Ranges, list[str]]:
-        """Returns a network with its ranges, and notes on layers without a range."""
         ranges, _ = ranges_of(network, data, self.options.calibrating(), self.progress)
         network, notes = keeping_unusable_high(network, ranges)
         return network, ranges, notes
@@ -148,8 +147,8 @@ class _Verifying:
         )
 
     def _ran(self, path: Any) -> dict[int, tuple[str, str]]:
-        """Returns by index of a layer the precision that it ran in, and that with the names of the layers fused with
-        it.
+        """Returns by layer index the precision that the layer ran in, and a text with this precision and the names of
+        the layers fused with it.
         """
         if path is None:
             return {}
@@ -167,11 +166,9 @@ class _Verifying:
         return {k: (word, f"{word}: {fused.get(layers[k].name, '')}") for k, word in ran.items()}
 
     def _saved(self, path: Any, specs: Sequence[TensorSpec]) -> list[Feeds]:
-        """Returns the engine's saved outputs for each sample."""
         return inferences_for(Path(str(path)), self.count, specs)[: len(self.reference)]
 
     def _verdict(self, source: Any, ran: Mapping[int, tuple[str, str]], tensors: Any) -> Verdict:
-        """Returns the answer on an engine's outputs, with the cause if it differs."""
         saved = self._saved(source, self.file.network.outputs)
         held = Held(self.file, self.reference, self._under_our_names(saved, source), range(len(saved)))
         floor = held.floor(self.file, held.of_file)
@@ -231,7 +228,6 @@ class _Verifying:
         return engine
 
     def _answer(self, held: Held, floor: float, cause: Tried | None) -> tuple[str, str]:
-        """Returns the answer (a word), and a sentence for it."""
         differs = held.distance > floor
         if cause is not None:
             return DIFFERS, f"The engine differs from its file: it {cause.text}."
@@ -257,7 +253,6 @@ class _Verifying:
         return SAME, "The engine is its file."
 
     def _simple(self, held: Held) -> Iterator[Suspicion]:
-        """Yields the suspicions on inputs, outputs, the arithmetic of all layers, and scales."""
         e, options, network = self.file, self.options, self.file.network
         channels = None
         for x in e.feeds[0].values():

@@ -121,11 +121,11 @@ def _text(column: TableColumn, row: Any, texts: Mapping[str, Callable[[Any], str
 def with_columns_that_fit(
     table: Table, console: Console, droppable: Iterable[str], prose: Collection[str] = ()
 ) -> Table:
-    """Returns a table without columns, left out in the order of ``droppable`` until it needs no wrapping.
+    """Returns the table without as many of its ``droppable`` columns, in that order, as do not fit on the console.
 
     Args:
-        droppable: headers.
-        prose: headers of columns whose sentences wrap.
+        droppable: headers of columns.
+        prose: headers of columns whose text may wrap.
     """
     columns = list(table.columns)
     for header in droppable:

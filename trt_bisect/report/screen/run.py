@@ -326,7 +326,6 @@ def calibrator_cells(report: Report, row: CalibratorRow) -> tuple[str, ...]:
 
 
 def _fed(report: Report) -> Text | None:
-    """Returns lines on how pictures are fed, and on the values of each input."""
     by_source = report.inputs.fed
     names = dict.fromkeys(name for inputs in by_source.values() for name in inputs)
     lines = [f"Pictures of {source}: {way}." for source, way in report.inputs.pictures.items()]
@@ -495,7 +494,6 @@ def _title(cause: Cause, explanation: Explanation) -> str:
 
 
 def _measured_lines(report: Report, measured: Sequence[Tried]) -> Iterator[Padding]:
-    """Yields the remedies that meet the threshold, then those that miss it."""
     for attempt in [attempt for attempt in measured if attempt.offered][:_MEETING_UP_TO]:
         yield _indented(Text(f"{_sentence(report, attempt)} (measured)", style="green"))
     missing = [attempt for attempt in measured if not attempt.offered][:_MISSING_UP_TO]

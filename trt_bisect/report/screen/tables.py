@@ -280,7 +280,6 @@ def _print_compared(
 
 
 def _print_rows(kind: type, rows: Sequence[Any], console: Console, top: int, **layout: Any) -> None:
-    """Prints ``top`` rows, 0 for all, and the number of the others."""
     console.print(fitted(kind, rows[: top or None], console, **layout))
     if top and len(rows) > top:
         text = f"{len(rows) - top} more rows; --top 0 prints all, --output FOLDER writes all."
