@@ -79,7 +79,7 @@ def advise(
     Args:
         tensors: in execution order.
         weights: whole weights, not their channels.
-        least_cosine: a tensor with a lower cosine is a finding.
+        least_cosine: a tensor with a lower cosine is reported.
         low: the name of the low precision in texts.
         sides: the names of both runs in texts; default: FP32 and ``low``.
     """
@@ -103,7 +103,7 @@ def in_short(reason: str, found: Sequence[Advice], low: str, calibrator: str = "
     """Returns a reason as a clause with the figures of its tensors.
 
     Args:
-        reason: a constant of this module; the kind of a structure finding is returned unchanged.
+        reason: a constant of this module; another text, such as the kind of a structure finding, is returned unchanged.
     """
     sides = " and ".join(sorted({WEIGHT if advice.kind == WEIGHT else ACTIVATION for advice in found}))
     text = number if reason == ONE_CHANNEL else percent
@@ -244,7 +244,7 @@ class LossAlone:
         both: with its weights and activations rounded.
         weight: with its weights alone rounded.
         activation: with its activations alone rounded.
-        alone: the loss of full INT8, less its loss if this layer alone stays high.
+        alone: by how much the loss of full INT8 falls if this layer alone stays high.
     """
 
     both: float | None = None
@@ -259,8 +259,8 @@ class Evidence:
 
     Attributes:
         findings: the findings of ``advise`` on the whole network.
-        checked: the findings of the structure check on the whole network.
-        alone: the culprit's losses alone.
+        checked: the structure check's findings on the whole network.
+        alone: the losses with the culprit alone in INT8; None if not measured.
         loss: the loss that the culprit added in the run.
         budget: the loss that the threshold allows.
         low: the name of the low precision in texts.
@@ -295,7 +295,9 @@ class Evidence:
 
     @cached_property
     def causes(self) -> list[Advice]:
-        """The findings that can be a cause on the side to blame (default: both), the most important first."""
+        """The findings that can be causes on the side to blame (both sides if ``blame`` is None), the most important
+        first.
+        """
         sides = (self.blame,) if self.blame in (WEIGHT, ACTIVATION) else (ACTIVATION, WEIGHT)
         ranks = [(side, reason) for side in sides for reason in _CAUSES[side]]
         findings = [advice for advice in self.findings if self.layer.name in advice.layers]
@@ -318,7 +320,7 @@ class Evidence:
         return tuple(dict.fromkeys([*errors, *causes, *others, *([LOW_SIMILARITY] if faint else [])]))
 
     def has(self, reason: str, side: str | None = None) -> bool:
-        """Returns true if ``reason`` is among the causes, on a side if given."""
+        """Returns true if ``reason`` is among the causes on ``side``; on either side if None."""
         return any(advice.reason == reason and side in (None, _side(advice)) for advice in self.causes)
 
     def paragraph(self) -> str:

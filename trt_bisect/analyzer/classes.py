@@ -28,9 +28,9 @@ class Classes:
     """The classes of an output.
 
     Attributes:
-        axis: from 0; None if unknown.
+        axis: the class axis, from 0; None if unknown.
         kind: ``SHARES``, ``OWN`` or ``LOGITS``.
-        guessed: the shape decided between several axes longer than 1.
+        guessed: several axes are longer than 1, and the shape alone decided.
     """
 
     axis: int | None
@@ -38,7 +38,7 @@ class Classes:
     guessed: bool = False
 
     def serves(self, metric: str) -> bool:
-        """Returns true if a metric can be measured: its classes are known, or it needs none."""
+        """Returns true if a metric can be measured: the class axis is known, or it needs none."""
         return metric not in OF_CLASSES or self.axis is not None or (metric == "kl" and self.kind == OWN)
 
     def is_of_one_length(self, arrays: Sequence[np.ndarray]) -> bool:
@@ -48,7 +48,7 @@ class Classes:
         return len({np.atleast_1d(array).shape[self.axis] for array in arrays if self.axis is not None}) == 1
 
     def rows(self, array: np.ndarray) -> np.ndarray:
-        """Returns an array with the axis as ``[rows, classes]``."""
+        """Returns an array as ``[rows, classes]``."""
         assert self.axis is not None
         moved = np.moveaxis(np.atleast_1d(array), self.axis, -1)
         return moved.reshape(math.prod(moved.shape[:-1]), moved.shape[-1])
@@ -59,7 +59,9 @@ class Classes:
         return np.asarray(rows.argmax(axis=-1) if rows.shape[-1] > 1 else rows[:, 0] > self.middle, np.int64)
 
     def sure(self, output: np.ndarray) -> np.ndarray:
-        """Returns true for each finite row whose class is ``_SURE`` times as probable as the next, bool ``[rows]``."""
+        """Returns by row, bool ``[rows]``, whether its class is ``_SURE`` times as probable as the next and, unless the
+        values are logits, has a probability of at least 0.5; all false if a value is not finite.
+        """
         rows = self.rows(output)
         if not rows.size or not np.isfinite(rows).all():
             return np.zeros(len(rows), bool)
@@ -102,7 +104,7 @@ class Divergence:
     Args:
         reference: values that are not finite have no class; a row of such values is left out.
         finite: true where they are finite.
-        keeps: keep the probabilities of the reference for further outputs.
+        keeps: keep the reference's probabilities in memory for further outputs.
     """
 
     def __init__(self, reference: np.ndarray, finite: np.ndarray, classes: Classes, *, keeps: bool) -> None:

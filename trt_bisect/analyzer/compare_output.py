@@ -39,7 +39,7 @@ _NO_FIGURES: dict[str, float] = {}
 
 
 class _PreparedReference:
-    """The FP32 output for one input, and all that depends on its values alone.
+    """The FP32 output for one input, and what is computed from its values alone.
 
     Its rows are the finite values, see ``rows_of``; ``least`` is the least divisor of relative errors.
     """
@@ -90,9 +90,9 @@ class OutputJudge:
 
     Args:
         reference: by input.
-        classes: of the output; default: found from ``reference``.
-        predicted: the classes that may vanish; default: ``classes`` if their axis is known.
-        faint: further inputs on which relative metrics do not count.
+        classes: the classes of the output; default: found from ``reference``.
+        predicted: the classes that are checked for vanished ones; default: ``classes`` if their axis is known.
+        faint: the indices of further inputs on which relative metrics do not count.
         with_facts: the figures hold the facts for doubts.
     """
 
@@ -244,7 +244,7 @@ def is_broken(array: np.ndarray) -> bool:
 
 
 def judged_norm(array: np.ndarray) -> float:
-    """Returns the norm that tells whether an output is faint; infinity (never faint) for integers, and without finite
+    """Returns the norm by which an output is faint; infinity (never faint) for integers, and for outputs without finite
     values.
     """
     return finite_norm(array) if array.dtype.kind == "f" and np.isfinite(array).any() else math.inf
@@ -296,7 +296,7 @@ class ReachOfOutput:
 
     Args:
         reference: by input.
-        classes: with a known axis, if any.
+        classes: classes with a known axis; None without.
     """
 
     def __init__(self, reference: Sequence[np.ndarray], classes: Classes | None) -> None:
@@ -305,7 +305,9 @@ class ReachOfOutput:
         self._largest = largest_magnitude(*reference)
 
     def facts(self, outputs: Sequence[np.ndarray]) -> dict[str, Any]:
-        """Returns the facts by the names of ``OutputFigures``; empty if shapes differ or FP32 is all zero."""
+        """Returns the facts by the names of ``OutputFigures``; empty if shapes differ, or FP32 is all zero or not
+        finite.
+        """
         same = all(r.shape == o.shape for r, o in zip(self._reference, outputs, strict=True))
         if not same or self._largest == 0.0 or not math.isfinite(self._largest):
             return {}
@@ -314,7 +316,6 @@ class ReachOfOutput:
         return {"reach": top / self._largest, "clipped": clipped, "vanished": vanished}
 
     def _clipped(self, outputs: Sequence[np.ndarray], top: float) -> float:
-        """The share of FP32's large values that exceed ``top`` where the output has reached it."""
         if top * _CLIPPED_BEYOND >= self._largest:
             return 0.0
         large = clipped = at_top = count = 0
@@ -329,7 +330,6 @@ class ReachOfOutput:
         return min(1.0, clipped / large) if at_top <= 0.5 * count else 0.0
 
     def _vanished(self, outputs: Sequence[np.ndarray]) -> tuple[int, ...]:
-        """The classes that FP32 is sure of in some rows, and that the output predicts in none of these."""
         if self._classes is None:
             return ()
         kept: set[int] = set()

@@ -83,7 +83,7 @@ class ComparedTensor(ComparedPart):
         loud: the channel with the largest magnitude.
         loud_input: the input channel of a weight with the largest magnitude.
         worst_cosine: the worst cosine of a sample on which the FP32 tensor is not almost zero; None for a weight.
-        note: the part that could not be compared; the pairs, if several.
+        note: what could not be compared; or the pairs, if there are several.
         observer: what chose the scale: the calibrator, the largest value of a weight, or the file.
         histogram: the histogram of the values in FP32, and of those that the INT8 layers read.
         map: the channels of a weight in FP32.
@@ -110,7 +110,7 @@ class Compared(ComparedTensor):
     origin: Origin
 
     def row_by(self, observer: str) -> ComparedTensor:
-        """Returns the comparison without quantizers; ``observer`` is what chose the scale."""
+        """Returns the comparison as a row of a table; ``observer`` is what chose the scale."""
         quantizers = self.origin.quantizers
         axes = [quantizer.axis for quantizer in quantizers if np.size(quantizer.scale) > 1]
         scale = quantizers[0].scale if quantizers else None
@@ -127,7 +127,7 @@ class Compared(ComparedTensor):
 
 
 class _RoundedTensor:
-    """A tensor as some layers read it in both runs: through one pair, or unrounded."""
+    """A tensor in both runs as those layers read it that share a Q/DQ pair, or read it unrounded."""
 
     def __init__(self, origin: Origin) -> None:
         self.origin = origin

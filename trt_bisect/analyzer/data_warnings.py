@@ -48,7 +48,7 @@ class FirstLayer:
 
 
 def first_layer(network: Network, name: str) -> FirstLayer | None:
-    """Returns the convolutions with constant weights that read an input; None if other layers read it."""
+    """Returns the convolutions with constant weights that read the input ``name``; None if other layers read it."""
     reads, scaled = name, False
     while True:
         readers = _readers(network, reads)
@@ -99,8 +99,8 @@ def first_outputs(network: Network, layer: FirstLayer, samples: Iterable[Feeds])
 def feeds_state(network: Network, name: str) -> bool:
     """Returns true if an input is a recurrent state, which is 0 at the start of a sequence.
 
-    It reaches the initial state of an LSTM, GRU, RNN, Loop or Scan; or one of several outputs, its next value, has its
-    shape.
+    Such an input reaches the initial state of an LSTM, GRU, RNN, Loop or Scan; or one of several outputs, the state's
+    next value, has its shape.
     """
     followed, graph = {name}, network.skeleton.graph
     for node in graph.node:

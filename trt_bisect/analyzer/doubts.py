@@ -45,7 +45,7 @@ BY_CLASS, BY_AGREEMENT = "class", "agreement"
 SURE = 0.95
 """The probability that a bound holds."""
 _ROUND = tuple(digit / 10**power for power in (1, 2, 3) for digit in (5, 3, 2, 1))
-"""The upper bounds that further held-out inputs are suggested for."""
+"""The round upper bounds for which further held-out inputs are suggested."""
 _STEPS = 60
 """The number of bisection steps that exhaust a double's precision."""
 _MOST_MORE = 10**6
@@ -67,8 +67,8 @@ class Doubt:
 
 
 def is_destroyed(rule: Rule, trial: Trial) -> bool:
-    """Returns true if a plan is wrong in every judged output on every input: SQNR below 1 dB, or no agreement of a
-    task.
+    """Returns true if a plan is wrong in every judged output on every input: an SQNR of at most 1 dB or, with a task,
+    no agreement.
     """
     metric, least = (rule.metric, 0.0) if rule.metric is AGREEMENT else (BUILT_IN["sqnr"], 1.0)
     figures = [
@@ -139,13 +139,13 @@ def _of_counts(name: str, figures: OutputFigures) -> Iterator[Doubt]:
 
 
 def constant_outputs(rule: Rule, references: Sequence[Outputs]) -> tuple[tuple[Doubt, ...], tuple[str, ...]]:
-    """Returns doubts if no judged output depends on the input in FP32, else notes on those that do not.
+    """Returns doubts if no judged output depends on the input in FP32; and, if only some do not, notes on these.
 
     An output does not depend on the input if it is 0 everywhere, or bitwise equal on two or more inputs. Integers are
     left out, since labels may be equal.
 
     Args:
-        rule: with a task all outputs count.
+        rule: names the judged outputs; with a task these are all.
         references: FP32's outputs for different inputs.
     """
     floats = [name for name in outputs_to_judge(references[0]) if references[0][name].dtype.kind == "f"]
@@ -159,7 +159,6 @@ def constant_outputs(rule: Rule, references: Sequence[Outputs]) -> tuple[tuple[D
 
 
 def _constant(name: str, arrays: Sequence[np.ndarray]) -> str:
-    """Returns a sentence on an output that does not depend on the input; else an empty text."""
     inputs = "the input" if len(arrays) == 1 else f"all {len(arrays)} inputs"
     if not any(array.any() for array in arrays):
         return f"Output '{name}' of FP32 itself is 0 everywhere on {inputs}"
@@ -215,7 +214,7 @@ class Bound:
     Attributes:
         inputs: the number of held-out inputs.
         missed: the number of held-out inputs that miss.
-        most: with probability ``sure``, at most this share of such inputs misses.
+        most: with probability ``sure``, at most this share of similar inputs misses.
         sure: the probability of the bound.
         next: a lower, round bound that more held-out inputs with the same miss rate would give.
         more: the number of further inputs that the bound ``next`` takes.
@@ -241,8 +240,8 @@ def bound_of(inputs: int, missed: int, by: str = "") -> Bound:
 
 
 def upper_bound(inputs: int, missed: int) -> float:
-    """Returns the share of inputs that miss of which ``missed`` or fewer out of ``inputs`` have probability 1 -
-    ``SURE``; 1 if all miss.
+    """Returns the upper bound on the share of inputs that miss: with this share, ``missed`` or fewer misses among
+    ``inputs`` have probability 1 - ``SURE``. It is 1 if all miss.
     """
     least, most = missed / inputs, 1.0
     for _ in range(_STEPS):
@@ -272,7 +271,6 @@ def _further(inputs: int, missed: int, share: float) -> int | None:
 
 
 def _at_most(missed: int, inputs: int, share: float) -> float:
-    """The binomial probability that at most ``missed`` inputs miss."""
     if missed >= inputs or share <= 0.0:
         return 1.0
     if share >= 1.0:

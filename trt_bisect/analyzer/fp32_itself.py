@@ -60,7 +60,7 @@ def data_warnings(
         names: the judged outputs.
         references: FP32's outputs by input.
         labels: the names of the inputs.
-        memory: for the network's tensors, in bytes.
+        memory: the bytes that the network's tensors may take.
     """
     floats = [name for name in names if references[0][name].dtype.kind == "f"]
     found = _inputs_with(is_broken, floats, references)
@@ -98,7 +98,7 @@ class Start:
 
     Attributes:
         text: a clause that names it; empty if unknown.
-        masks: the values come from a constant or an input that is infinite, or nearly, as a mask is.
+        masks: the values come from a constant or an input that is infinite or nearly so, like a mask.
     """
 
     text: str = ""

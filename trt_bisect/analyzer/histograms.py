@@ -47,7 +47,7 @@ class TensorHistogram:
 
 
 class GrowingHistogram:
-    """Counts of values in equal bins around zero, in groups: for a tensor, a run or a channel.
+    """Counts of values in equal bins around zero, in groups: one for each tensor, run or channel.
 
     The width is a power of two, so that edges and bins are exact; it doubles until all values fit. Values that are not
     finite are counted in ``nonfinite``.
@@ -99,7 +99,7 @@ class GrowingHistogram:
         return counts
 
     def seen(self, group: int = 0, most: int = 128) -> Histogram:
-        """Returns the histogram of a group, with at most ``most`` bins (merged in pairs)."""
+        """Returns the histogram of a group, its bins merged in pairs until there are at most ``most``."""
         counts = self._counts[[group]]
         least, largest = float(self._least[group]), float(self._largest[group])
         sums = float(self._sum[group]), float(self._squares[group])

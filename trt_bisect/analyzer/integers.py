@@ -48,8 +48,8 @@ class Integers:
     """The ways to compare outputs of integers.
 
     Attributes:
-        sets: by output, the axis along which the order of its indices has no meaning.
-        levels: 8-bit quantities, such as pixels, which are judged as floats are.
+        sets: by output of indices, the axis along which their order has no meaning.
+        levels: outputs of 8-bit quantities, such as pixels; they are judged like floats.
         selections: outputs whose rows may come in any order, such as those of NonMaxSuppression.
         as_floats: labels, indices or truth values that a Cast has made floats.
     """
@@ -60,7 +60,7 @@ class Integers:
     as_floats: frozenset[str] = frozenset()
 
     def of(self, outputs: Outputs) -> tuple[str, ...]:
-        """Returns the outputs that are judged by equality."""
+        """Returns the names of the outputs that are judged by equality."""
         return tuple(name for name, value in outputs.items() if self.is_one(name, value))
 
     def is_one(self, name: str, value: object) -> bool:
@@ -75,7 +75,7 @@ PLAIN = Integers()
 
 
 def integers_of(network: Network) -> Integers:
-    """Finds indices of TopK, rows of NonMaxSuppression, floats in 8 bits, and labels as floats among the outputs."""
+    """Finds outputs that are indices of TopK, rows of NonMaxSuppression, 8-bit quantities, or labels made floats."""
     makers = {name: node for node in network.skeleton.graph.node for name in node.output}
     sets: dict[str, int] = {}
     levels: set[str] = set()
@@ -145,7 +145,8 @@ class IntegerJudge:
     def figures(self, outputs: Sequence[np.ndarray]) -> OutputFigures:
         """Returns the figures of an output, given by input; ``EQUAL`` is that of the worst input.
 
-        An input without a common region does not count; if FP32 has nothing there either, all is equal.
+        An input on which the two outputs have no common region does not count; if FP32's output is empty too, all is
+        equal.
         """
         both = [self._common(place, np.asarray(output)) for place, output in enumerate(outputs)]
         equal = [self._equal(place, np.asarray(output)) for place, output in enumerate(outputs)]
@@ -181,8 +182,8 @@ class IntegerJudge:
         return (reference, output) if reference.shape == output.shape else common_region(reference, output)
 
     def _equal(self, place: int, output: np.ndarray) -> int:
-        """The number of equal elements at equal indices; with sets of indices, or rows of different number, the number
-        in both.
+        """The number of equal elements at equal indices; for sets of indices, and for different numbers of rows, the
+        number that both outputs have.
         """
         reference = self._reference[place]
         if (self._by_rows or reference.shape != output.shape) and reference.ndim == output.ndim:
@@ -225,7 +226,6 @@ class IntegerJudge:
 
 
 def _in_equal_rows(reference: np.ndarray, output: np.ndarray) -> int:
-    """Returns the number of elements in the rows that both arrays have."""
     sizes = zip(reference.shape, output.shape, strict=True)
     # Rows are along the first axis on which the shapes differ, or the first.
     axis = next((k for k, (size, other) in enumerate(sizes) if size != other), 0)

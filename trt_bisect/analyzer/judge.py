@@ -50,9 +50,9 @@ class Rule:
     Attributes:
         metric: the deciding metric.
         threshold: the worst value that is still good.
-        share: a suspect loses at least this share of the budget.
-        outputs: the final outputs, or groups of their places (``Slice.name``), that count; empty for all. The worst
-            decides.
+        share: a layer is a suspect if it loses at least this share of the budget.
+        outputs: the final outputs, or groups of their places (``Slice.name``), that are judged; empty for all. The
+            worst decides.
         reads: the outputs that the task reads.
     """
 
@@ -122,8 +122,8 @@ class Rule:
     def pools(self, figures: OutputFigures) -> Mapping[str, tuple[float, float]]:
         """Returns the figures that are judged over all inputs together.
 
-        These are the rows; for integers the labels, or the agreement beyond chance; for floats that meet the threshold,
-        the variation.
+        These are the numbers of rows; for integers the labels or the agreement beyond chance; and the variation for
+        floats that meet the threshold.
         """
         # Labels decide if all judged outputs are integers: next to floats, a strict share of equal elements would fail
         # good plans.
@@ -139,9 +139,10 @@ class Rule:
         return max(_MISSED[kind], accepted)
 
     def pooled_loss(self, kind: str, differ: float, of_all: float, *, alone: bool = False) -> float:
-        """Returns the loss of a figure over all inputs together; 0 if it is no miss, except for labels.
+        """Returns the loss of a figure over all inputs together, of which ``differ`` of ``of_all`` things differ. It is
+        0 unless the figure misses; that of labels is the share that differs.
 
-        ``alone``: the figure is of one input, which counts however few its elements are.
+        ``alone``: the figure is of a single input, and is judged however few its things are.
         """
         share = min(1.0, differ / of_all) if of_all else 0.0
         if kind == LABELS:
@@ -172,7 +173,7 @@ class Rule:
         return value if value is not None and self.own_loss(worst) == loss else self.metric.value(loss)
 
     def by_input(self, trial: Trial | None) -> ByInput | None:
-        """Returns the metric's value for the worst output on each input; None if the trial failed or had one input.
+        """Returns the figures of each input, from its worst output; None if the trial failed or had one input.
 
         A figure over all inputs together counts for an input if it is a miss there, or if no output is judged by input.
         """
@@ -207,8 +208,8 @@ class Rule:
         )
 
     def deciding(self, trial: Trial) -> tuple[str, str]:
-        """Returns the worst output, and the kind of the figure over all inputs that decides there; empty if the metric
-        decides.
+        """Returns the name of the worst output, and the kind of the figure over all inputs that decides there; the kind
+        is empty if the metric decides.
         """
         judged = {} if trial.failed else self.judged(trial)
         name = max(judged, key=lambda name: self.output_loss(judged[name]), default="")
@@ -246,7 +247,7 @@ class ByInput:
         misses: the number of inputs that miss the threshold.
         mean: the mean of the finite values.
         fifth: the 5th percentile of the finite values by NumPy's definition; the 95th if lower is better.
-        worst: the place of the worst input.
+        worst: the index of the worst input.
         values: the metric on each input; None if the input does not count, since FP32's output is almost zero, or if
             the metric has no value.
         faint: the inputs that do not count.
@@ -322,14 +323,14 @@ class Comparer:
 
     Args:
         reference: by input.
-        extra: the user's own metric.
+        extra: the user's own metric, if any.
         classes: of outputs and groups; default: found from ``reference``.
-        slices: the groups of places to compare too.
-        task: its agreement is one more entry.
+        slices: the groups of places that are compared too.
+        task: its agreement becomes one more entry.
         integers: how outputs of integers are read, unless ``extra`` judges them.
         only: the one metric to compute.
         with_facts: the figures hold the facts for doubts.
-        inputs: for the variation of the outputs.
+        inputs: the inputs; the variation of the outputs over them is compared.
     """
 
     def __init__(
@@ -408,7 +409,9 @@ def numeric_outputs(outputs: Outputs) -> list[str]:
 
 
 def outputs_to_judge(outputs: Outputs, integers: Integers = PLAIN, *, own_metric: bool = False) -> list[str]:
-    """Returns the outputs that count by default: all of numbers; for a user's own metric the floats, else all."""
+    """Returns the outputs that are judged by default: all that are numbers. A user's own metric judges the floats or,
+    without floats, all.
+    """
     numeric = numeric_outputs(outputs)
     if not own_metric:
         return numeric

@@ -30,10 +30,12 @@ class Metric:
 
     Attributes:
         name: a built-in's, or that of the user's function.
-        perfect: of equal outputs; None if it depends on the reference (a user's function).
-        loss_of: from a figure and the perfect figure to the loss: 0 is perfect, and losses can be compared and added.
-        of_sums: from ``Sums`` to the figure, if these are enough.
-        function: the user's, from reference and output for one input, float64 ``[rows, last axis]``, to the figure.
+        perfect: the figure of equal outputs; None if it depends on the reference (a user's function).
+        loss_of: returns the loss of a figure, given it and the perfect figure. 0 is perfect; losses can be compared and
+            added.
+        of_sums: returns the figure of ``Sums``; None if these are not enough.
+        function: the user's; returns the figure of reference and output for one input, float64 ``[rows, last axis]``
+            each.
         code: a digest of the user's function: figures of another function are never reused.
         says_order: the function says which figures are better.
     """
@@ -53,7 +55,7 @@ class Metric:
 
     @property
     def jumps(self) -> bool:
-        """True if figures may jump, as top-1 does; so may those of a user's function."""
+        """True if figures may jump from plan to plan, as those of top-1 and of a user's function do."""
         return self.name in ("top1", "agreement") or bool(self.code)
 
     def worst(self, figures: Iterable[float]) -> float:
@@ -82,11 +84,12 @@ class Metric:
         return self.perfect - loss if self.higher else self.perfect + loss
 
     def knowing_perfect(self, *references: np.ndarray) -> Metric:
-        """Returns this metric with a perfect figure: by default the worst of a reference against itself.
+        """Returns this metric with its perfect figure. That of a user's function is its worst figure for a reference
+        against itself.
 
         Raises:
-            BadInput: that figure is NaN; or it is 0 and that of other values above 0, as of a distance, and the
-                function does not say that lower is better.
+            BadInput: that figure is NaN; or the function looks like a distance (0 for equal outputs, above 0 for
+                others) and does not set ``higher_is_better``.
         """
         if self.perfect is not None:
             return self
@@ -142,7 +145,7 @@ class Sums:
 
 
 class RunningSums:
-    """Adds up ``Sums`` block after block in float64, in groups: for a tensor, or each channel of a weight.
+    """Adds up ``Sums`` block after block in float64, in groups: one for a tensor, or one for each channel of a weight.
 
     Args:
         magnitudes: false leaves ``distance``, ``largest`` and ``relative`` 0, which takes half of the time.
@@ -159,7 +162,7 @@ class RunningSums:
         """Adds values of FP32 and of the other run, finite float64 ``[groups, values]``.
 
         Args:
-            least: the ``least_divisor``, of each group as ``[groups, 1]``.
+            least: the ``least_divisor``; ``[groups, 1]`` if groups have their own.
             size: the number of values that count, by group, if the others are zero in both runs.
         """
         error = reference - output
@@ -317,7 +320,7 @@ def metric_of_facts(facts: Mapping[str, Any]) -> Metric:
     """Returns a metric that judges figures measured before, from ``Metric.facts``.
 
     Raises:
-        KeyError, TypeError, ValueError: the facts are others.
+        KeyError, TypeError, ValueError: these are no such facts.
     """
     if not facts["own"]:
         return JUDGING[facts["name"]]
@@ -383,5 +386,5 @@ def loss_text(metric: str, loss: float | None) -> str:
 
 
 def metric_texts(metric: str, threshold: float | None = None) -> Mapping[str, Callable[[Any], str]]:
-    """Returns by kind of column the function that writes a metric's figures and losses; see ``support.table``."""
+    """Returns by kind of column (see ``support.table``) the function that formats a metric's figures or losses."""
     return {FIGURE: partial(figure_text, metric, threshold=threshold), LOSS: partial(loss_text, metric)}

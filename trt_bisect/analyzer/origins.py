@@ -66,13 +66,13 @@ class Origin(LayerTensor):
     """A tensor and its layer, and its rounding.
 
     Attributes:
-        quantizers: those that round it to eight bits, first applied first.
+        quantizers: the quantizers that round it to eight bits, in the order of application.
         float_type: FP16 or BF16 if it is rounded to that.
         readers: the layers that read it rounded.
-        channel_axis: None without channels.
-        inputs: the tensors that its layer reads.
+        channel_axis: the axis of its channels; None without channels.
+        inputs: the tensors that the layer which makes it reads.
         rounded_as_result: a Q/DQ pair stands between it and the network's output.
-        beside: the same tensor through other pairs of the file, as other layers read it.
+        beside: the same tensor as other layers read it, through other pairs of the file.
     """
 
     quantizers: tuple[Quantizer, ...] = ()
@@ -116,7 +116,9 @@ class Origin(LayerTensor):
 
 
 def sides_of(plan: PrecisionPlan) -> dict[int, Precision]:
-    """Returns the precision of each layer of which one side alone is rounded, or whose activations are in 16 bits."""
+    """Returns by layer index the precision of those layers of which only one side (weights or activations) is rounded,
+    or whose activations are in 16 bits.
+    """
     return {k: side for k, side in enumerate(plan.precisions) if side in (*_WEIGHT_SIDE, *_ACTIVATION_SIDE)}
 
 
@@ -159,7 +161,9 @@ def activation_origins(
 def weight_origins(
     network: Network, writer: PlanWriter, int8: Collection[int], sides: Mapping[int, Precision] = NO_SIDES
 ) -> list[Origin]:
-    """Returns the weights that can be rounded, by layer that reads them; those of high layers have no quantizers."""
+    """Returns the weights that can be rounded, in the order of the layers that read them; those of high layers have no
+    quantizers.
+    """
     types = network.types
     origins = []
     for layer in network.layers:
@@ -208,7 +212,9 @@ def _place_of(layer: Layer) -> dict[str, Any]:
 
 
 def bias_names(network: Network, layer: Layer) -> list[str]:
-    """Returns a layer's constant biases: input 2 of a layer with weights, or the unrounded vector that an Add adds."""
+    """Returns a layer's constant biases: input 2 of a layer with weights, or an unrounded constant vector that an Add
+    reads.
+    """
     read = list(network.skeleton.graph.node[layer.index].input)
     rounded = {rounding.tensor for rounding in layer.roundings if rounding.is_weight}
     if layer.op_type in WEIGHTED:
@@ -236,8 +242,6 @@ def low_op_type(network: Network, layer: Layer, low: Collection[int]) -> str:
 
 @dataclass(frozen=True)
 class _Rounded:
-    """The quantizers of an activation, and the layers that read it through them."""
-
     quantizers: tuple[Quantizer, ...] = ()
     readers: list[str] = field(default_factory=list)
 
@@ -275,7 +279,7 @@ def _roundings(
 def _channel_axes(network: Network) -> dict[str, int]:
     """Returns the channel axis of each tensor: 1 after a convolution, the last after a matrix product.
 
-    After other operators it is the input's channel axis if the rank is the same, else the default of the rank.
+    After other operators it is that of the input if the rank is the same, else the default of the rank.
     """
     shapes = network.types.shapes
     ranks = {**{spec.name: len(spec.shape) for spec in network.inputs}, **{n: len(s) for n, s in shapes.items()}}
@@ -308,9 +312,9 @@ def plan_observer(
     them.
 
     Args:
-        plan: all high, or that of the origins.
+        plan: the plan with all layers high, or the plan to which ``origins`` belong.
         origins: the wanted tensors.
-        groups: of their names, read one after another; default: a single group.
+        groups: their names in groups that are read one after another; default: a single group.
 
     Raises:
         BadInput: ONNX Runtime refuses the network or, when called, a sample.

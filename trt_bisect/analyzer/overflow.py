@@ -74,7 +74,8 @@ class Overflow:
 
 
 def overflows_of(network: Network, inputs: Sequence[Feeds], memory: int) -> tuple[Overflow, ...]:
-    """Returns the values that FP16 or BF16 cannot hold, by layer: for each tensor on the first input that shows it.
+    """Returns the values that FP16 or BF16 cannot hold, in layer order: for each tensor those on the first input that
+    has any.
 
     Up to ``memory`` bytes of tensors are held. Empty if the low precision is quantized, or ONNX Runtime refuses the
     network or an input.
@@ -119,7 +120,6 @@ def overflow_notes(network: Network, found: Sequence[Overflow], *, emulated: boo
 
 
 def _on_norms_in_parts(network: Network, found: Sequence[Overflow]) -> Iterator[str]:
-    """Yields the remedy for overflow inside a LayerNormalization that is exported as several nodes."""
     skeleton = onnx.ModelProto()
     skeleton.CopyFrom(network.skeleton)
     norms = decomposed_normalizations(import_detached(skeleton, network.weights))
@@ -217,7 +217,9 @@ def _run(
 def _in_low_run(
     place: _PlanTensor, kind: FloatType, values: np.ndarray, position: int, spoiled: set[str]
 ) -> Overflow | None:
-    """The overflow of a tensor in the low run; adds a tensor that is not finite to ``spoiled``."""
+    """The overflow of a tensor in the low run; None without. The name of a tensor that is not finite is added to
+    ``spoiled``.
+    """
     finite = np.isfinite(values)
     lost = finite & ~np.isfinite(kind.rounded(values))
     if finite.all() and not lost.any():
@@ -230,7 +232,6 @@ def _in_low_run(
 
 
 def _in_fp32(place: _PlanTensor, kind: FloatType, values: np.ndarray, position: int | None) -> Overflow | None:
-    """The overflow of FP32 values: some become infinite, or all become zero."""
     rounded = kind.rounded(values)
     lost = np.isfinite(values) & ~np.isfinite(rounded)
     if lost.any():

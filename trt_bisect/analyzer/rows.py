@@ -23,7 +23,9 @@ ROWS_MISSED, _FEW_MISSED, _DOUBT = 0.25, 0.5, 0.1
 
 
 def rows_axis(arrays: Sequence[np.ndarray]) -> int | None:
-    """Returns the axis along which FP32's outputs differ in length, else the first longer than 1, or the first."""
+    """Returns the axis along which FP32's outputs differ in length; without one, the first longer than 1, else the
+    first.
+    """
     rank = min(array.ndim for array in arrays)
     lengths = [{array.shape[axis] for array in arrays} for axis in range(rank)]
     varying = [axis for axis in range(rank) if len(lengths[axis]) > 1]
@@ -99,6 +101,6 @@ def rows_missed(lost: float, rows: float) -> bool:
 
 
 def rows_doubted(pooled: Mapping[str, tuple[float, float]]) -> bool:
-    """Returns true if the rows lost or won are a doubt, though no miss."""
+    """Returns true if the rows lost or won are no miss, but a doubt."""
     lost, rows = pooled.get(ROWS, (0.0, 0.0))
     return rows >= FEW_ROWS and lost > _DOUBT * rows

@@ -40,7 +40,7 @@ class Slice:
     Attributes:
         axis: from 1; axis 0 is the batch.
         spans: the places, each span from its first to one after its last.
-        largest: FP32's largest magnitude in it.
+        largest: the largest magnitude of FP32's values in the group.
         scores: its FP32 values all lie in 0..1.
     """
 
@@ -89,7 +89,7 @@ class Slices:
 
     Attributes:
         by_output: the groups of outputs that are cut.
-        apart: groups are judged as outputs; else whole outputs are judged, and groups only raise doubts.
+        apart: groups are judged as outputs; if false, whole outputs are judged, and groups only raise doubts.
     """
 
     by_output: Mapping[str, tuple[Slice, ...]] = field(default_factory=dict)
@@ -130,10 +130,10 @@ def output_of(name: str) -> str:
 def find_slices(reference: Sequence[Outputs], outputs: Iterable[str], *, apart: bool = True) -> Slices:
     """Finds the slices of the named outputs, from all FP32 outputs by input.
 
-    A float output is cut along one axis after the first, where the sorted largest magnitudes of its places, over all
-    inputs, differ by more than ``FACTOR``; of several axes, along that with the fewest groups. Places whose values all
-    lie in 0..1 are scores: they share their largest magnitude, so that classes stay together, and are in no group with
-    others.
+    A float output is cut along one axis after the first (of several, that with the fewest groups). For each place on
+    the axis, the largest magnitude over all inputs is taken; the output is cut where two neighbours in their sorted
+    order differ by more than a factor of ``FACTOR``. Places whose values all lie in 0..1 are scores: they count with
+    the largest magnitude of all scores, so that classes stay together, and form a group of their own.
     """
     by_output = {name: _groups(name, [np.asarray(arrays[name]) for arrays in reference]) for name in outputs}
     return Slices({name: groups for name, groups in by_output.items() if groups}, apart)
@@ -170,8 +170,8 @@ def _rows(array: np.ndarray, axis: int) -> np.ndarray:
 
 
 def _levels(largest: np.ndarray, scores: np.ndarray) -> np.ndarray | None:
-    """Returns the magnitude level of each place, int64 ``[places]``, -1 where it has none; None if there is only one
-    level.
+    """Returns the magnitude level of each place, int64 ``[places]``, -1 for a place without one; None if there is only
+    one level.
     """
     magnitude = np.asarray(largest, np.float64).copy()
     magnitude[scores] = largest[scores].max(initial=0.0)

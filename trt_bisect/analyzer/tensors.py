@@ -100,7 +100,7 @@ class PairStatistics:
         """Adds values of both runs, float64 ``[groups, values]``; returns their sums.
 
         Args:
-            row: the number of neighbouring values that are one distribution for KL.
+            row: the number of neighbouring values that form a distribution for KL.
             largest: the largest magnitude of the whole reference on this sample; default: each group's.
         """
         self.reference.add(reference)
@@ -142,7 +142,9 @@ class RoundingStatistics:
         self._signal = self._noise = self._clipped_noise = 0.0
 
     def add(self, values: np.ndarray, part: tuple[slice, ...] = ()) -> None:
-        """Adds values of any shape with the quantizers' axis, or ``values[part]``. NaN and infinity are 0."""
+        """Adds ``values[part]`` (default: all); ``values`` has any shape with the quantizers' axis. NaN and infinity
+        count as 0.
+        """
         values = values[part] if part else values
         values = np.where(np.isfinite(values), values, 0).astype(np.float32)
         quantizers = [quantizer.of_part(part) for quantizer in self._quantizers]
@@ -180,11 +182,12 @@ class RoundingStatistics:
 
 
 class RoundedValues:
-    """The errors of a tensor's own rounding, and a histogram of its values and of those that are read.
+    """The errors of a tensor's own rounding, and a histogram of its FP32 values and of the values that layers read in
+    the other run.
 
     Args:
-        quantizers: those that round it, first applied first.
-        runs: 1 if only values are added.
+        quantizers: the quantizers that round it, in the order of application.
+        runs: 2, or 1 if the values that are read are not added.
     """
 
     def __init__(self, quantizers: Sequence[Quantizer], runs: int = 2) -> None:
@@ -193,7 +196,9 @@ class RoundedValues:
         self._histogram = GrowingHistogram(runs)
 
     def add(self, values: np.ndarray, *read: np.ndarray, part: tuple[slice, ...] = ()) -> None:
-        """Adds values of any shape with the quantizers' axis, or ``values[part]``, and as many that are read."""
+        """Adds ``values[part]`` (default: all) and, with two runs, as many values ``read`` in the other run. ``values``
+        has any shape with the quantizers' axis.
+        """
         if self._rounding is not None:
             self._rounding.add(values, part)
         flat = [run.reshape(-1) for run in (values[part] if part else values, *read)]
@@ -271,7 +276,7 @@ class TensorStatistics:
     """The statistics of a tensor, sample by sample.
 
     Args:
-        quantizers: those that round it, first applied first.
+        quantizers: the quantizers that round it, in the order of application.
     """
 
     def __init__(self, quantizers: Sequence[Quantizer] = ()) -> None:

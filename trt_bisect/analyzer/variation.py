@@ -56,10 +56,10 @@ class Variation:
     """The comparison of the varying parts of an output.
 
     Attributes:
-        left: the share of FP32's variation that is left, if judged.
+        left: the share of FP32's variation that is left; None if not judged.
         lost_by_input: the share lost on each input; None if FP32's output is at the mean.
-        columns: axis (batch included) and place of the first lost columns.
-        unjudged: why it is not judged, if the metric alone cannot see a loss.
+        columns: the first lost columns, each as axis (counted with the batch) and index.
+        unjudged: why the variation is not judged, if the metric alone cannot see its loss.
     """
 
     left: float | None = None
@@ -85,8 +85,8 @@ class _Sums:
 def inputs_vary(samples: Iterable[Feeds]) -> bool:
     """Returns true unless the inputs are nearly equal; inputs of different shapes are not.
 
-    The largest share of variance between inputs over all tensors decides; for integers it is the share of numbers that
-    differ from the first input's.
+    The tensor with the largest share of its variance between inputs decides; for integers, the share of numbers that
+    differ from those of the first input.
     """
     tensors: dict[str, list[np.ndarray]] = {}
     for feeds in samples:
@@ -114,8 +114,8 @@ def _between(arrays: Sequence[np.ndarray]) -> float:
 def variation_of(reference: Sequence[np.ndarray], outputs: Sequence[np.ndarray], *, unlike: bool) -> Variation:
     """Compares the varying parts of an output and of FP32's, both by input.
 
-    Not judged are outputs of unlike shapes or not finite, outputs that vary by float noise alone, scores below 0.05,
-    fewer than four inputs, and nearly equal inputs (``unlike`` is false).
+    Not judged are outputs of unlike shapes or not finite, outputs that vary only by float noise, scores below 0.05,
+    fewer than four inputs, and outputs for nearly equal inputs (``unlike`` is false).
     """
     inputs, first = len(reference), reference[0]
     shapes = {array.shape for array in (*reference, *outputs)}
@@ -182,7 +182,6 @@ def _correlation(v: np.ndarray, w: np.ndarray, product: np.ndarray) -> np.ndarra
 
 
 def _lost_columns(sums: _Sums, numbers: int) -> list[tuple[int, int]]:
-    """Returns axis and index of the first lost columns."""
     lost: list[tuple[int, int]] = []
     for axis, (v, w, product) in sums.by_place.items():
         if numbers // len(v) < _COLUMN_NUMBERS:

@@ -66,7 +66,7 @@ class _Candidate:
     """A sample that can be among the worst.
 
     ``loss`` is compared as a tuple: true for a judgeable sample, its loss, and a number that is larger for the worse of
-    equal losses. ``beaten`` counts the samples that are at least as bad, and nowhere fainter.
+    equal losses. ``beaten`` counts the samples that are at least as bad, and of which no output is fainter.
     """
 
     place: int
@@ -79,8 +79,8 @@ class _Candidate:
 class WorstSamples:
     """Keeps the worst ``count`` of the samples added so far.
 
-    Faint samples are known only at the end, with the median: a sample is kept as long as fewer than ``count`` others
-    are worse and nowhere fainter. So the number kept depends on the number of octaves, not of samples.
+    Faint samples are known only at the end, when the median norm is known: a sample is kept while fewer than ``count``
+    others are worse and have no fainter output. So the number kept depends on the number of octaves, not of samples.
     """
 
     def __init__(self, count: int) -> None:
@@ -108,10 +108,10 @@ class WorstSamples:
         """Adds the next sample, and INT8's loss on it.
 
         Args:
-            norms: of the FP32 outputs, if the metric is relative.
+            norms: the norms of the FP32 outputs if the metric is relative, else empty.
             scores: by output, true for a single number between 0 and 1: such outputs are never faint.
-            tie: the larger is the worse of equal losses.
-            judgeable: false for a sample that comes after all others.
+            tie: a figure that is larger for the worse of two samples with equal losses.
+            judgeable: if false, the sample ranks after all others.
         """
         if loss == _BROKEN and self.first_broken is None:
             self.first_broken = feeds
@@ -126,7 +126,7 @@ class WorstSamples:
         self._held = [sample for sample in (*self._held, new) if sample.beaten < self._count]
 
     def faint(self) -> tuple[int, ...]:
-        """Returns the samples with an output that is almost zero."""
+        """Returns the indices of the samples with an output that is almost zero."""
         if not any(self._scores):
             return faint_places(self._octaves)
         compared = [k for k, is_score in enumerate(self._scores) if not is_score]
@@ -165,10 +165,10 @@ def worst_inputs(
         on_sample: called with the number of samples begun.
         keep_when_stopped: Ctrl-C ends the search and returns the samples so far.
         class_axis: see ``find_classes``; the first sample decides.
-        slices: from a sample's reference outputs to their slices; the first sample that has some decides.
+        slices: returns the slices of a sample's reference outputs; the first sample that has slices decides.
         task: from the first sample's reference outputs, in a list, to the task to judge, if any. Of samples with the
             same agreement, the lower cosine is worse.
-        found_first: samples on which the task finds nothing in FP32 come after all others.
+        found_first: rank samples on which the task finds nothing in FP32 after all others.
 
     Raises:
         BadInput: ``count`` is below 1, there are no samples, or the metric needs a class axis that is unknown.
@@ -205,9 +205,9 @@ class _SampleFigures:
     """The figures of a sample.
 
     Attributes:
-        norms: of the reference's outputs, if the metric is relative.
+        norms: the norms of the reference's outputs, if the metric is relative.
         tie, scores: see ``WorstSamples.offer``.
-        is_empty: a task finds nothing in the reference.
+        is_empty: the task finds nothing in the reference.
     """
 
     loss: float
@@ -219,8 +219,6 @@ class _SampleFigures:
 
 
 class _SampleJudge:
-    """Judges samples by a rule for whole outputs; their slices may be judged apart."""
-
     def __init__(
         self,
         rule: Rule | Callable[[Outputs], Rule],
@@ -299,7 +297,7 @@ class MetricDistribution:
         count: the number of samples.
         not_finite: the number of samples on which INT8 gave NaN or infinite values, or nothing comparable.
         best: the metric on the best sample.
-        median: the middle sample by loss; of two, the worse.
+        median: the metric on the middle sample by loss; of two, on the worse.
         percentiles: by p, the value that p % of the samples reach.
         worst: the metric on the worst sample.
         bins: the histogram of the values.
@@ -325,7 +323,7 @@ def distribution_of(
 
     Args:
         values: the metric on each sample; NaN without a value.
-        losses: of each sample; infinite without a value.
+        losses: the loss of each sample; infinite without a value.
         allowed: the loss that the threshold allows.
         faint: the samples that do not count, unless all are faint.
     """
@@ -365,7 +363,7 @@ def _histogram(values: Sequence[float]) -> tuple[Bin, ...]:
 
 
 def verdict(losses: MetricDistribution) -> str:
-    """Returns a sentence that blames the data or the network, and says what to do."""
+    """Returns a sentence that says whether single inputs or the network as a whole lose, and what to do."""
     total = "the one input" if losses.count == 1 else f"{losses.count} inputs"
     if losses.bad is None:
         return _without_threshold(losses, total)

@@ -158,7 +158,6 @@ class AnswerSearch:
             self.on_answer(answer)
 
     def _say_full(self) -> None:
-        """Measures and reports full INT8 on all inputs with the first ranges, so that a stopped run has it."""
         plans, experiment, rule = self.plans, self.experiment, self.experiment.rule
         trial = plans.whole(plans.full, experiment)
         value = rule.similarity(trial)
@@ -297,7 +296,6 @@ class AnswerSearch:
         return recipe
 
     def _known_recipe(self) -> Recipe:
-        """Returns the cheapest set known to hold on all inputs, else the empty set, which does not hold."""
         plans, target, space = self.plans, self.target, self.space
         counting, in_use = plans.inputs.counting, self.experiment.ranges
         for kept, ranges in self._sets_that_hold(counting):

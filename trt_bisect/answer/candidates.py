@@ -7,8 +7,7 @@ Each change is made from every other calibration sample, and judged on the other
 20 samples, the changes of a voice detector held on the 20 given inputs and missed on 4 of 20 held-out ones.
 
 A change is measured in two plans, each with its best promising calibrator: full INT8, and INT8 with the cheapest layers
-of the user's recipe high, up to a tenth of its cost. (The sums of a transformer cost next to nothing, and their loss in
-full INT8 hides what smoothing saves in the expensive MatMuls.) The loss of a network is the geometric mean of both mean
+of the user's recipe high, up to a tenth of its cost. The loss of a network is the geometric mean of both mean
 losses. A change that lowers it enough is kept, and the next is made on top. If the kept changes together lower it
 enough, the set of layers is searched on that network, judged by FP32 of the user's network. A recipe with rounded
 weights must hold in its float file too, else the last change is dropped. The cheaper recipe, with or without changes,
@@ -194,7 +193,6 @@ def of_network(plans: AnswerPlans, network: Network) -> AnswerPlans:
 
 
 def _apart(plans: AnswerPlans, network: Network) -> float:
-    """The largest relative difference of a judged output in FP32 between two networks, on all inputs given."""
     experiment, feeds = plans.experiment, plans.inputs.given.feeds
     names = list(experiment.rule.outputs)
     both = zip(observe(network, names, feeds), observe(experiment.network, names, feeds), strict=True)
@@ -203,7 +201,6 @@ def _apart(plans: AnswerPlans, network: Network) -> float:
 
 
 def _holds_in_float(plans: AnswerPlans, recipe: Recipe) -> bool:
-    """Returns true if the recipe's float file, with its rounded weights, holds on all inputs given."""
     experiment = recipe.experiment
     network = with_weights_on_grid(experiment.network, recipe.plan.lowered)
     if network is experiment.network:
@@ -216,7 +213,6 @@ def _holds_in_float(plans: AnswerPlans, recipe: Recipe) -> bool:
 
 
 def _held(plans: AnswerPlans) -> list[int]:
-    """The indices of the inputs that no change is made from."""
     assert plans.experiment.data is not None
     used = set(map(digest_of_feeds, islice(plans.experiment.data, 0, None, _ONE_SAMPLE_IN)))
     feeds = plans.inputs.given.feeds

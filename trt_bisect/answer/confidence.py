@@ -28,9 +28,6 @@ _MOST_NAMED = 3
 
 
 def _losses_of(answer: Answer) -> list[float]:
-    """Returns the losses whose spread is the noise: those in the settings that decide, and in another arithmetic of
-    FP16.
-    """
     half = [] if answer.half is None else [answer.half]
     return [*answer.recipe.checked.losses.values(), *half]
 

@@ -73,12 +73,10 @@ class EachAlone:
         return {layers[unit]: gain for unit, gain in zip(units, self._gains(units, space, ranges), strict=True)}
 
     def _gains(self, units: Sequence[int], space: Space, ranges: Ranges) -> list[float]:
-        """Measures by how much the loss of full INT8 falls with each of ``units`` alone high."""
         full, *without = self._losses([frozenset(), *(frozenset({unit}) for unit in units)], space, ranges)
         return [_saved(full, loss) for loss in without]
 
     def _losses(self, sets: Sequence[Kept], space: Space, ranges: Ranges) -> list[float]:
-        """Returns the losses of sets of high units; infinite if a plan cannot be measured."""
         worst = self._plans.worst(self._plans.full, ranges)[:_ALONE_ON]
         losses = self._plans.to_the_end([space.plan(kept) for kept in sets], ranges, worst)
         return [math.inf if loss is None or math.isnan(loss) else loss for loss in losses]
@@ -155,7 +153,6 @@ def with_costs(plans: AnswerPlans, answer: Answer) -> Answer:
 
 
 def _all_in(plans: AnswerPlans, answer: Answer, precision: Precision) -> PlanFigures | None:
-    """Measures the recipe with all high layers in one precision; None if no engine runs it, or for full INT8."""
     experiment, recipe = answer.experiment, answer.recipe
     kept = recipe.kept
     if not kept:

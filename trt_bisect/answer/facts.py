@@ -189,7 +189,6 @@ def refused_by_default(answer: Answer) -> list[Note]:
 
 
 def _doubts(answer: Answer, held_out: Held | None) -> Iterator[Line]:
-    """Yields what contradicts a recipe that meets the threshold: on given and held-out inputs, in the engine."""
     rule = answer.experiment.rule
     constant, _ = constant_outputs(rule, answer.inputs.given.references)
     for doubt in (*constant, *doubts(rule, answer.restored)):

@@ -153,21 +153,15 @@ class OnEngines:
     """Measures the emulation's proposal on engines, and changes it where they contradict.
 
     Attributes:
-        search: the search that found the recipe.
         of_user: the search on the user's network, where the recipe has a changed one; else ``search``.
-        proposal: the answer of the emulation.
-        accuracy: the accuracy that decides; None where the similarity does.
         trials: all engines' trials, by the fingerprint of scales (empty without any) and the plan's key.
         experiment: the recipe's network and ranges on the engine.
-        user: the user's network on the engine.
         base, full, fp16: the trials of no layer in INT8, full INT8, and all layers in FP16; None before they are
             measured.
-        kept: the units of the current recipe.
         holding: the units of the last recipe measured to hold or, within a budget, measured; None before.
         kernels: the units that the engine does not compute as the file says.
         grown: the units by which the recipe grew; they are not put back.
         put_back: by unit of ``kept``, the recipe with the unit in INT8.
-        lines: the contradictions of the emulation.
     """
 
     search: AnswerSearch
@@ -349,7 +343,6 @@ class OnEngines:
         return self._loss_of(self.experiment, plan)
 
     def _apart(self, kept: Kept, what: str) -> float:
-        """Returns the loss of the engine's outputs against the emulation's of the same plan."""
         trial = self._built(what, self.experiment, self._plan(kept))
         return math.inf if trial.apart is None else trial.apart
 
@@ -530,7 +523,6 @@ class OnEngines:
             self.lines.append(Line(NOT_NEEDED, f"{text}.", tuple(names)))
 
     def _loss_in_emulation(self, unit: int) -> float:
-        """Returns the loss of the emulation's recipe with a unit put back; infinite for another unit."""
         back = self.proposal.recipe.put_back.get(unit)
         return math.inf if back is None or back.loss is None else back.loss
 

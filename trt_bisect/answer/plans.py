@@ -188,7 +188,6 @@ class AnswerPlans:
         return WholeRunner(self.with_ranges(ranges).builder)
 
     def _noise_at(self, input_index: int, outputs: Outputs) -> Judged:
-        """The figures of outputs for one input, and the noise ratio of the worst output that counts."""
         figures = self._compare_noise.at(input_index, outputs)
         return figures, InputLoss(max(noise_losses(self.experiment, figures), default=0.0))
 
@@ -425,7 +424,6 @@ class AnswerPlans:
         return None if task is None or task.nearby is None else task.nearby(self.inputs.given.references)
 
     def _judged_at(self, input_index: int, outputs: Outputs) -> Judged:
-        """The figures of outputs for one input, and their loss; 0 if no output counts there."""
         figures, rule = self._compare.at(input_index, outputs), self.experiment.rule
         judged = rule.judged_of(figures)
         items = sum(figure.values.get(ITEMS, 0.0) for figure in judged.values()) if rule.metric is AGREEMENT else 1.0
@@ -540,7 +538,6 @@ def answer_inputs(setup: Setup, experiment: Experiment) -> Iterator[AnswerInputs
 
 
 def _warnings(setup: Setup, experiment: Experiment, given: GivenInputs) -> tuple[str, ...]:
-    """Reports, and returns, sentences on inputs for which FP32 itself gives nothing to compare."""
     numeric = outputs_to_judge(given.references[0])
     named = {output_of(name) for name in experiment.rule.outputs}
     names = [name for name in numeric if name in named] or numeric
@@ -552,7 +549,7 @@ def _warnings(setup: Setup, experiment: Experiment, given: GivenInputs) -> tuple
 
 
 def _distinct(experiment: Experiment, spill: Spill) -> tuple[list[Feeds], list[tuple[str, str]]]:
-    """The inputs without repetitions, and for each the name of its data set and its own name."""
+    """Returns the inputs without repetitions, and for each the name of its data set and its own name."""
     source = experiment.about.source
     places = experiment.about.places or range(len(experiment.feeds))
     feeds = list(experiment.feeds)
@@ -613,7 +610,6 @@ def held_out_inputs(setup: Setup, experiment: Experiment, inputs: AnswerInputs) 
 
 
 def _empty(experiment: Experiment, references: Sequence[Outputs]) -> frozenset[int]:
-    """Returns the indices of the inputs on which FP32 finds nothing that the task judges."""
     if experiment.task is None:
         return frozenset()
     judge = experiment.task.judge(references)

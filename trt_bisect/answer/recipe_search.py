@@ -173,7 +173,6 @@ def in_groups(space: Space, units: Kept, size: int) -> Space:
 
 
 def _by_layer(recipe: Recipe, space: Space, costs: Costs) -> Recipe:
-    """Returns a recipe of groups as the same recipe of ``space``, in which each unit is one layer."""
     if recipe.space.units == space.units:
         return recipe
     for unit in recipe.kept & recipe.space.others.keys():
@@ -185,7 +184,6 @@ def _by_layer(recipe: Recipe, space: Space, costs: Costs) -> Recipe:
 
 
 def _same_layers(groups: Space, kept: Kept, space: Space) -> Kept:
-    """Returns the units of ``space``, one layer each, that make up the groups ``kept``."""
     layers = set(groups.layers(kept))
     return frozenset(unit for unit, (layer,) in enumerate(space.units) if layer in layers)
 

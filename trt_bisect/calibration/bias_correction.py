@@ -96,7 +96,7 @@ def _samples_held(network: Network, boundaries: Boundaries, samples: Iterable[Fe
 def _bias_inputs(network: Network, plan: PrecisionPlan) -> Iterator[tuple[int, int, int, int, float]]:
     """Yields the biases of the layers in INT8.
 
-    Each is the index of the layer with the bias, that of the INT8 layer (another one for a MatMul before an Add), the
+    Each is the index of the layer with the bias, that of the INT8 layer (not the same for a MatMul before an Add), the
     bias's input slot, the output's channel axis, and a Gemm's ``beta``.
     """
     nodes = network.skeleton.graph.node

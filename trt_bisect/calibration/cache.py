@@ -208,7 +208,6 @@ def parse_cache(text: str, source: str) -> CalibrationCache:
 
 
 def _with_other_scales(entries: Sequence[tuple[str, np.float32]]) -> dict[str, str]:
-    """Returns the entries with two or more different scales, with this reason."""
     all_bits: dict[str, set[bytes]] = {}
     for name, scale in entries:
         all_bits.setdefault(name, set()).add(scale.tobytes())
@@ -230,7 +229,7 @@ def open_cache(path: Path) -> CalibrationCache:
 
 
 def read_cache(path: Path, tensors: tuple[str, ...]) -> Ranges:
-    """Reads the ranges in a calibration cache for a network that rounds ``tensors``.
+    """Reads the ranges of a network that rounds ``tensors`` from a calibration cache.
 
     Raises:
         BadInput: the file is no cache, or lacks more than half of the tensors: it belongs to another network.
@@ -243,8 +242,8 @@ def read_cache(path: Path, tensors: tuple[str, ...]) -> Ranges:
 def refuse_of_another_network(
     path: Path, cache: CalibrationCache, scales: Mapping[str, np.float32], tensors: tuple[str, ...]
 ) -> None:
-    """Raises BadInput if a cache lacks more than half of the tensors that a network rounds; ``scales`` are those
-    found.
+    """Raises BadInput if a cache lacks more than half of the tensors that a network rounds; ``scales`` are those found
+    in it.
     """
     missing = [name for name in tensors if name not in scales and name not in cache.doubtful]
     if 2 * len(missing) > len(tensors):
@@ -344,7 +343,7 @@ def scales_for(
 ) -> CacheScales:
     """Finds the scales that a cache has for a network's activations.
 
-    ``measured`` has by calibrator the scales on inputs, which decide where names do not.
+    ``measured``: for each calibrator, the scales by tensor that it finds on inputs; they decide where names do not.
     """
     matching = _Matching(network, cache, measured)
     for _ in range(1 + bool(measured)):  # what order gives in the first pass tells how near values are in the second
@@ -353,8 +352,6 @@ def scales_for(
 
 
 class _Matching:
-    """Finds the entries of tensors: first by name, then by order or values."""
-
     def __init__(self, network: Network, cache: CalibrationCache, measured: Sequence[Mapping[str, np.float32]]) -> None:
         self._network, self._cache, self._measured = network, cache, measured
         self._tensors = list(network.activations)
@@ -375,7 +372,9 @@ class _Matching:
         self._values = _Values(cache, measured, self._sure)
 
     def pass_over(self) -> None:
-        """Decides on the tensors found by name that have absorbed others, then on those between found tensors."""
+        """Decides on the tensors found by name whose layers have absorbed others, then on the tensors between found
+        ones.
+        """
         for tensor, several in self._may_be.items():
             self._choose(tensor, several, (BY_NAME, BY_VALUES))
         for tensor, several in self._norms.items():
@@ -471,10 +470,9 @@ def _spread(network: Network, entries: dict[str, tuple[str, str]]) -> None:
 
 
 def _anchors(tensors: Sequence[str], entries: Sequence[str], named: Mapping[str, str]) -> list[tuple[int, int]]:
-    """Returns the indices of tensors and entries of the same name, with one pair before the first and one after the
-    last.
+    """Returns the index pairs of tensors and entries of the same name, with one pair before all and one after all.
 
-    A few that are out of order are left out. Empty if there are many, or if names tell nothing.
+    Pairs out of order are left out. Empty if there are many of these, or if names tell nothing.
     """
     positions = {entry: k for k, entry in enumerate(entries)}
     at = [(k, positions[named[tensor]]) for k, tensor in enumerate(tensors) if tensor in named]
@@ -503,8 +501,8 @@ def _renumbered(tensors: set[str], entries: Iterable[str]) -> bool:
 
 
 def _taken_in(network: Network, entries: Sequence[str], named: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
-    """Returns the tensors of layers with weights that may have absorbed the layers of the next entries, with these
-    entries.
+    """Returns the outputs of layers with weights that may have absorbed the layers of the next entries: each with its
+    own entry and these.
     """
     taken, positions = set(named.values()), {entry: k for k, entry in enumerate(entries)}
     may_be, others = {}, 0
@@ -524,7 +522,9 @@ def _taken_in(network: Network, entries: Sequence[str], named: Mapping[str, str]
 
 
 def _doubted(network: Network, entries: Sequence[str], named: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
-    """Returns the tensors of layers with weights, each with its possible entries, for a cache without order."""
+    """Returns the outputs of layers with weights, each with its possible entries, if the order of the cache tells
+    nothing.
+    """
     taken = set(named.values())
     norms = [entry for entry in entries if entry not in taken and _kind(entry) == _BATCH_NORM]
     made = [layer.outputs[0] for layer in network.layers if layer.has_weight] if norms else []
@@ -533,7 +533,7 @@ def _doubted(network: Network, entries: Sequence[str], named: Mapping[str, str])
 
 # PyTorch's onnx::Conv_7 tells the reader.
 def _kind(name: str) -> str:
-    """Returns the family of operators that the last known word of a name belongs to; empty if none."""
+    """Returns the family of operators to which the last known word of a name belongs; empty without one."""
     if name.startswith("onnx::"):
         return ""
     exported = _EXPORTED.fullmatch(name)
@@ -550,7 +550,7 @@ def _in_words(name: str) -> str:
 
 
 class _Values:
-    """The distances of the cache's scales from those that a calibrator finds on inputs."""
+    """Compares the cache's scales with those that a calibrator finds on inputs."""
 
     def __init__(
         self,
@@ -559,7 +559,9 @@ class _Values:
         sure: Mapping[str, str],
         guessed: Mapping[str, str] = {},
     ) -> None:
-        """Takes the calibrator that agrees best on tensors with an entry; no calibrator if these are too few."""
+        """Takes the calibrator that agrees best with the cache on tensors with a known entry; none if these are too
+        few.
+        """
         self._scales = cache.scales
         self._measured: Mapping[str, np.float32] = {}
         self._centre, self.limit = 0.0, np.inf
@@ -575,7 +577,7 @@ class _Values:
                     self._measured, self._centre, self.limit = scales, centre, limit
 
     def near(self, tensor: str, entries: Sequence[str]) -> tuple[str, ...]:
-        """Returns the entries that may belong to a tensor: empty if none is near; all if nothing was measured."""
+        """Returns the entries whose scales are near the tensor's measured one; all if nothing was measured."""
         if tensor not in self._measured:
             return tuple(entries)
         off = {entry: self.off(tensor, self._scales[entry]) for entry in entries}
@@ -583,12 +585,14 @@ class _Values:
         return tuple(entry for entry, log in off.items() if is_one and log <= 2 * self.limit)
 
     def only_one(self, tensor: str, entries: Sequence[str]) -> str | None:
-        """Returns the first entry of the only scale that is near the tensor's; None if there are several or none."""
+        """Returns the first near entry if all near entries have the same scale; else None."""
         near = self.near(tensor, entries) if tensor in self._measured else ()
         return near[0] if len({self._scales[entry].tobytes() for entry in near}) == 1 else None
 
     def off(self, tensor: str, scale: np.float32) -> float:
-        """Returns the logarithm of a scale's distance from the measured one; 0 if nothing was measured."""
+        """Returns the logarithm of the ratio of a scale to the tensor's measured one, absolute, less the usual ratio; 0
+        if nothing was measured.
+        """
         return abs(_log(scale, self._measured[tensor]) - self._centre) if tensor in self._measured else 0.0
 
 
@@ -597,9 +601,9 @@ def _log(scale: np.float32, reference: np.float32 | None) -> float:
 
 
 class _InOrder(NamedTuple):
-    """The tensors that have the same entry in every longest assignment that keeps both orders.
+    """The tensors that every longest assignment in the order of both files includes, with their possible entries.
 
-    ``complete``: they are all tensors, except those with moved values.
+    ``complete`` is true if no tensor is missing but those with moved values.
     """
 
     pairs: Mapping[str, tuple[str, ...]]
@@ -607,9 +611,9 @@ class _InOrder(NamedTuple):
 
 
 def _in_order(network: Network, tensors: Sequence[str], entries: Sequence[str]) -> _InOrder:
-    """Returns the tensors and entries, of one kind of operator, that order assigns to each other.
+    """Assigns entries to tensors by the order of both files; a tensor's entry must be of its kind of operator.
 
-    Empty if a tenth of the shorter list finds no partner.
+    Empty if more than a tenth of the shorter list finds no partner.
     """
     fits = np.zeros((len(tensors), len(entries)), bool)
     for row, tensor in enumerate(tensors):
@@ -637,9 +641,7 @@ def _in_order(network: Network, tensors: Sequence[str], entries: Sequence[str]) 
 
 
 def _fits(network: Network, tensor: str, entries: Sequence[str], position: int) -> bool:
-    """True unless an entry's name is of another operator than the tensor's maker, and than the layers absorbed by
-    it.
-    """
+    """True if an entry's name may be that of the tensor's layer or of a layer that it absorbed."""
     layer, kind = network.producers.get(tensor), _kind(entries[position])
     if layer is None:
         return not kind

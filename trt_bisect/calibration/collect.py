@@ -40,9 +40,9 @@ class Magnitudes:
     """The magnitudes of a network's activations over a data set.
 
     Attributes:
-        histograms: by tensor that has values.
-        earlier: by counted tensor the range (see ``_range``) before the last quarter of the samples; empty if their
-            number was not known.
+        histograms: by tensor; tensors without values are left out.
+        earlier: by counted tensor, the magnitude that 99.99 % of the values did not exceed before the last quarter of
+            the samples; empty if the number of samples was not known.
     """
 
     histograms: Mapping[str, AbsHistogram]
@@ -63,7 +63,7 @@ class Magnitudes:
         return self._known[calibrator]
 
     def ranges(self, calibrator: Calibrator) -> Ranges:
-        """Returns the INT8 scales that a calibrator chooses, at least the smallest normal float32."""
+        """Returns the INT8 scales that a calibrator chooses, each at least the smallest normal float32."""
         # The largest magnitude decides if a range is usable: all calibrators have ranges of the same tensors.
         largest = {name: _scale(histogram.absmax) for name, histogram in self.histograms.items()}
         nonfinite = [name for name, histogram in self.histograms.items() if histogram.nonfinite]
@@ -99,9 +99,9 @@ def magnitudes(
     that later groups need; a larger tensor is a group of its own.
 
     Args:
-        counted: the tensors whose values are counted; None for all. Of others only the largest magnitude is recorded,
-            for ``minmax``. A tensor that only a Relu or a Clip with counted output reads has that output's magnitudes:
-            the two stay fused.
+        counted: the tensors whose values are counted; None for all. Of other tensors only the largest magnitude is
+            recorded, for ``minmax``. If only a Relu or a Clip reads a tensor, and its output is counted, the tensor
+            gets the output's magnitudes, since the two stay fused.
         on_sample: called with the number of samples done.
         total: the number of samples; None if unknown.
 
@@ -137,7 +137,7 @@ def magnitudes(
 
 
 def _origins(network: Network, counted: Collection[str] | None) -> dict[str, str]:
-    """Returns by activation the activation whose magnitudes it has: itself, or another."""
+    """Returns by activation the activation whose histogram it shares: itself, or another with the same values."""
     origins = {name: name for name in network.activations}
     graph = network.skeleton.graph
     for node in graph.node:
@@ -165,7 +165,8 @@ def calibrate(
 ) -> Ranges:
     """Returns the INT8 scales of every activation of ``network`` over ``samples``.
 
-    See ``Calibrator`` for ``method`` and ``percentile``, and ``magnitudes`` for the others; both raise BadInput.
+    See ``Calibrator`` for ``method`` and ``percentile``, and ``magnitudes`` for the other arguments; both raise
+    BadInput.
     """
     calibrator = Calibrator(method, percentile)
     counted = () if method == "minmax" else None

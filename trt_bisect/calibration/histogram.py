@@ -200,8 +200,8 @@ def _places_of_levels() -> np.ndarray:
 def mse_thresholds(histograms: Sequence[AbsHistogram]) -> list[float]:
     """Returns for each histogram the clipping threshold with the least mean squared error of rounding and clipping.
 
-    Candidates are the upper edges of all bins, whose values count as evenly spread. Bin 0 counts at most as bin 1,
-    since exact zeros are rounded without error. Without counts it is the largest magnitude.
+    Candidates are the upper edges of all bins. Values count as evenly spread in their bin. Bin 0 counts at most as bin
+    1, since zeros are rounded without error. Without counts the threshold is the largest magnitude.
     """
     all_counts = [np.zeros(BINS) if histogram.counts is None else histogram.counts for histogram in histograms]
     counts = np.array(all_counts, np.float64).reshape(-1, BINS)

@@ -77,7 +77,7 @@ def ranges_from_scales(
 ) -> Ranges:
     """Separates usable scales from unusable ones: zero, negative, denormal, not finite, or those of masks.
 
-    ``nonfinite`` has the reason by tensor that held NaN or infinite values.
+    ``nonfinite``: the reason, by tensor that held NaN or infinite values.
     """
     unusable = dict(nonfinite or {})
     finite = {name: np.float32(scale) for name, scale in scales.items() if name not in unusable}

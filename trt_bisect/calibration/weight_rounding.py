@@ -44,8 +44,8 @@ _BLOCK = 64
 
 
 def round_weights(network: Network, samples: Iterable[Feeds]) -> tuple[Network, dict[str, float]]:
-    """Returns a network whose INT8 layers have weights rounded for their outputs (``Network.on_grid``), and by weight
-    the share of its error that remains.
+    """Returns the network with weights for its INT8 layers (``Network.on_grid``) that are rounded for the layers'
+    outputs; and by weight, the remaining share of the outputs' error.
 
     ``network`` has no Q/DQ pairs; the samples are calibration data.
     """
@@ -82,9 +82,9 @@ def round_weights(network: Network, samples: Iterable[Feeds]) -> tuple[Network, 
 
 
 def with_weights_on_grid(network: Network, lowered: Collection[int]) -> Network:
-    """Returns a network whose low layers have the weights that they round (``Network.on_grid``).
+    """Returns a network in whose ``lowered`` layers the weights of ``Network.on_grid`` replace the constants.
 
-    Rounding to the nearest keeps these weights: weak typing and ModelOpt take them as they were measured.
+    Rounding to the nearest does not change these weights, so weak typing and ModelOpt use them as measured.
     """
     changed = {
         (k, rounding.slot): network.on_grid[rounding.tensor]
@@ -151,7 +151,7 @@ def _vectors(
 
 
 def _rounded(rows: np.ndarray, steps: np.ndarray, h: np.ndarray) -> np.ndarray:
-    """The weights on the grid that change the outputs least, by GPTQ.
+    """The weights on the grid that change the outputs little, by GPTQ.
 
     ``rows`` is [groups, outputs, inputs], ``steps`` [groups, outputs], and ``h`` [groups, inputs, inputs].
     """

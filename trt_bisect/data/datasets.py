@@ -36,7 +36,7 @@ from trt_bisect.support.text import counted, listed
 _KINDS = "Give a .npz, .npy, .json or .bin file, a folder of .npz files or of pictures, or module:function."
 
 Span = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]
-"""The smallest, the first and the largest of some samples."""
+"""Smallest, first and largest: three sizes for each axis of an input, or three for each of its values."""
 _MOST_SIZES = 64
 """The most values of a shape tensor. Source: TensorRT's documentation, "Working with Dynamic Shapes"."""
 FEWEST = 20
@@ -47,18 +47,18 @@ _FINEST = 1000
 
 @dataclass(frozen=True)
 class Profile:
-    """The smallest, the first and the largest of some samples.
+    """The smallest, the first and the largest shapes of some samples, as an optimization profile has them.
 
     Attributes:
-        shapes: by input.
-        sizes: the values by input that may hold sizes.
+        shapes: by input, axis by axis.
+        sizes: by input that may hold sizes (``may_be_sizes``), value by value.
     """
 
     shapes: Mapping[str, Span] = field(default_factory=dict)
     sizes: Mapping[str, Span] = field(default_factory=dict)
 
     def covering(self, others: Iterable[Profile]) -> Profile:
-        """Returns a profile that covers others too; the first shapes and sizes stay."""
+        """Returns a profile that covers others too; its first shapes and sizes are this one's."""
         shapes, sizes = dict(self.shapes), dict(self.sizes)
         for other in others:
             for name, span in other.shapes.items():
@@ -70,17 +70,18 @@ class Profile:
 
 @dataclass(frozen=True)
 class Dataset:
-    """Samples for a network. Each iteration starts at the first sample and checks each against the inputs.
+    """Samples for a network. Each iteration starts at the first sample, and checks every sample against the network's
+    inputs.
 
     Attributes:
         source: its name in messages.
         samples: returns an iterable of all samples at each call.
-        length: None if known only after an iteration.
-        place: from a sample's position to that in the user's data.
+        length: the number of samples; None if known only after an iteration.
+        place: from a sample's position here to its position in the user's data.
         notes: for the user, a sentence each.
-        pictures: how they become inputs, such as ``224x224, RGB, NCHW, divided by 255``.
+        pictures: how pictures become inputs, such as ``224x224, RGB, NCHW, divided by 255``.
         names: the samples' names in the user's data, if any.
-        fed: for a pipeline, from samples to all that its networks are fed.
+        fed: for a pipeline of networks, a function from samples to all feeds of the networks; else None.
     """
 
     source: str
@@ -94,7 +95,7 @@ class Dataset:
     fed: Callable[[Iterable[Mapping[str, np.ndarray]]], Iterable[Feeds]] | None = None
 
     def label(self, place: int) -> str:
-        """Returns a sample's name by index: ``data.npz 3``, ``dir/a.png``."""
+        """Returns the name of the sample at an index in the user's data: ``data.npz 3``, ``dir/a.png``."""
         return self.names[place] if self.names else f"{self.source} {place}"
 
     def __iter__(self) -> Iterator[Feeds]:
@@ -111,7 +112,7 @@ class Dataset:
 
     @cached_property
     def inferences(self) -> Dataset:
-        """All that the network is fed for the samples."""
+        """The data set of all feeds: for a pipeline those of its networks, else the samples."""
         fed = self.fed
         if fed is None:
             return self
@@ -123,7 +124,7 @@ class Dataset:
         return replace(self, samples=lambda: islice(self.samples(), count), length=length)
 
     def digest(self) -> str:
-        """SHA-256 over names, shapes, dtypes and bytes."""
+        """SHA-256 over the names, shapes, dtypes and bytes of all samples."""
         return hashlib.sha256("".join(self.digests).encode()).hexdigest()
 
     @property
@@ -161,7 +162,7 @@ def digest_of_feeds(feeds: Mapping[str, np.ndarray]) -> str:
 
 
 def profile_of(samples: Iterable[Feeds]) -> Profile:
-    """Returns the shapes and sizes of samples, axis by axis and value by value."""
+    """Returns the profile of samples."""
     shapes: dict[str, Span] = {}
     sizes: dict[str, Span] = {}
     for feeds in samples:
@@ -195,7 +196,7 @@ def open_dataset(
     ``file.py`` alone means its function ``load_data``. See ``feeds_of`` for the forms of a sample.
 
     Args:
-        once: the data set is iterated only once. Otherwise an iterable is read to its end and its samples are kept: a
+        once: the caller iterates only once. By default an iterable is read to its end and its samples are kept, since a
             data loader may give another order each time.
         pictures: how pictures become inputs.
 
@@ -222,7 +223,6 @@ def open_dataset(
 
 
 def _open_iterable(source: Any, specs: tuple[TensorSpec, ...], options: Preprocessing, *, once: bool) -> Dataset:
-    """Opens an iterable, or an object with ``__len__`` and ``__getitem__`` such as PyTorch's data sets."""
     has_places = not isinstance(source, Iterable) and hasattr(source, "__len__")
 
     def samples() -> Iterable[Any]:
@@ -322,7 +322,6 @@ def _read_arrays(path: Path, specs: tuple[TensorSpec, ...]) -> dict[str, np.ndar
 
 
 def _of_inputs(arrays: dict[str, np.ndarray], specs: tuple[TensorSpec, ...]) -> dict[str, np.ndarray]:
-    """Returns the arrays of the inputs if all are there; else all, to be refused."""
     names = {spec.name for spec in specs}
     return {name: arrays[name] for name in arrays if name in names} if names <= arrays.keys() else arrays
 
@@ -364,7 +363,7 @@ def _together(source: str, count: int, what: str) -> str:
 
 
 def _split(array: np.ndarray, spec: TensorSpec, source: str) -> list[np.ndarray]:
-    """Splits ``array`` into samples along an axis that the input does not have, or its batch axis."""
+    """Splits ``array`` into samples along its first axis: one that the input lacks, or the batch axis."""
     if array.ndim == len(spec.shape) + 1:
         return list(array)
     batch = (spec.shape[0] if spec.shape else None) or 1
@@ -429,13 +428,13 @@ def _check_array(array: np.ndarray, spec: TensorSpec, where: str) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Holdout:
-    """Calibration data, and the samples held out of calibration and search.
+    """Calibration data, and the samples held out: neither calibration nor the search uses them.
 
     Attributes:
-        whole: the calibration data as named.
+        whole: the calibration data as the user named them.
         kept: the samples that calibration and the search see.
         held_out: the held-out samples; None if there are none.
-        named: the user named other data to hold out: all calibration data is kept.
+        named: the user named other data as held out, so all calibration data are kept.
     """
 
     whole: Dataset
@@ -456,7 +455,9 @@ class Holdout:
         ]
 
     def without_held_out(self, data: Dataset) -> Dataset:
-        """Returns ``data``, or the kept samples for the calibration data; raises BadInput for the held-out data."""
+        """Returns ``data``; if it is the calibration data, the kept samples. Raises BadInput if it is the held-out
+        data.
+        """
         if self.held_out is None:
             return data
         if self.named and _is_same(data, self.held_out):
@@ -473,7 +474,9 @@ def _is_same(first: Dataset, second: Dataset) -> bool:
 
 
 def hold_out(data: Dataset, share: float, validation: Dataset | None) -> Holdout:
-    """Holds out a share, or nothing with validation data; raises BadInput if that is ``data``."""
+    """Holds out a share of ``data`` or, if the user names ``validation`` data, all of these; raises BadInput if both
+    are the same.
+    """
     if validation is None:
         return Holdout(data, *split(data, share))
     held_out = Holdout(data, data, validation, named=True)
@@ -484,15 +487,16 @@ def hold_out(data: Dataset, share: float, validation: Dataset | None) -> Holdout
 def split(dataset: Dataset, share: float) -> tuple[Dataset, Dataset | None]:
     """Splits a data set into samples that are kept and held out.
 
-    Of equal samples only the first counts, so that no held-out sample has a copy in the kept ones. They are spread
-    evenly: of a share of 0.2 every fifth, number 4 first.
+    Of equal samples only the first counts, so that no held-out sample has a copy in the kept ones. Held-out samples are
+    spread evenly: with a share of 0.2 they are every fifth, from the sample with index 4 on.
 
     Args:
         dataset: read once.
         share: from 0 to 0.9, taken as a fraction with a denominator of up to 1000.
 
     Returns:
-        The kept samples and those held out; all and None, if fewer than ``FEWEST`` differ or the share is too small.
+        The kept samples and those held out; the whole data set and None, if fewer than ``FEWEST`` samples differ or the
+        share is too small.
     """
     fraction = Fraction(share).limit_denominator(_FINEST)
     if not fraction or (dataset.length is not None and dataset.length < FEWEST):

@@ -87,9 +87,11 @@ def read_array(path: Path) -> np.ndarray:
 
 
 class Spill(AbstractContextManager["Spill"]):
-    """Keeps copies of arrays until it is closed: an array of ONNX Runtime keeps its session's arena alive.
+    """Keeps copies of arrays until it is closed. Copies are needed because an array of ONNX Runtime keeps its session's
+    memory.
 
-    ``memory`` bytes stay in memory, and arrays of objects, such as texts.
+    Up to ``memory`` bytes stay in memory, the rest is in files; arrays of objects, such as texts, always stay in
+    memory.
     """
 
     def __init__(self, memory: int) -> None:
@@ -169,7 +171,9 @@ def without_objects(array: np.ndarray) -> np.ndarray:
 
 
 def match_names(reference: Iterable[str], output: Iterable[str]) -> dict[str, str]:
-    """Maps names of ``reference`` to equal names of ``output``, else to the only similar one (see ``open_dumps``)."""
+    """Maps each name of ``reference`` to the equal name of ``output``, else to the only similar name (see
+    ``open_dumps``).
+    """
     ours, theirs = list(reference), dict.fromkeys(output)
     equal = {name: name for name in ours if name in theirs}
     plain_ours = _by_plain_name(name for name in ours if name not in equal)

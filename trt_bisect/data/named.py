@@ -23,7 +23,7 @@ def load_function(text: str, kind: str) -> Callable[..., Any]:
     """Imports the function of ``module:function`` or ``path/to/file.py:function``.
 
     Args:
-        kind: its purpose in messages: ``data set``, ``metric``.
+        kind: the function's purpose in messages: ``data set``, ``metric``.
 
     Raises:
         BadInput: there is no such module or function, or importing it fails.
@@ -43,14 +43,14 @@ def load_function(text: str, kind: str) -> Callable[..., Any]:
 
 
 def code_digest(function: Callable[..., Any], *facts: object) -> str:
-    """Returns the digest of a function's source file, so that another function's figures are never reused.
+    """Returns the digest of a function's name and source file, so that another function's figures are never reused.
 
     Modules that the file imports and data that the function reads are not covered. ``facts`` are plain values that
     change the figures.
 
     Returns:
-        A SHA-256 in hexadecimal. For an object, a closure or a function of a notebook the text differs for every call
-        (see ``is_reusable``).
+        A SHA-256 in hexadecimal. For an object, a closure or a function of a notebook it is a random text (see
+        ``is_reusable``).
     """
     if isinstance(function, FunctionType):
         source = Path(function.__code__.co_filename)
@@ -93,8 +93,8 @@ def _import_file(path: str) -> ModuleType:
 
 
 def _import_from_here(name: str) -> ModuleType:
-    """Imports a module, also from the current folder, last on ``sys.path``: a folder ``tensorrt`` must not hide the
-    package.
+    """Imports a module, also from the current folder. After that the folder is last on ``sys.path``, so that a folder
+    ``tensorrt`` in it does not hide the package.
     """
     if sys.path[:1] == [""]:
         return importlib.import_module(name)
@@ -186,7 +186,7 @@ def kind_of(path: Path) -> str:
 
 
 def similar_file(path: Path) -> str:
-    """Returns a question after a file with a similar name, if any."""
+    """Returns a question such as "did you mean" with the file of the most similar name; empty without any."""
     with suppress(OSError):
         near = get_close_matches(path.name, [file.name for file in path.parent.iterdir()], 1, _SIMILAR)
         if near:
@@ -195,7 +195,7 @@ def similar_file(path: Path) -> str:
 
 
 def remedy_of(kind: str) -> str:
-    """Returns what to do with a file of a kind given as the network, if known."""
+    """Returns advice on a file of this kind that was given as the network; empty if there is none."""
     if kind in DATA_KINDS:
         return "The network comes first, and data after --calibration or --input: were the two swapped?"
     return _REMEDIES.get(kind, "")

@@ -39,7 +39,7 @@ class ImageInput:
         layout: ``nchw`` or ``nhwc``.
         colors: ``rgb``, ``bgr`` or ``gray``.
         size: height and width; None is dynamic: pictures keep their own.
-        batch: the pictures of a sample.
+        batch: the number of pictures in a sample.
     """
 
     spec: TensorSpec
@@ -63,7 +63,7 @@ class ImageInput:
     def array(self, image: Image) -> np.ndarray:
         """Returns a picture as a row of the input, without batch axis.
 
-        16-bit grey pixels lose the lower 8 bits. Raises BadInput for others of more than 8 bits.
+        16-bit grey pixels lose the lower 8 bits. Raises BadInput for other pixels of more than 8 bits.
         """
         from PIL import Image, ImageOps
 
@@ -101,12 +101,12 @@ class ImageInput:
         return ImageOps.pad(image, target, filter, color=grey)
 
     def names(self, files: Sequence[Path]) -> tuple[str, ...]:
-        """Returns the names of samples: their pictures', of a batch the first and the last."""
+        """Returns the name of each sample: that of its picture; for a batch those of the first and the last picture."""
         ends = zip(files[:: self.batch], files[self.batch - 1 :: self.batch], strict=False)
         return tuple(str(first) if self.batch == 1 else f"{first} to {last.name}" for first, last in ends)
 
     def samples(self, files: Sequence[Path]) -> Iterator[Feeds]:
-        """Reads pictures, a sample at a time; those that fill no batch are left out.
+        """Yields samples of pictures; pictures at the end that do not fill a batch are left out.
 
         Raises:
             BadInput: a picture cannot be used; the error names all such pictures.
@@ -149,8 +149,8 @@ class ImageInput:
 
 
 def image_input(spec: TensorSpec, asked: Preprocessing) -> ImageInput:
-    """Returns the conversion of pictures to an input; raises BadInput if the input takes no pictures, or not with these
-    options.
+    """Returns the conversion of pictures to an input; raises BadInput if the input takes no pictures, or the options
+    ``asked`` do not fit it.
     """
     if len(spec.shape) not in (3, 4):
         raise BadInput(f"The network's input {spec} takes no pictures.", "Give arrays, as .npz.")
@@ -185,11 +185,15 @@ def image_files(folder: Path) -> list[Path]:
 
 
 def picture_input(place: Path, files: list[Path], specs: tuple[TensorSpec, ...], asked: Preprocessing) -> ImageInput:
-    """Returns how the pictures of a folder, or one picture, ``place``, are fed to the network.
+    """Returns the conversion of pictures to the network's only input.
+
+    Args:
+        place: the folder or the picture that the user gave.
+        files: its pictures.
 
     Raises:
-        BadInput: the network takes no pictures, or has several inputs; there are too few for a sample; or nothing is
-            asked for, and the folder holds options of version 0.2.
+        BadInput: the network has several inputs, or its input takes no pictures; there are fewer pictures than one
+            batch; or no preprocessing is asked for, and the folder has a ``preprocessing.toml`` of version 0.2.
     """
     if len(specs) != 1:
         raise BadInput(
@@ -217,13 +221,13 @@ _CHANNELS_OF_PICTURES = (1, 3, 4)
 def feeds_of(samples: Iterable[Any], specs: tuple[TensorSpec, ...], pictures: Preprocessing) -> Iterator[Any]:
     """Makes feeds of samples.
 
-    A sample is a dictionary by input, whose other keys are left out; or, in the order of the inputs, an array, or a
-    tuple or list of arrays; items after the inputs (a label) are left out. Arrays are NumPy's, PyTorch's or others that
-    NumPy reads, lists of numbers, or Pillow's images. A missing batch axis is added. Larger batches are divided for a
-    network with a fixed batch.
+    A sample is a dictionary of arrays by input (other keys are left out), or an array, or a tuple or list of arrays in
+    the order of the inputs (further items, such as a label, are left out). Arrays are NumPy's, PyTorch's or others that
+    NumPy reads, lists of numbers, or Pillow's images. A missing batch axis is added. If the network has a fixed batch,
+    larger batches are divided.
 
     Yields:
-        Arrays by input; a sample of another form unchanged, to be refused.
+        Arrays by input. A sample of another form is yielded unchanged; the check refuses it later.
     """
     for sample in samples:
         yield from _divided(_named(sample, specs, pictures), specs)
@@ -251,7 +255,7 @@ def _named(sample: Any, specs: tuple[TensorSpec, ...], pictures: Preprocessing) 
 
 
 def _parts(sample: Any) -> Sequence[Any] | None:
-    """The parts of a tuple, or of a list as PyTorch's data loader makes of tuples; else None."""
+    """The items of a tuple, or of a list that PyTorch's data loader made of a tuple; None for other samples."""
     if isinstance(sample, tuple) and sample:
         return sample
     is_list = isinstance(sample, list) and sample
@@ -285,7 +289,6 @@ def with_batch_axis(array: np.ndarray, spec: TensorSpec) -> np.ndarray:
 
 
 def _divided(sample: Any, specs: tuple[TensorSpec, ...]) -> Iterator[Any]:
-    """Yields a sample, or those of the network's fixed batch in a larger batch."""
     is_whole = isinstance(sample, Mapping) and all(isinstance(sample.get(spec.name), np.ndarray) for spec in specs)
     counts = {_batches(sample[spec.name], spec) for spec in specs} if is_whole else {1}
     count = counts.pop()
@@ -304,7 +307,7 @@ def _batches(array: np.ndarray, spec: TensorSpec) -> int:
 
 
 def shape_remedy(shape: tuple[int, ...], spec: TensorSpec) -> str:
-    """Returns the input's shape, and how an array of another shape becomes it, if clear."""
+    """Returns advice in words: the input's shape and, if clear, how an array of another shape gets it."""
     takes = f"The network takes {spec}."
     missing = _missing_axis(shape, spec.shape) if len(shape) == len(spec.shape) - 1 else None
     if missing is not None:
@@ -324,14 +327,14 @@ def shape_remedy(shape: tuple[int, ...], spec: TensorSpec) -> str:
 
 
 def _missing_axis(shape: tuple[int, ...], target: tuple[int | None, ...]) -> int | None:
-    """The axis of size 1 that a shape lacks, apart from the batch."""
+    """The axis of size 1 that ``shape`` lacks to fit ``target`` with any batch; None without any."""
     any_batch = (None, *target[1:])
     places = (axis for axis, size in enumerate(target) if size in (1, None))
     return next((k for k in places if shape_fits(shape, any_batch[:k] + any_batch[k + 1 :])), None)
 
 
 def _transpose(shape: tuple[int, ...], target: tuple[int | None, ...]) -> tuple[int, ...] | None:
-    """The order of axes that makes a shape fit, if any, or one usual for pictures."""
+    """The only order of axes with which ``shape`` fits ``target``; of several, that usual for pictures; else None."""
     fitting = [order for order in permutations(range(len(shape))) if shape_fits([shape[k] for k in order], target)]
     for usual, channel in (((0, 3, 1, 2), 3), ((0, 2, 3, 1), 1)):
         if usual in fitting and shape[channel] in _CHANNELS_OF_PICTURES:
@@ -345,7 +348,7 @@ def shape_fits(shape: Sequence[int], target: tuple[int | None, ...]) -> bool:
 
 
 def dtype_remedy(dtype: np.dtype[Any], spec: TensorSpec) -> str:
-    """Returns the input's dtype, and the cast that makes an array fit."""
+    """Returns advice in words: the input's dtype, and the cast that makes an array fit."""
     takes = f"The network takes {spec}."
     if dtype == np.uint8 and spec.dtype.kind == "f":
         return (

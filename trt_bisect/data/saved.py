@@ -116,7 +116,6 @@ def _some(names: Iterable[str]) -> str:
 
 
 def _named_samples(path: Path) -> dict[str, Path]:
-    """Returns the files of samples in a folder that ``--save-tensors`` wrote, by name."""
     index = read(dict, path.parent / "index.json") or {}
     if path.name not in index.get("plans", ()):
         return {}
@@ -151,7 +150,7 @@ def inferences(path: Path, runner: int = 0, specs: Sequence[TensorSpec] = (), si
     Args:
         runner: the place of the runner in a JSON file with several.
         specs: the network's tensors, which give raw bytes type and shape, and a single array its name.
-        side: ``input`` or ``output``, for a file or folder with both.
+        side: ``input`` or ``output``: the tensors to read, if a file or folder has both.
 
     Raises:
         BadInput: a file cannot be read.
@@ -196,7 +195,7 @@ def _is_of(side: str, file: Path) -> bool:
 
 
 def inferences_for(path: Path, count: int, specs: Sequence[TensorSpec]) -> list[Feeds]:
-    """Returns the outputs of ``count`` inferences; a single saved one may hold them all, stacked.
+    """Returns the saved outputs of ``count`` inferences; a single saved inference may hold those of all, stacked.
 
     Raises:
         BadInput: a file cannot be read, or holds another number of inferences.
@@ -216,7 +215,7 @@ def inferences_for(path: Path, count: int, specs: Sequence[TensorSpec]) -> list[
 
 
 def raw_files(text: str) -> dict[str, Path]:
-    """Returns the files in ``name:file.bin,name:file.bin``, trtexec's form, if it is that."""
+    """Returns the files by name of a text in trtexec's form ``name:file.bin,name:file.bin``; empty for another text."""
     named: dict[str, Path] = {}
     for part in text.split(","):
         ends = [match.start() for match in re.finditer(":", part)]
@@ -230,9 +229,9 @@ def raw_files(text: str) -> dict[str, Path]:
 
 
 def _read_raw(file: Path, name: str, specs: Sequence[TensorSpec]) -> np.ndarray:
-    """Returns the tensor in a file of bytes, also in FP16 where the network has FP32.
+    """Returns the tensor in a file of raw bytes; they may be FP16 where the network has FP32.
 
-    The shape is that in the file's name, else the network's; several samples are stacked.
+    Type and shape are those in the file's name, else the network's; several samples are stacked.
     """
     match, content = _DUMPED.fullmatch(file.name), file.read_bytes()
     if match:
@@ -286,7 +285,6 @@ def read_json(path: Path, runner: int, specs: Sequence[TensorSpec], side: str) -
 
 
 def _tensors_of(content: Any, dtypes: Mapping[str, Any], side: str) -> Iterator[Feeds]:
-    """Yields the tensors of each inference in a JSON file of a known form."""
     entries = content if isinstance(content, list) else [content]
     if not entries or not all(isinstance(entry, Mapping) for entry in entries):
         return

@@ -138,7 +138,7 @@ class Drift:
     Attributes:
         outside: the share of values below the least or above the largest value of the calibration data.
         distance: the largest distance of the two distributions (Kolmogorov and Smirnov), from 0 to 1.
-        chance: the share of random divisions of all samples that are as far apart.
+        chance: the share of random divisions of all samples into two sets in which the sets are as far apart.
         least: the smallest value of the calibration data.
         most: the largest value of the calibration data.
     """
@@ -152,7 +152,7 @@ class Drift:
 
 @dataclass
 class Sketch:
-    """A few values of every sample of a data set, or of every second, fourth and so on of a large one.
+    """A few values of every sample of a data set; of a large one, of every second, fourth or eighth sample and so on.
 
     Attributes:
         values: by float input, a sorted array a sample; empty until all samples were read.

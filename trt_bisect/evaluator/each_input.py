@@ -222,7 +222,6 @@ class EachInput:
         return pooled
 
     def _left(self, plan: PrecisionPlan, order: Sequence[int], to_the_end: bool) -> list[int]:
-        """Returns the inputs on which a plan is still to be run: none after a miss, unless ``to_the_end``."""
         if plan in self._failed:
             return []
         losses = self._known(plan)

@@ -112,7 +112,7 @@ class OutputFigures:
         note: a remark on the comparison, such as a changed shape.
         inputs: for several inputs, each metric's value on each: NaN without a value, None if the input does not count
             because FP32's output is almost zero.
-        reach: the output's largest magnitude over all inputs, as a share of that of FP32's.
+        reach: the output's largest magnitude over all inputs, as a share of FP32's largest.
         clipped: of FP32's large values (at least half of its largest), the share that exceeds the output's largest
             magnitude at elements where the output has that magnitude.
         vanished: the classes that FP32 is sure of in some rows and the output predicts in none of these.
@@ -142,6 +142,10 @@ class Trial:
         outputs: the figures of each final output.
         ran: by layer index, the precision to which its inputs were rounded; see ``Engine.ran``.
         message: the error, or the builder's warnings.
+        build_seconds: the time of the build.
+        infer_seconds: the time of the inferences.
+        inferences: the number of inferences.
+        builds: the number of engines built.
         losses: for a plan run on one input after another, the losses so far, by the index of the input.
         items: for such a plan with a task, the number of things compared, by the index of the input.
         pooled: for such a plan, ``OutputFigures.pooled`` by the index of the input, output and kind, where something

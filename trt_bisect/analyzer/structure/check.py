@@ -73,7 +73,6 @@ def in_order(findings: Iterable[Finding]) -> tuple[Finding, ...]:
 
 
 def _shared_findings(graph: FileGraph) -> Iterator[Finding]:
-    """Yields findings on weights that several layers read, and on layers that share all their constants."""
     readers: dict[str, list[onnx.NodeProto]] = {}
     for node in graph.nodes:
         if node.op_type in WEIGHTED:
@@ -89,7 +88,6 @@ def _shared_findings(graph: FileGraph) -> Iterator[Finding]:
 
 
 def _call_findings(graph: FileGraph, calls: Mapping[str, int]) -> Iterator[Finding]:
-    """Yields findings on modules that are called more than once or never, except inside such a module."""
     places, parameters = places_of(graph.model.graph), {tensor.name for tensor in graph.model.graph.initializer}
     # A module is in use without a call if a module in it is called, or a function reads its parameters.
     used = {name[:end] for name in (*filter(calls.get, calls), *parameters) for end in _ends(name)}
@@ -122,9 +120,6 @@ def _fusion_findings(graph: FileGraph) -> Iterator[Finding]:
 
 
 def _read_twice(node: onnx.NodeProto, graph: FileGraph) -> Iterator[Finding]:
-    """Yields a finding on a layer that is not fused with its BatchNormalization or activation, since others read its
-    output.
-    """
     tensor = node.output[0]
     if graph.uses(tensor) < 2:
         return
@@ -137,7 +132,6 @@ def _read_twice(node: onnx.NodeProto, graph: FileGraph) -> Iterator[Finding]:
 
 
 def _activation_before_sum(node: onnx.NodeProto, graph: FileGraph) -> Iterator[Finding]:
-    """Yields a finding on a residual sum that is not fused with a layer, since an activation stands between them."""
     if len(node.input) != 2 or any(name in graph.constants for name in node.input):
         return
     makers = [graph.makers.get(graph.source(name, PAIR)) for name in node.input]
@@ -183,7 +177,6 @@ def _norm_findings(graph: FileGraph) -> Iterator[Finding]:
 
 
 def _float_findings(graph: FileGraph) -> Iterator[Finding]:
-    """Yields findings on layers that are not quantized only because their type is not float32."""
     for node in graph.nodes:
         if node.input and is_dequantized(graph, node.input[0]):
             continue

@@ -62,7 +62,7 @@ class FileGraph:
 
     @classmethod
     def of(cls, model: onnx.ModelProto, source: str, weights: Weights | None = None) -> FileGraph:
-        """Returns the graph of a model read from ``source``; takes the model over.
+        """Returns the graph of a model read from the file ``source``; changes the model in place.
 
         Raises:
             BadInput: the nodes form a cycle.
@@ -162,11 +162,11 @@ class FileGraph:
         return self.source(tensor, (*MOVES, *PAIR))
 
     def moved_from(self, tensor: str) -> str:
-        """Like ``root``, through operators that only move values."""
+        """Returns the tensor from which this one comes through operators that only move values."""
         return self.source(tensor, MOVES)
 
     def source(self, tensor: str, through: Collection[str]) -> str:
-        """Like ``root``, through the first inputs of the operators ``through``."""
+        """Returns the tensor from which this one comes through the first inputs of the operators ``through``."""
         while self.maker_op(tensor) in through and self.makers[tensor].input:
             tensor = self.makers[tensor].input[0]
         return tensor
@@ -177,7 +177,7 @@ class FileGraph:
         return Wiring(self.model.graph, self.constants, self.types.shapes)
 
     def layers_reading(self, tensor: str) -> list[Reader]:
-        """Returns the layers that read a tensor, looking through Q/DQ pairs and, for constants, operators that move
+        """Returns the layers that read a tensor, directly or through Q/DQ pairs and, for constants, operators that move
         values.
         """
         passing, layers = self._passing(tensor), list[Reader]()
@@ -187,7 +187,9 @@ class FileGraph:
         return layers
 
     def is_given_out(self, tensor: str) -> bool:
-        """Returns true if a tensor is an output of the network, looking through the operators of ``layers_reading``."""
+        """Returns true if a tensor is an output of the network, directly or through Q/DQ pairs and, for constants,
+        operators that move values.
+        """
         passed = (node for node, slot in self.readers(tensor) if node.op_type in self._passing(tensor) and slot == 0)
         return tensor in self.outputs or any(self.is_given_out(out) for node in passed for out in node.output)
 
@@ -212,7 +214,7 @@ def _sort(graph: onnx.GraphProto, source: str) -> None:
 
 
 def in_scope(nodes: Iterable[onnx.NodeProto], graph: FileGraph) -> Iterator[tuple[onnx.NodeProto, FileGraph]]:
-    """Yields every node, also those in bodies, with the graph in whose scope it is."""
+    """Yields every node, also those in subgraphs, with the graph that has the tensors which the node can read."""
     for node in nodes:
         yield node, graph
         for body in _bodies(node):

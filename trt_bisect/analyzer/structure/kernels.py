@@ -38,7 +38,7 @@ class KernelCounts:
         pairs: those that only round or dequantize, and may move values.
         low: those that read low tensors alone.
         mixed: those that read low and float tensors.
-        rounding: those that read floats alone, and round.
+        rounding: those that read floats alone, and round them.
     """
 
     total: int
@@ -60,7 +60,7 @@ class EngineFacts:
         low: the layers with pairs that read low tensors.
         rounded: the layers with pairs that are only rounded, in a kernel that reads floats.
         untold: the layers with pairs that no kernel names.
-        pair_kernels: for each kernel that only rounds or dequantizes, its Q/DQ nodes, except those of weights.
+        pair_kernels: for each kernel that only rounds or dequantizes, its Q/DQ nodes; those of weights are left out.
         broken: for each kernel of ``fp32`` that the pairs split, its layers, part by part.
     """
 

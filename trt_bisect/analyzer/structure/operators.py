@@ -123,8 +123,8 @@ def operator_findings(graph: FileGraph) -> Iterator[Finding]:
 
 
 def _ignored(node: onnx.NodeProto) -> str:
-    """Returns the form ``layout`` 1 of a recurrent operator: the parser of RTX 1.7 ignores it and takes the time axis
-    first.
+    """Returns ``layout`` 1 of a recurrent operator, in words: the parser of RTX 1.7 ignores it, and takes the first
+    axis for time.
     """
     is_batch_first = node.op_type in ("LSTM", "GRU", "RNN") and attribute_of(node, "layout").i
     return "layout 1, which the parser ignores" if is_batch_first else ""
@@ -163,7 +163,9 @@ def _outputs(most: int) -> Rule:
 
 
 def _constant(slot: int, role: str) -> Rule:
-    """Returns the rule that an input must be a constant, or computed from constants alone."""
+    """Returns the rule that the input ``slot``, called ``role`` in messages, must be a constant or computed from
+    constants alone.
+    """
 
     def rule(node: onnx.NodeProto, graph: FileGraph) -> str:
         name = node.input[slot] if slot < len(node.input) else ""
@@ -173,7 +175,9 @@ def _constant(slot: int, role: str) -> Rule:
 
 
 def _values(slot: int, role: str) -> Rule:
-    """Returns the rule that an input's values may come from a shape, but not from a float input of the network."""
+    """Returns the rule that the values of the input ``slot`` may come from a shape, but not from a float input of the
+    network.
+    """
 
     def rule(node: onnx.NodeProto, graph: FileGraph) -> str:
         name = node.input[slot] if slot < len(node.input) else ""
@@ -187,7 +191,6 @@ _SHAPES = ("Shape", "Size", "NonZero")
 
 
 def _float_input(tensor: str, graph: FileGraph) -> str:
-    """Returns the network's float input from which a tensor's values come, if any."""
     inputs = {value.name for value in graph.model.graph.input} - graph.constants
     seen, waiting = set[str](), [tensor]
     while waiting:
@@ -240,14 +243,13 @@ def _float_modulo(node: onnx.NodeProto, graph: FileGraph) -> str:
 
 
 def _clipped_integers(node: onnx.NodeProto, graph: FileGraph) -> str:
-    """The parser clips INT8 by constants alone, and UINT8 not at all."""
+    """Returns the reason for bounds that the parser refuses: of INT8 unless constant, and any of UINT8."""
     dtype, bounds = graph.dtype(node.input[0]), [name for name in node.input[1:] if name]
     is_taken = len(node.input) == 1 or (bool(bounds) and graph.constants.issuperset(bounds))
     return f"bounds of {dtype}" if dtype == np.uint8 or (dtype == np.int8 and not is_taken) else ""
 
 
 def _line_norm(node: onnx.NodeProto, graph: FileGraph) -> str:
-    """Returns the reason if a norm is computed over windows along a single axis."""
     return "windows along one axis" if len(graph.types.shapes.get(node.input[0]) or ()) == 3 else ""
 
 

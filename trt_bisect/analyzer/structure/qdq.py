@@ -46,7 +46,7 @@ class QdqPair:
         is_constant: it does not depend on the network's inputs.
         scale: None if it is computed.
         zero_point: None if absent or computed.
-        axis: the axis of several scales.
+        axis: the axis along which there are several scales.
         out: the output of the pair.
         readers: the layers that read ``out``; see ``FileGraph.layers_reading``.
         is_output: ``out`` is an output of the network, directly or through operators that move values.
@@ -138,7 +138,6 @@ def _level_findings(pair: QdqPair) -> Iterator[Finding]:
 
 
 def _scale_findings(pair: QdqPair, graph: FileGraph) -> Iterator[Finding]:
-    """Yields unusable scales, and scales far above those of other channels that are not zero."""
     if pair.scale is None or pair.scale.size == 0 or pair.scale.dtype.kind != "f":
         return
     scales = np.ravel(pair.scale).astype(np.float64)
@@ -163,7 +162,7 @@ def _scale_findings(pair: QdqPair, graph: FileGraph) -> Iterator[Finding]:
 
 
 def _channels_with_values(pair: QdqPair, graph: FileGraph) -> np.ndarray:
-    """Returns true for each scale of a channel that is not all zeros, bool ``[scales]``; true if unknown."""
+    """Returns by scale, bool ``[scales]``, whether its channel has values other than zero; true if unknown."""
     assert pair.scale is not None
     values = graph.values(pair.tensor)
     if values is None or pair.in_blocks or not values.ndim or values.shape[pair.axis % values.ndim] != pair.scale.size:
@@ -178,7 +177,6 @@ def _count(where: np.ndarray, pair: QdqPair) -> str:
 
 
 def _out_of_line(pairs: tuple[QdqPair, ...]) -> Iterator[Finding]:
-    """Yields findings on activations whose scale differs by ``OUT_OF_LINE`` from those just before and after."""
     activations = [(pair, _single_scale(pair)) for pair in pairs if not pair.is_constant]
     usable = [(pair, scale) for pair, scale in activations if scale is not None]
     for k, (pair, scale) in enumerate(usable):
@@ -275,9 +273,6 @@ def _is_bias(node: onnx.NodeProto, slot: int, graph: FileGraph) -> bool:
 
 
 def _residual_findings(graph: FileGraph) -> Iterator[Finding]:
-    """Yields findings on residual sums that are quantized on one side and not fused, and on pairs that prevent a
-    fusion.
-    """
     for node in graph.nodes:
         if node.op_type != "Add" or len(node.input) != 2 or not graph.constants.isdisjoint(node.input):
             continue
@@ -290,7 +285,6 @@ def _residual_findings(graph: FileGraph) -> Iterator[Finding]:
 
 
 def _sides_without_pair(graph: FileGraph, sides: tuple[str, str]) -> list[str]:
-    """Returns the sides of a residual sum that lack a pair; a side whose layer is fused with the sum needs none."""
     bare = [name for name in sides if not is_dequantized(graph, name)]
     fused = [name for name in bare if graph.wiring.fused_with(name, WEIGHTED)]
     if len(bare) < 2:
@@ -303,7 +297,7 @@ def _sides_without_pair(graph: FileGraph, sides: tuple[str, str]) -> list[str]:
 
 
 def _layers_cut_off(graph: FileGraph, sides: tuple[str, str]) -> list[str]:
-    """Returns the INT8 convolution that a pair keeps from being fused with a residual sum; at most one."""
+    """Returns the INT8 convolution that a residual sum is not fused with because of a pair between them, if any."""
     sources = (_behind_own_pair(graph, sides[0]), _behind_own_pair(graph, sides[1]))
     bare = graph.wiring.bare_side(sources)
     if bare is None or sides[bare] == sources[bare] or not _from_quantized_layer(graph, sources[bare]):
@@ -314,9 +308,7 @@ def _layers_cut_off(graph: FileGraph, sides: tuple[str, str]) -> list[str]:
 
 
 def _behind_own_pair(graph: FileGraph, tensor: str) -> str:
-    """Returns the tensor before the pair that makes ``tensor`` if nothing else reads the pair's output; else
-    ``tensor``.
-    """
+    """Returns the tensor before the pair that makes ``tensor``, if only one node reads ``tensor``; else ``tensor``."""
     dequantizer = graph.makers.get(tensor)
     quantizer = graph.makers.get(dequantizer.input[0]) if dequantizer and dequantizer.op_type == DEQUANTIZE else None
     if quantizer is None or quantizer.op_type != QUANTIZE:
@@ -331,7 +323,6 @@ def is_dequantized(graph: FileGraph, tensor: str) -> bool:
 
 
 def _from_quantized_layer(graph: FileGraph, tensor: str) -> bool:
-    """True if a tensor comes from an INT8 layer that is fused with the residual sum."""
     maker = graph.wiring.fused_with(tensor, WEIGHTED)
     return maker is not None and all(is_dequantized(graph, name) for name in maker.input[:2])
 

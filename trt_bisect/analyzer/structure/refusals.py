@@ -33,7 +33,9 @@ def refusals(graph: FileGraph, plugins: Sequence[str] = ()) -> tuple[Finding, ..
 
 
 def settled(findings: Iterable[Finding], graph: FileGraph, plugins: Sequence[str] = ()) -> tuple[Finding, ...]:
-    """Returns the findings with the installed parser's answer in place of those predicted."""
+    """Returns the findings corrected by an installed parser: if it accepts the file, predicted refusals are left out;
+    else its own are added.
+    """
     kept = [finding for finding in findings if not (plugins and finding.kind == "plugin needed")]
     answer = ask_parser(Written(graph.model, graph.weights))
     if answer is None:
@@ -57,7 +59,9 @@ def in_lines(findings: Sequence[Finding]) -> tuple[Line, ...]:
 
 
 def _of_parser(answer: ParserAnswer, errors: Sequence[Finding], graph: FileGraph) -> Iterator[Finding]:
-    """Yields the parser's refusals that no other error explains and no missing plugin causes."""
+    """Yields a finding for each of the parser's refusals, except those that another error explains or a missing plugin
+    causes.
+    """
     explained = {name for error in errors for name in error.layers}
     operators = {node.name: node for node, _ in in_scope(graph.nodes, graph)}
     for refusal in answer.refusals:

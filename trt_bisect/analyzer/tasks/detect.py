@@ -85,10 +85,10 @@ QUERIES = 1000
 
 
 def find_head(reference: Sequence[Outputs]) -> Head | None:
-    """Returns the head that fits the FP32 outputs of every input, if any does.
+    """Returns the first known head that fits the FP32 outputs of every input; None without any.
 
     Raises:
-        BadInput: there are raw maps, and outputs that they do not explain.
+        BadInput: there are raw maps, and further outputs with channels for each of their cells.
     """
     for fitting in (ready_lists, _table, _rows_with_masks, _boxes_and_scores, _yolo, raw_head):
         head = fitting(reference)
@@ -103,15 +103,16 @@ def _rows(reference: Sequence[Outputs], name: str) -> np.ndarray:
 
 
 def _are_classes(reference: Sequence[Outputs], name: str) -> bool:
-    """True if an output has probabilities alone, of classes along one of its last two axes."""
     arrays = [np.asarray(outputs[name], np.float64) for outputs in reference]
     return any(all(sums_of_one(array.swapaxes(axis, -1)) for array in arrays) for axis in (-1, -2))
 
 
 def ends_with(best: Iterable[np.ndarray], last: int) -> bool:
-    """Returns true if class ``last`` ends sequences: it comes after all others of each, and nowhere else.
+    """Returns true if class ``last`` only fills the ends of sequences: no other class follows it, and at least one
+    sequence has another class.
 
-    ``best`` has the best classes of each step, an array for each sequence.
+    Args:
+        best: for each sequence, the best class of each step.
     """
     others = [np.flatnonzero(steps != last) for steps in best]
     return any(map(len, others)) and all(not len(places) or places[-1] == len(places) - 1 for places in others)
@@ -181,7 +182,6 @@ def _table(reference: Sequence[Outputs]) -> Head | None:
 
 
 def _table_head(name: str, title: str, every: np.ndarray) -> Head | None:
-    """Returns the head for rows with the columns of a table, if all rows fit."""
     layout = Layout(tuple((group, ()) for group in _TABLES[title].split()))
     if every.shape[-1] != layout.width:
         return None
@@ -205,7 +205,6 @@ def _table_head(name: str, title: str, every: np.ndarray) -> Head | None:
 
 
 def _rows_with_masks(reference: Sequence[Outputs]) -> Head | None:
-    """Returns the head for rows of x1 y1 x2 y2 score class and mask coefficients, next to prototypes."""
     sizes = {value.shape[1] for value in reference[0].values() if value.ndim == 4}
     columns = [Layout((("xyxy", ()), ("score", ()), ("class", ()), ("masks", (size,)))) for size in sizes if size > 1]
     places = fitting_layouts(reference, lambda *_: columns)
@@ -215,7 +214,7 @@ def _rows_with_masks(reference: Sequence[Outputs]) -> Head | None:
 
 
 def placed_head(placed: Placed, remark: str = "", kind: str = "") -> Head:
-    """Returns the head for the rows of a layout; ``remark`` is appended to the note for the user."""
+    """Returns the head for a layout in its output; ``remark`` is appended to the note for the user."""
     is_ready, note = placed.layout.is_ready, f"'{placed.output}' as rows of {placed.layout}{remark}"
     return Head((placed.output,), note, lambda o: placed.read(o, kind), not is_ready, is_ready)
 
@@ -224,7 +223,9 @@ def placed_head(placed: Placed, remark: str = "", kind: str = "") -> Head:
 
 
 def _boxes_and_scores(reference: Sequence[Outputs], kind: str = "") -> Head | None:
-    """Returns the head for boxes in one output and scores in another; ``kind`` of ``SCORES`` if the user names it."""
+    """Returns the head for boxes in one output and scores in another; ``kind``: that of ``SCORES`` which the user
+    names, if any.
+    """
     first = reference[0]
     fours = [n for n, v in first.items() if v.dtype.kind == "f" and v.ndim in (3, 4) and v.shape[-1] == 4]
     forms: dict[str, str | None] = {}
@@ -249,7 +250,9 @@ def _boxes_and_scores(reference: Sequence[Outputs], kind: str = "") -> Head | No
 
 
 def _separate_head(reference: Sequence[Outputs], boxes: str, scores: str, form: str, asked_kind: str) -> Head | None:
-    """Returns the head for boxes and scores; None if the scores are of a sequence's steps, or of unclear kind."""
+    """Returns the head for the outputs ``boxes`` and ``scores``; None if the scores look like those of a sequence's
+    steps, or are of unclear kind.
+    """
 
     def by_candidate(outputs: Outputs) -> np.ndarray:
         values = np.asarray(outputs[scores], np.float64)
@@ -339,8 +342,8 @@ def _yolo(reference: Sequence[Outputs]) -> Head | None:
 
 
 def undecoded(reference: Sequence[Outputs]) -> str:
-    """Returns the output ``[B, N, 4 + ...]``, or its transpose, with probable scores but undecoded boxes; else an empty
-    text.
+    """Returns the name of an output ``[B, N, 4 + ...]``, or transposed, whose scores are probabilities and whose boxes
+    are not decoded; empty without any.
     """
     for name, _, _, rows in rows_either_way(reference):
         width = rows.shape[-1]
@@ -352,8 +355,8 @@ def undecoded(reference: Sequence[Outputs]) -> str:
 
 
 def _yolo_head(name: str, rows: np.ndarray, last: bool, many: int, extra: int) -> Head | None:
-    """Returns the head for candidates ``[rows, columns]`` without mask coefficients; None if they are not
-    candidates.
+    """Returns the head for YOLO's candidates, of which ``rows`` are all values without mask coefficients, ``[rows,
+    columns]``; None if they are no candidates.
     """
     width = rows.shape[-1]
     if width < 5 or many < width or not (are_sized(surest(rows)[:, :4]) and are_shares(rows[:, 4:])):

@@ -37,7 +37,7 @@ MOST = 3000
 _SHORTEST = 5e-4
 """The least length of a side, as a share of the largest coordinate of all boxes: a third of a pixel of 640."""
 FINEST = 8
-"""The units of decoded boxes along a cell of the finest raw map: 8, since boxes are in pixels in every export."""
+"""The width of a cell of the finest raw map in units of decoded boxes: 8, since these are pixels in every export."""
 _LARGEST_SHARE, _BEST_CANDIDATES = 1.5, 300
 """Boxes are shares of the image if the coordinates of the best candidates (as many as the second number) stay below the
 first number.
@@ -93,7 +93,7 @@ def rotated(points: np.ndarray, angles: np.ndarray) -> np.ndarray:
 
 
 def suppressed(found: Detections, iou: float) -> Detections:
-    """Returns the candidates with scores above 0 that NonMaxSuppression keeps in each class, as ONNX Runtime's does.
+    """Returns the candidates with scores above 0 that remain after NonMaxSuppression in each class, as in ONNX Runtime.
 
     A box is removed if its overlap with a better one of its class exceeds ``iou``.
     """
@@ -127,7 +127,7 @@ def _session() -> ort.InferenceSession:
 
 
 def best_class(boxes: np.ndarray, shares: np.ndarray, *more: np.ndarray) -> Detections:
-    """Returns a candidate for each row of class scores ``[N, C]``, with its best class alone."""
+    """Returns a candidate for each row: its box, its best class of ``shares`` (``[N, C]``), and its ``more``."""
     return Detections(boxes, shares.max(axis=-1), shares.argmax(axis=-1), *more)
 
 
@@ -155,7 +155,7 @@ def overlaps(boxes: np.ndarray, others: np.ndarray) -> np.ndarray:
 
 
 def shortest_side(boxes: np.ndarray) -> float:
-    """Returns the least length of a side in boxes: with it, boxes of zero area overlap if they are alike.
+    """Returns the least length that counts for a side: with it, boxes of zero area overlap if they are alike.
 
     It is far below a pixel, since boxes clipped to a line at the image's border differ by float noise.
     """
@@ -163,7 +163,6 @@ def shortest_side(boxes: np.ndarray) -> float:
 
 
 def _corners(boxes: np.ndarray, shortest: float) -> tuple[np.ndarray, np.ndarray]:
-    """Returns both corners of boxes ``[..., 4]``, with sides of a least length."""
     starts, ends = np.asarray(boxes[..., :2], np.float64), np.asarray(boxes[..., 2:], np.float64)
     is_short = ends - starts < shortest
     middles = (starts + ends) / 2
@@ -178,8 +177,8 @@ def box_overlaps(before: Detections, after: Detections) -> np.ndarray:
 def matched(before: Detections, after: Detections, least: float, alike: Alike) -> tuple[np.ndarray, np.ndarray]:
     """Returns for each detection of ``before`` the index of its partner in ``after``, and their likeness.
 
-    By decreasing score, each takes the most similar free detection of its class, at likeness ``least`` or more; a lost
-    detection has -1 and 0.
+    In the order of score, each detection of ``before`` takes the most similar free detection of its class, if their
+    likeness is at least ``least``. A detection without a partner has -1 and 0.
     """
     partners, kept = np.full(len(before), -1), np.zeros(len(before))
     if not len(before) or not len(after):
@@ -203,12 +202,13 @@ class Head:
     Attributes:
         names: the outputs that are read.
         note: the way in words, for the user.
-        read: from the outputs for one input to the candidates of each image, each with its best class.
-        needs_nms: one object has many candidates.
+        read: returns the candidates of each image, each with its best class, from the outputs for one input.
+        needs_nms: an object has many candidates, of which NonMaxSuppression keeps one.
         is_ready: the network has suppressed candidates itself.
         suppress: removes candidates too similar to better ones.
-        finish: from the outputs for one input, and the chosen detections of each image, to those that are compared.
-        finest: the raw map whose cells are ``FINEST`` units of the boxes; empty for decoded boxes.
+        finish: returns the detections to compare, from the outputs for one input and the chosen detections of each
+            image.
+        finest: the raw map whose cells are ``FINEST`` units of the boxes wide; empty for decoded boxes.
     """
 
     names: tuple[str, ...]
@@ -244,9 +244,9 @@ def found_task(asked: AskedTask, head: Head, likeness: str, alike: Alike, output
     """Returns the task that counts the detections of a head that are kept, lost and invented.
 
     Args:
-        asked: detections are the same from the likeness ``iou`` on.
-        likeness: its name, a key of ``LIKENESS_KEYS``.
-        alike: computes it.
+        asked: the task; detections are the same if their likeness is at least its ``iou``.
+        likeness: the name of the likeness, a key of ``LIKENESS_KEYS``.
+        alike: computes the likeness.
         outputs: all outputs; those that the head does not read are noted.
     """
     nms = "after NonMaxSuppression" if head.needs_nms else "without NonMaxSuppression"

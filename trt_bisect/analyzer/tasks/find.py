@@ -78,7 +78,7 @@ def classify(asked: AskedTask, reference: Sequence[Outputs]) -> Task:
 
 
 def _counted_classify(classes: Classes, before: np.ndarray, after: np.ndarray) -> dict[str, float]:
-    """Rows that only one side has do not agree."""
+    """Returns the counts on one input; rows that only one side has do not agree."""
     expected, predicted = classes.predicted(before), classes.predicted(after)
     shared, rows = sorted((len(expected), len(predicted)))
     expected, predicted, scores = expected[:shared], predicted[:shared], classes.rows(after)[:shared]
@@ -146,7 +146,9 @@ def segment(asked: AskedTask, reference: Sequence[Outputs]) -> Task:
 
 
 def _queries(reference: Sequence[Outputs]) -> tuple[str, str] | None:
-    """Returns the outputs of class scores ``[N, Q, C + 1]`` and masks ``[N, Q, H, W]`` of queries, if any."""
+    """Returns the names of the outputs with queries' class scores ``[N, Q, C + 1]`` and masks ``[N, Q, H, W]``; None
+    without them.
+    """
     floats = {name: value.shape for name, value in reference[0].items() if value.dtype.kind == "f"}
     pairs = [
         (classes, masks)
@@ -211,7 +213,6 @@ def _labels(classes: Classes, output: np.ndarray) -> np.ndarray:
 
 
 def _sure(classes: Classes, output: np.ndarray) -> np.ndarray:
-    """Returns true for each pixel whose class has a high probability, bool ``[pixels]``."""
     if classes.kind == _LABELS:
         return np.ones(output.size, bool)
     if classes.axis is None:
@@ -226,10 +227,10 @@ class _Pixels:
 
 
 def _counted_segment(before: _Pixels, after: np.ndarray, classes: int) -> Counts:
-    """Labels that FP32 does not have form one class of their own.
+    """Returns the counts on one input; labels outside 0..``classes`` - 1 form one class of their own.
 
-    A class with enough pixels of which FP32 is sure is an object; it is lost if the output gives none of them that
-    class.
+    A class is an object in an image if FP32 is sure of it in enough pixels; it is lost if the output has it in none of
+    these.
     """
     shape = before.labels.shape
     if after.shape != shape:
@@ -254,7 +255,7 @@ def _counted_segment(before: _Pixels, after: np.ndarray, classes: int) -> Counts
 
 
 def _of_pixels(total: Counts) -> dict[str, float]:
-    """Returns the mean intersection over union of the classes on either side, and the number of objects and lost
+    """Returns the mean intersection over union of all classes that either side has, and the numbers of objects and lost
     objects.
     """
     present = total["unions"] > 0
@@ -309,7 +310,7 @@ def _is_depth(arrays: Sequence[np.ndarray]) -> bool:
 
 
 def _counted_depth(before: np.ndarray, after: np.ndarray) -> Counts:
-    """An output of another shape has the largest error."""
+    """Returns the counts on one input; an output of another shape has the largest error."""
     images = len(before)
     if before.shape != after.shape:
         return {AGREED: 0.0, ITEMS: float(images), "error": float(images), "near": 0.0}
@@ -380,14 +381,16 @@ def _sought(vectors: Sequence[np.ndarray]) -> list[_Sought]:
 
 
 def _nearest(cosines: np.ndarray, row: int) -> np.ndarray | None:
-    """Returns the rows that are the vector of ``row`` or its nearest neighbour; None for every row."""
+    """Returns the rows that equal the vector ``row`` or are its nearest neighbours, from its ``cosines`` with all
+    vectors; None if these are all rows.
+    """
     is_near = cosines >= np.delete(cosines, row).max(initial=-np.inf) - _SAME
     is_near[row] = True
     return None if is_near.all() else np.flatnonzero(is_near)
 
 
 def _counted_embed(before: _Sought, after: np.ndarray) -> Counts:
-    """Rows that only one side has do not agree."""
+    """Returns the counts on one input; rows that only one side has do not agree."""
     vectors, every, nearest = before
     shared, rows = sorted((len(vectors), len(after)))
     cosines = np.zeros(rows)
@@ -403,7 +406,7 @@ def _counted_embed(before: _Sought, after: np.ndarray) -> Counts:
 
 
 def _are_detections(reference: Sequence[Outputs]) -> bool:
-    """Returns true for the outputs of a detector, which look like classes, CTC scores, vectors or depths too."""
+    """Returns true for the outputs of a detector. They can also look like classes, CTC scores, vectors or depths."""
     # Six columns can be six classes, or detections: a single output of two axes is read as the asked task.
     if len(reference[0]) == 1 and next(iter(reference[0].values())).ndim < 3:
         return False
@@ -414,7 +417,9 @@ def _are_detections(reference: Sequence[Outputs]) -> bool:
 
 
 def _task_of_objects(reference: Sequence[Outputs]) -> str:
-    """Returns the task that reads the outputs as instance masks, poses or oriented boxes, if any does."""
+    """Returns the name of the task that can read the outputs as instance masks, poses or oriented boxes; empty without
+    one.
+    """
     for task in ("instances", "pose", "obb"):
         with suppress(BadInput):
             TASKS[task](AskedTask(task), reference)
@@ -457,8 +462,8 @@ def text(asked: AskedTask, reference: Sequence[Outputs]) -> Task:
 def blank_of(name: str, reference: Sequence[Outputs], head: str | None = None) -> int | None:
     """Returns the blank of an output of CTC scores; None if it is unclear.
 
-    The blank is the first or the last class, and FP32's best class in at least twice as many steps as any other, and
-    five more.
+    The blank is the first or the last class. It must be FP32's best class in at least twice as many steps as any other
+    class, and in five more.
     """
     arrays = [outputs[name] for outputs in reference]
     classes = arrays[0].shape[-1] if arrays[0].ndim == 3 and arrays[0].dtype.kind == "f" else 0
@@ -497,7 +502,7 @@ def _best_of_steps(scores: np.ndarray) -> np.ndarray:
 
 
 def _counted_text(before: Sequence[Line], after: Sequence[Line]) -> Counts:
-    """A line that only one side has is empty on the other."""
+    """Returns the counts on one input; a line that only one side has is compared with an empty line."""
     pairs = list(zip_longest(before, after, fillvalue=()))
     # With the longer line of a pair no agreement is below 0.
     lengths = [max(map(len, pair)) for pair in pairs]
@@ -541,7 +546,7 @@ def find_task(asked: AskedTask, reference: Sequence[Outputs]) -> Task:
         reference: the FP32 outputs by input, arrays of numbers alone.
 
     Raises:
-        BadInput: the outputs are not those of the task; the remedy begins with the task that they look like.
+        BadInput: the outputs are not those of the task. The remedy suggests the task that they look like.
     """
     try:
         return TASKS[asked.name](asked, reference)
@@ -576,7 +581,6 @@ def _suggested(reference: Sequence[Outputs]) -> tuple[str, str]:
 
 
 def _mostly_background(head: Head, reference: Sequence[Outputs]) -> bool:
-    """True if most candidates are background, or the network has suppressed candidates itself."""
     images = [image.scores for outputs in reference for image in head.read(outputs)]
     return head.is_ready or not images or bool(np.median(np.concatenate(images)) < _BACKGROUND)
 
@@ -616,6 +620,5 @@ def _looks_like(name: str, reference: Sequence[Outputs], arrays: Sequence[np.nda
 
 
 def _is_sure(arrays: Sequence[np.ndarray]) -> bool:
-    """True if most values are near 0 or 1, and both ends occur."""
     values = np.concatenate([array.ravel() for array in arrays])
     return bool(np.mean((values < 1.0 - _SURE) | (values > _SURE)) > _SURE and values.max() > 0.5 > values.min())

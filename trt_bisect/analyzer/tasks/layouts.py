@@ -1,6 +1,6 @@
 """Layouts: the columns of a detection head's rows, found from values or named by the user.
 
-A layout is read only if FP32's values on all inputs fit no other one. Otherwise the user must name it.
+A layout is used only if FP32's values on all inputs fit no other layout. Otherwise the user must name it.
 
 Raw heads have a map for each scale, whose distances and scores are decoded here as in Ultralytics. A distance is the
 mean of its bins under a softmax (distribution focal loss), in strides from the middle of a cell. With one bin, as in
@@ -85,33 +85,37 @@ def are_corners(boxes: np.ndarray) -> bool:
 
 
 def are_sized(boxes: np.ndarray) -> bool:
-    """Returns true if the last two values of nearly all boxes can be sizes."""
+    """Returns true if the last two values of nearly all boxes can be width and height."""
     return bool(np.mean((boxes[:, 2:] >= 0.0).all(axis=-1)) >= NEARLY_ALL) if len(boxes) else True
 
 
 def turned(value: np.ndarray, last: bool) -> np.ndarray:
-    """Returns candidates, ``[B, N, columns]`` if ``last``, else ``[B, columns, N]``, as float64 ``[B N, columns]``."""
+    """Returns candidates as float64 ``[B N, columns]``; ``value`` is ``[B, N, columns]`` if ``last``, else ``[B,
+    columns, N]``.
+    """
     rows = value if last else value.transpose(0, 2, 1)
     return np.asarray(rows.reshape(-1, rows.shape[-1]), np.float64)
 
 
 def surest(rows: np.ndarray) -> np.ndarray:
-    """Returns the tenth of the candidates with the highest scores: without DFL, training leaves other boxes
-    arbitrary.
+    """Returns the tenth of the candidates with the highest scores. Other boxes may be arbitrary: without DFL, training
+    does not determine them.
     """
     scores = rows[:, 4:].max(axis=-1)
     return np.asarray(rows[scores >= np.quantile(scores, 0.9)])
 
 
 def about_boxes(boxes: np.ndarray, points: np.ndarray) -> np.ndarray:
-    """Returns true for each keypoint ``[n, K, 2 or 3]`` that lies in twice the size of its box, bool ``[n, K]``."""
+    """Returns true for each keypoint ``[n, K, 2 or 3]`` that lies in its box enlarged to twice the size, bool ``[n,
+    K]``.
+    """
     middle, size = (boxes[:, :2] + boxes[:, 2:]) / 2, boxes[:, 2:] - boxes[:, :2]
     return np.asarray((np.abs(points[..., :2] - middle[:, None]) <= size[:, None]).all(axis=-1))
 
 
 @dataclass(frozen=True)
 class Layout:
-    """The groups of columns of a row, with their names and shapes."""
+    """The columns of a row in groups, each with its name and shape, such as ``("keypoints", (17, 3))``."""
 
     groups: tuple[tuple[str, tuple[int, ...]], ...]
 
@@ -125,7 +129,7 @@ class Layout:
 
     @property
     def more_width(self) -> int:
-        """The number of columns behind box and scores."""
+        """The number of columns after box and scores."""
         return sum(_width(name, shape) for name, shape in self.groups if name in BEHIND)
 
     @property
@@ -163,7 +167,7 @@ class Layout:
     def read(self, rows: np.ndarray, kind: str) -> Detections:
         """Returns the detections of an image from rows ``[n, columns]``.
 
-        ``kind`` is the group that each has with its box; ``angle`` for rotated boxes: cx, cy, w, h, angle.
+        ``kind`` is the group that becomes ``Detections.more``; for ``angle`` this is cx, cy, w, h and angle.
         """
         scores, classes = self.scores(rows)
         more = self.of(kind, rows)
@@ -174,7 +178,7 @@ class Layout:
         return Detections(self.boxes(rows), scores, classes, more)
 
     def fits(self, rows: np.ndarray) -> bool:
-        """Returns true if the values of all rows fit this layout, and distinguish its groups from class scores."""
+        """Returns true if the values of all rows fit this layout, and its groups cannot be class scores."""
         if not np.isfinite(rows).all():
             return False
         scores, _ = self.scores(np.clip(rows, -1e9, 1e9))
@@ -265,7 +269,7 @@ def parse_layout(text: str) -> Layout:
 
 @dataclass(frozen=True)
 class Placed:
-    """A layout, its output, and whether its columns are the last axis."""
+    """A layout, the output that has it, and true if its columns are the last axis."""
 
     output: str
     layout: Layout
@@ -300,7 +304,7 @@ MakeLayouts = Callable[[np.ndarray, bool], Iterable[Layout]]
 
 
 def fitting_layouts(reference: Sequence[Outputs], make: MakeLayouts) -> list[Placed]:
-    """Returns the layouts of ``make`` that the values of FP32's outputs can have."""
+    """Returns those layouts of ``make`` that the values of FP32's outputs fit."""
     return [
         Placed(name, layout, last)
         for name, last, many, rows in rows_either_way(reference)
@@ -313,7 +317,7 @@ def fitting_layouts(reference: Sequence[Outputs], make: MakeLayouts) -> list[Pla
 def rows_either_way(reference: Sequence[Outputs]) -> Iterator[tuple[str, bool, int, np.ndarray]]:
     """Yields each output of three axes with its columns along the last axis, then along the one before.
 
-    Each is its name, true for the last axis, the rows of an image, and the rows of all inputs, float64 ``[n,
+    Each is its name, true for the last axis, the number of rows of an image, and the rows of all inputs, float64 ``[n,
     columns]``.
     """
     for name, value in reference[0].items():
@@ -331,8 +335,8 @@ class _Scale:
 
     Attributes:
         first: the index of the first of the ``classes`` score channels.
-        stride: the units of the boxes along a cell.
-        more: the output of the task's further channels.
+        stride: the width of a cell in units of the boxes.
+        more: the output of the task's further channels, such as keypoints; empty without.
         begin: its first channel or, in an output ``[B, channels, N]`` of all scales, its first cell.
     """
 
@@ -363,7 +367,7 @@ def raw_head(reference: Sequence[Outputs], layout: Layout = _ANY, without: Seque
         without: outputs that are no maps of a scale.
 
     Raises:
-        BadInput: another output has channels for each cell too: the user must name both.
+        BadInput: another output has channels for each cell too, so the user must name the layout.
     """
     maps = {n: v for n, v in reference[0].items() if v.ndim == 4 and v.dtype.kind == "f" and n not in without}
     sizes = _sizes(maps)
@@ -442,7 +446,6 @@ def _scale(channels: dict[str, int], layout: Layout, stride: float, of_all: str,
 
 
 def _refuse_more(reference: Sequence[Outputs], scales: Sequence[_Scale], cells: int) -> None:
-    """Raises BadInput if other outputs have channels for each cell that are no sum of scores."""
     read = {name for scale in scales for name in (scale.distances, scale.scores)}
     sums = [_scores(scale, reference[0]).sum(axis=1, keepdims=True) for scale in scales]
     more: dict[str, int] = {}
@@ -469,7 +472,6 @@ def _scores(scale: _Scale, outputs: Outputs) -> np.ndarray:
 
 
 def _mostly_background(best: Sequence[np.ndarray], *, is_logit: bool) -> bool:
-    """True if the best class of most cells is no detection."""
     values = np.concatenate([image.ravel() for image in best])
     return bool(np.median(sigmoid(values) if is_logit else values) < _BACKGROUND)
 
@@ -500,7 +502,6 @@ def _decoded(scale: _Scale, layout: Layout, outputs: Outputs, is_logit: bool) ->
 
 
 def _beside(scale: _Scale, layout: Layout, outputs: Outputs) -> np.ndarray:
-    """Returns the further channels at a scale's cells, undecoded, ``[B, cells, columns]``."""
     values, columns = np.asarray(outputs[scale.more], np.float64), layout.more_width
     cells = math.prod(outputs[scale.distances].shape[2:])
     part = values[:, scale.begin :][:, :columns] if values.ndim == 4 else values[:, :, scale.begin :][..., :cells]
@@ -508,7 +509,7 @@ def _beside(scale: _Scale, layout: Layout, outputs: Outputs) -> np.ndarray:
 
 
 def _is_raw(scales: Sequence[_Scale], layout: Layout, reference: Sequence[Outputs], read: Read) -> bool:
-    """True if the values of the further channels show no sign of having been decoded."""
+    """True if the values of the further channels can be undecoded."""
     kind, *_ = [name for name in layout.shapes if name in BEHIND]
     beside = [_beside(scale, layout, outputs) for scale in scales for outputs in reference]
     every = np.concatenate([values.reshape(-1, layout.more_width) for values in beside])

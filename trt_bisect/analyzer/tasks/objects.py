@@ -76,8 +76,8 @@ def key_similarity(before: Detections, after: Detections) -> np.ndarray:
     """Returns the object keypoint similarity of poses, ``[n, m]``.
 
     Keypoints visible in neither pose do not count, unless none is visible in ``before``; a keypoint visible in one pose
-    only has similarity 0. The size is that of the box of ``before``. Source: COCO's keypoint evaluation, where the
-    ground truth alone decides visibility.
+    only has similarity 0. The size of an object is that of its box in ``before``. Source: COCO's keypoint evaluation,
+    where the ground truth alone decides visibility.
     """
     points, others = before.more, after.more
     sigmas = sigmas_of(points.shape[1])
@@ -118,7 +118,7 @@ def obb(asked: AskedTask, reference: Sequence[Outputs]) -> Task:
 
 
 def turned_overlaps_of(before: Detections, after: Detections) -> np.ndarray:
-    """Returns the intersection over union of oriented boxes, ``[n, m]``."""
+    """Returns the intersection over union of detections' oriented boxes, ``[n, m]``."""
     boxes, others = np.array(before.more, np.float64), np.array(after.more, np.float64)
     shortest = shortest_side(boxes[:, :4])
     for sides in (boxes[:, 2:4], others[:, 2:4]):
@@ -163,7 +163,6 @@ def _turned_overlaps(box: np.ndarray, others: np.ndarray) -> np.ndarray:
 
 
 def _shared_area(boxes_a: np.ndarray, boxes_b: np.ndarray) -> np.ndarray:
-    """Returns the area that oriented boxes share, for pairs ``[p, 5]``."""
     # Its corners are those of each box in the other one and the crossings of their edges.
     edges = []
     points, is_corner = [], []
@@ -240,8 +239,6 @@ def _head_with_prototypes(asked: AskedTask, reference: Sequence[Outputs]) -> Hea
 
 
 def _with_prototypes(head: Head, name: str, scale: tuple[float, float]) -> Head:
-    """Returns a head of coefficients as a head of masks; empty masks are no detections."""
-
     def finish(outputs: Outputs, chosen: list[Detections]) -> list[Detections]:
         images = zip(chosen, np.asarray(outputs[name], np.float64), strict=True)
         masked = [replace(image, more=prototype_masks(image, prototypes, scale)) for image, prototypes in images]
@@ -251,10 +248,10 @@ def _with_prototypes(head: Head, name: str, scale: tuple[float, float]) -> Head:
 
 
 def _raw_instances(asked: AskedTask, reference: Sequence[Outputs], sizes: Mapping[str, int]) -> Head | None:
-    """Returns the head for raw maps and prototypes (the largest map); None for other outputs.
+    """Returns the head for raw maps with mask prototypes (the output with the largest map); None for other outputs.
 
-    Without ``--head`` the maps of the finest scale are 64 distances, as many coefficients as prototypes, and the
-    classes; or one output has the coefficients of all scales.
+    Without ``--head`` the finest scale must have a map of 64 channels (distances) and a map of the classes. It may have
+    a third, with a coefficient for each prototype; else one output has the coefficients of all scales.
     """
     shapes = {name: reference[0][name].shape for name in sizes}
     name = max(shapes, key=lambda n: shapes[n][2:], default="")
@@ -277,7 +274,7 @@ def _raw_instances(asked: AskedTask, reference: Sequence[Outputs], sizes: Mappin
 
 
 def _mask_scale(placed: Placed, prototypes: str, reference: Sequence[Outputs]) -> tuple[float, float]:
-    """Returns the pixels of a prototype per unit of the boxes, in x and y.
+    """Returns the number of a prototype's pixels in one unit of the boxes, in x and y.
 
     The boxes are in shares of the image, or in pixels of an image four times as large as the prototypes.
     """
@@ -299,7 +296,7 @@ def prototype_masks(image: Detections, prototypes: np.ndarray, scale: tuple[floa
     """Returns the masks of detections, of the prototypes' size and cut to the boxes, bool ``[n, H, W]``.
 
     Args:
-        image: with the coefficients of the prototypes.
+        image: detections whose ``more`` holds the coefficients of the prototypes.
         prototypes: ``[M, H, W]``.
         scale: the pixels of a prototype along a unit of the boxes, in x and y.
     """
@@ -324,7 +321,9 @@ def mask_overlaps(before: Detections, after: Detections) -> np.ndarray:
 
 
 def _beside_lists(asked: AskedTask, reference: Sequence[Outputs], kind: str) -> Head | None:
-    """Returns the head for boxes, scores and labels next to masks or keypoints, unless the user names columns."""
+    """Returns the head for lists of boxes, scores and labels with an output of masks or keypoints; None without these,
+    or if the user names a head.
+    """
     fits = _are_masks if kind == "masks" else _are_keypoints
     head = ready_lists(reference) if asked.head is None else None
     if head is None or reference[0][head.names[0]].ndim != 2:
@@ -360,8 +359,8 @@ def _with_more(head: Head, name: str, outputs: Outputs) -> list[Detections]:
 
 
 def _scored(classes: int, last: bool) -> Iterator[Groups]:
-    """Yields the columns of candidates that precede a task's own; as rows, candidates may have an objectness, as in
-    YOLO v5.
+    """Yields the possible columns of candidates before a task's own columns. Only rows (``last``) may have an
+    objectness, as in YOLO v5.
     """
     if classes > 0:
         yield candidates(classes, objectness=False)
@@ -373,7 +372,9 @@ _SUPPORTED = {"keypoints": POSE_OUTPUTS, "angle": OBB_OUTPUTS, "masks": INSTANCE
 
 
 def _raw(asked: AskedTask, reference: Sequence[Outputs], kind: str, without: Sequence[str] = ()) -> Head | None:
-    """Returns the head for raw maps that the user names, if any; raises BadInput if they do not fit."""
+    """Returns the head for raw maps if the user names their layout, else None; raises BadInput if the outputs do not
+    fit it.
+    """
     layout = None if asked.head is None or not asked.head.startswith("dfl") else parse_layout(asked.head)
     if layout is None or kind not in layout.shapes:
         return None
@@ -384,7 +385,7 @@ def _raw(asked: AskedTask, reference: Sequence[Outputs], kind: str, without: Seq
 
 
 def _placed(asked: AskedTask, reference: Sequence[Outputs], kind: str, layouts: MakeLayouts) -> Placed:
-    """Returns the layout that the user names, or the only one that fits; raises BadInput for another number."""
+    """Returns the layout that the user names, or the only one that fits; raises BadInput if none or several fit."""
     if asked.head is not None:
         layout = parse_layout(asked.head)
         if kind not in layout.shapes:

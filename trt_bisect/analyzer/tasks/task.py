@@ -47,9 +47,9 @@ class AskedTask:
 
     Attributes:
         name: a key of ``TASKS``.
-        score_threshold: lower detections do not count.
+        score_threshold: detections with lower scores do not count.
         iou: boxes are the same detection if their intersection is at least this share of their union.
-        class_axis: None to find it.
+        class_axis: the axis of the classes; None to find it.
         head: the columns of the rows of detections, see ``layouts.parse_layout``, or a key of ``layouts.ANCHORS``; None
             to find them.
     """
@@ -62,22 +62,22 @@ class AskedTask:
 
     @property
     def entry(self) -> str:
-        """The name of its figures among those of the outputs."""
+        """The name under which the task's figures stand among those of the outputs."""
         return f"task {self.name}"
 
     def facts(self) -> dict[str, Any]:
-        """Returns all that its figures depend on, in JSON types."""
+        """Returns all facts on which the task's figures depend, in JSON types."""
         facts = {name: value for name, value in asdict(self).items() if name != "head" or value is not None}
         return {**facts, "edition": _EDITION}
 
 
 @dataclass(frozen=True)
 class Looks:
-    """The facts to draw a task's findings on a picture of the input.
+    """The functions with which a task's findings are drawn on a picture of the input.
 
     Attributes:
-        read: from the outputs for one input to the findings in each image: ``Detections``, the class of each pixel
-            (integers ``[H, W]``), its depth (floats ``[H, W]``), a text, or the classes of its characters.
+        read: returns the findings in each image, from the outputs for one input: ``Detections``, the class of each
+            pixel (integers ``[H, W]``), its depth (floats ``[H, W]``), a text, or the classes of its characters.
         pairs: from the detections of FP32 and of another plan to each detection's partner in the other plan, -1 without
             one.
         scaling: from FP32's outputs to the scaling of the boxes.
@@ -96,10 +96,10 @@ class Task:
     Attributes:
         entry: the name of its figures.
         note: how the outputs are read, for the user.
-        judge: from the FP32 outputs by input to the function that judges other outputs for any of these inputs. The
-            figures of several inputs are those of each added up.
-        nearby: from the FP32 outputs by input to the function that returns ``NEARBY`` of other outputs for all of these
-            inputs; None without a threshold.
+        judge: from the FP32 outputs by input, returns the function that judges other outputs for any of these inputs.
+            Counts of several inputs are added up.
+        nearby: from the FP32 outputs by input, returns the function that gives ``NEARBY`` of other outputs for all
+            these inputs; None for a task without a score threshold.
         looks: None if nothing can be shown.
     """
 
@@ -130,11 +130,12 @@ def each_input(
     """Returns ``Task.judge`` of a task whose counts on single inputs add up.
 
     Args:
-        read: from the outputs for one input to their reading.
-        count: from FP32's reading and another plan's to the counts.
-        further: from the counts of all inputs to further figures.
-        compared_with: from FP32's outputs to what each input is compared with; default: its reading.
-        vanished: from the counts of all inputs to the lost classes.
+        read: reads the outputs for one input, as classes or detections for example.
+        count: returns the counts on one input, from what was read of FP32 and of another plan.
+        further: returns further figures, from the counts of all inputs.
+        compared_with: from FP32's outputs for all inputs, returns the first argument of ``count`` for each; default:
+            ``read`` of its outputs.
+        vanished: returns the lost classes, from the counts of all inputs.
     """
 
     def judge(reference: Sequence[Outputs]) -> Judge:
@@ -163,8 +164,8 @@ def each_input(
 
 
 def lost_classes(total: Counts, fewest: int = 1) -> tuple[int, ...]:
-    """Returns the classes that have lost all their objects: at least ``fewest``, and ``_LEAST_SHARE`` of all
-    objects.
+    """Returns the classes whose objects are all lost. Classes with fewer than ``fewest`` objects, or a share of all
+    below ``_LEAST_SHARE``, are left out.
     """
     objects, lost = total[OBJECTS], total[LOST_OBJECTS]
     least = max(fewest, math.ceil(_LEAST_SHARE * objects.total()))
@@ -182,7 +183,7 @@ def finds_nothing(values: Mapping[str, float]) -> bool:
 
 
 def not_told(task: str, outputs: Outputs, supported: str, heads: Sequence[str] = ()) -> BadInput:
-    """Returns the error for outputs that a task cannot read, or can read in several layouts (``heads``)."""
+    """Returns the error for outputs that a task cannot read, or could read in several layouts (``heads``)."""
     shapes = ", ".join(f"'{name}' {list(np.shape(value))}" for name, value in outputs.items())
     if heads:
         return BadInput(
