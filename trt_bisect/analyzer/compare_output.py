@@ -288,7 +288,7 @@ apart.
 _CLIPPED_BEYOND = 1.05
 """An FP32 value this much larger than an output's largest was clipped, not rounded."""
 _LEAST_SHARE = 0.005
-"""A class counts if this share of all sure rows has it; a single row only on an input without others."""
+"""A class can vanish if at least this share of all sure rows, and two of them, have it; one if inputs have one row."""
 
 
 class ReachOfOutput:

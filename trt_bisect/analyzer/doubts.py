@@ -36,7 +36,7 @@ _SHORT_REACH = 0.8
 _ALLOWED_DECIBELS = 3.0
 _SHOWN_CLASSES = 8
 _FEWEST_LOST, _LOST_SHARE = 2, 0.05
-"""The least number of lost objects that are a doubt, and their least share."""
+"""Lost objects are a doubt if they are at least this many, and at least this share of all objects."""
 _LEAST_KAPPA = 0.5
 """Integers that agree less beyond chance are a doubt. Single classes of good recipes had 0.73."""
 _LEAST_EQUAL = 0.5

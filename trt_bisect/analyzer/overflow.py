@@ -56,7 +56,7 @@ class Overflow:
     sample: int | None = None
 
     def text(self, low: LowPrecision) -> str:
-        """Returns a sentence without its full stop."""
+        """Returns the finding as a sentence, without a full stop."""
         assert low.float_type is not None
         title = low.title
         where = f"'{self.tensor}'[{', '.join(map(str, self.element))}]" if self.element else f"'{self.tensor}'"

@@ -65,8 +65,9 @@ class WorstInputs:
 class _Candidate:
     """A sample that can be among the worst.
 
-    ``loss`` is compared as a tuple: true for a judgeable sample, its loss, and a number that is larger for the worse of
-    equal losses. ``beaten`` counts the samples that are at least as bad, and of which no output is fainter.
+    ``loss`` is compared as a tuple: true unless the sample ranks after all others, its loss, and a number that is
+    larger for the worse of equal losses. ``beaten`` counts the samples that are at least as bad, and of which no output
+    is fainter.
     """
 
     place: int

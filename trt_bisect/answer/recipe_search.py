@@ -66,14 +66,14 @@ ALONE = 2
 WORTH = {QUICK: 0.05, DEFAULT: 0.002, THOROUGH: 0.0002}
 """By effort, the least expected saving that is worth a plan, as a share of the price of the best set."""
 WORTH_AT_LEAST = 6e-4
-"""The same, as a share of INT8's speedup over FP16, times the ratio of the effort to the default."""
+"""The least such saving as a share of INT8's speedup over FP16 by default; for other efforts scaled as ``WORTH``."""
 SWEEPS = {QUICK: 1.0, DEFAULT: 2.0, THOROUGH: math.inf}
-"""By effort, the single inferences that a search may take, as a multiple of the units and the inputs given."""
+"""By effort, the single inferences that a search may take, as a multiple of units times inputs given."""
 FEW_UNITS = 16
 LEAST_ALLOWED, OF_FEW = 400, 3000
 """The single inferences that a search may always take; the second with at most ``FEW_UNITS`` units."""
 PATIENCE, PATIENCE_OF_FEW = 32, 100
-"""The sets in a row that lose no less, after which a search within a cost ends; the second with few units."""
+"""A search within a cost ends after this many sets in a row that lose no less than the best; the second: few units."""
 _ROUNDED = 1e-9
 ROUNDS = 5
 """The most searches within a cost, each with the inputs on which the set before it loses more."""
@@ -94,7 +94,7 @@ FP16_LOSES = 0.25
 
 
 def allowed(effort: str, units: int, inputs: int) -> float:
-    """Returns the number of single inferences that a search may take; each unit's gain takes one more."""
+    """Returns the number of single inferences that a search may take, less one a unit for its gain."""
     least = OF_FEW if units <= FEW_UNITS and effort == DEFAULT else LEAST_ALLOWED
     return max((SWEEPS[effort] * inputs - 1.0) * units, least)
 

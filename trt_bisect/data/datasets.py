@@ -40,7 +40,7 @@ Span = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]
 _MOST_SIZES = 64
 """The most values of a shape tensor. Source: TensorRT's documentation, "Working with Dynamic Shapes"."""
 FEWEST = 20
-"""Of fewer different samples none are held out."""
+"""With fewer different samples, none is held out."""
 _FINEST = 1000
 """The largest denominator of a share."""
 

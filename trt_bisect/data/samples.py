@@ -276,7 +276,7 @@ def _array(value: Any, spec: TensorSpec, pictures: Preprocessing) -> np.ndarray:
 
 
 def as_array(value: Any) -> np.ndarray:
-    """Returns an array, a tensor with a gradient or on a GPU, or a list, as an array."""
+    """Returns ``value`` as an array: an array, a list, or a tensor, also with a gradient or on a GPU."""
     for step in ("detach", "cpu"):
         value = getattr(value, step)() if hasattr(value, step) else value
     return np.asarray(value)

@@ -72,9 +72,9 @@ SMALL = 5
 SWAPS = 2000
 """The most pairs of a unit in the best set and one outside for which exchanges are candidates."""
 TOGETHER = -1
-"""The place of a loss that no input alone has, such as that of the outputs' variation over the inputs."""
+"""The key in ``Measured.losses`` of a loss over all inputs, such as that of the outputs' variation."""
 NEARER = 0.7
-"""The estimates begin again with the limit at the least loss, once that falls to this share of the limit."""
+"""Once the least loss is below this share of the limit, it becomes the limit, and the estimates begin anew."""
 LESS = 1e-3
 """The least difference between losses of sets within a cost, as a share: free layers change the last digits."""
 EACH = 3e-3

@@ -21,9 +21,9 @@ from trt_bisect.evaluator.trial import MEASURED, Trial, TrialKey, TrialStore
 from trt_bisect.precision import PrecisionPlan
 
 INPUTS = "inputs"
-"""The first word of these trials' keys."""
+"""The first word of the keys of trials on single inputs."""
 OF_METRIC = "by "
-"""Precedes the metric's name there."""
+"""Precedes the metric's name in these keys."""
 
 
 @dataclass(frozen=True)

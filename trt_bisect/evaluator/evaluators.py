@@ -131,7 +131,7 @@ class RebuildEvaluator:
 
 
 class EngineEvaluator(RebuildEvaluator):
-    """Measures all figures of a plan while its engine exists, since builds are slow and engines are not kept.
+    """Measures all figures of a plan while its engine is open, since builds are slow and engines are not kept.
 
     The engine runs all inputs, held-out ones included, and is timed. Its outputs are compared with FP32's, and with
     those of the same plan in the emulation (``Trial.apart``).

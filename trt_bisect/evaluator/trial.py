@@ -23,7 +23,7 @@ LOST = "lost"
 PASSING = (TIMED_OUT, LOST, OUT_OF_MEMORY)
 """Outcomes that may not be caused by the plan: the next run measures it again."""
 WHOLE, SWITCH = "", "switch"
-"""The engines of a trial; see ``TrialKey``."""
+"""The kinds of engines on which trials are measured; see ``TrialKey``."""
 AS_ASKED = "as asked"
 """Stands for the precisions that the plan asks for."""
 

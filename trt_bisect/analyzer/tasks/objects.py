@@ -104,7 +104,9 @@ OBB_OUTPUTS = (
 
 
 def obb(asked: AskedTask, reference: Sequence[Outputs]) -> Task:
-    """Returns the task for oriented boxes: two are the same if their overlap, as rotated, is at least ``asked.iou``."""
+    """Returns the task for oriented boxes: two are the same if the overlap of the rotated boxes is at least
+    ``asked.iou``.
+    """
 
     def layouts(rows: np.ndarray, last: bool) -> Iterator[Layout]:
         yield Layout((("xywh", ()), *READY[1:], ("angle", ())))
