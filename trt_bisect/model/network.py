@@ -398,8 +398,8 @@ class Network:
         return replace(self, layers=tuple(layers), one_scale=self.one_scale | indices)
 
     def digest(self) -> str:
-        """SHA-256 over the graph, the weights, the base, and which layers are quantizable and which tensors they round;
-        not over precisions, which belong to plans.
+        """Returns the SHA-256 of the graph, the weights, the base, the quantizable layers and the tensors that they
+        round, but not of precisions, which belong to plans.
         """
         self.rounded.digest = self.rounded.digest or weights_digest(self.weights)
         sha = hashlib.sha256(self.skeleton.SerializeToString(deterministic=True))
