@@ -64,7 +64,8 @@ Made by `python -m tools.make_tables`. A recipe has these files, next to those o
 where the tool can be told the recipe. Those with modules need a network that PyTorch exported; those of TAO Deploy,
 DeepStream and the DLA need weak typing (`--trt-version 10.3.0`). `recipe/README.md` lists the files that are there.
 
-`report.quant_cfg()` returns the first one, `report.quant_cfg(as_dictionary=True)` in the form before the list.
+`report.quant_cfg()` returns the content of `modelopt_quant_cfg.json`; with `as_dictionary=True` it is the dictionary
+that older ModelOpt takes, not a list.
 
 *Round trip*: `python -m benchmarks.dialects` gives the file to the tool, reads which layers the tool left unquantized,
 and judges the network that the tool made. *Unproven*: the tests read the file as the tool's source does; the tool

@@ -249,8 +249,8 @@ class _Rounded:
 def _roundings(
     network: Network, writer: PlanWriter, int8: Collection[int], sides: Mapping[int, Precision]
 ) -> tuple[dict[str, list[_Rounded]], set[str]]:
-    """Returns the roundings of each activation, one for each distinct list of quantizers, and the tensors rounded as
-    outputs.
+    """Returns by activation its roundings, one for each distinct list of quantizers, with the layers that read it so;
+    and the tensors that a layer rounds as its output.
     """
     rounded: dict[str, dict[tuple[object, ...], _Rounded]] = {}
     as_result: set[str] = set()

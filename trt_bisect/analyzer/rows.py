@@ -72,7 +72,7 @@ def rows_text(name: str, values: Mapping[str, float | None]) -> str:
 
 
 def rows_at(reference: np.ndarray, output: np.ndarray, axis: int | None) -> dict[str, tuple[float, float]]:
-    """Returns by ``ROWS`` the rows lost or won on one input, and all; empty without an axis."""
+    """Returns ``{ROWS: (rows lost or won, all rows)}`` for one input; empty if ``axis`` is None."""
     a, b = _rows(reference, output, axis)
     return {} if axis is None else {ROWS: (float(abs(a - b)), float(max(a, b)))}
 

@@ -272,7 +272,8 @@ class AnswerSearch:
     def settle(self) -> Recipe:
         """Returns the recipe of a search that ran out of time, measured on all inputs.
 
-        The cheapest sets that hold on the judged inputs are checked; if none holds, layers are added until a plan does.
+        The cheapest sets of high units that meet the target on the judged inputs are checked on all. If none passes,
+        more layers are kept high until a plan does.
         """
         plans, target, in_use = self.plans, self.target, self.experiment.ranges
         plans.whole(plans.full, self.experiment)

@@ -527,8 +527,8 @@ class OnEngines:
         return math.inf if back is None or back.loss is None else back.loss
 
     def _needed(self) -> list[int]:
-        """Returns the units to put back: those that the emulation needs, not those kept for a reserve or added by
-        growth.
+        """Returns the high units with which the emulation misses when they are put back, the least loss first; without
+        those in ``grown``, which were added because an engine missed.
         """
         units = [unit for unit in self.kept - self.grown if self._loss_in_emulation(unit) > self.budget]
         return sorted(units, key=lambda unit: (self._loss_in_emulation(unit), unit))

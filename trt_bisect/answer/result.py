@@ -147,9 +147,9 @@ class Answer:
 
     @property
     def members(self) -> tuple[int, ...]:
-        """The layers with which the recipe misses when they are put back, ascending.
+        """The layers that the recipe needs, ascending: with one of them put back alone, it misses the target.
 
-        Within a budget further layers stay high, which make the plan more accurate.
+        With a budget the recipe may keep more layers high, for accuracy.
         """
         recipe, space, budget = self.recipe, self.recipe.space, self.recipe.space.budget
         losses = {unit: back.loss for unit, back in recipe.put_back.items() if unit not in recipe.faster}

@@ -98,8 +98,9 @@ take longer than counting, and two quick conversions are faster than one from fl
 
 
 def _places(values: np.ndarray, factor: float, *, signed: bool) -> np.ndarray:
-    """Returns t * (BINS + 1) + floor(|x| * factor) of finite values, int64, where t, their table, is 0 to ``_TABLES -
-    1``.
+    """Returns by finite value its index in all tables of counts, int64: t * (BINS + 1) + floor(|x| * factor).
+
+    The table t goes from 0 to ``_TABLES - 1``, and again, from value to value.
 
     Values on the upper edge of the last bin have the index ``BINS``. The thread's next call overwrites the array.
     ``values`` is flat, of at most ``_PART`` values; ``factor`` is the number of bins per unit.
@@ -192,7 +193,7 @@ def _level_terms(running: np.ndarray, occupied: np.ndarray) -> np.ndarray:
 
 @cache
 def _places_of_levels() -> np.ndarray:
-    """Returns for 128 to 2048 bins the indices of the first 127 levels in ``_level_terms``."""
+    """Returns the indices of the first 127 levels in ``_level_terms``, a row by number of bins, from 128 to 2048."""
     bounds = np.arange(LEVELS, BINS + 1)[:, np.newaxis] * np.arange(LEVELS) // LEVELS
     return np.asarray(np.diff(bounds, axis=1) * (BINS + 1) + bounds[:, :-1])
 

@@ -276,7 +276,7 @@ def _array(value: Any, spec: TensorSpec, pictures: Preprocessing) -> np.ndarray:
 
 
 def as_array(value: Any) -> np.ndarray:
-    """Returns ``value`` as an array: an array, a list, or a tensor, also with a gradient or on a GPU."""
+    """Returns an array, a list or a tensor, also one with a gradient or on a GPU, as a NumPy array."""
     for step in ("detach", "cpu"):
         value = getattr(value, step)() if hasattr(value, step) else value
     return np.asarray(value)

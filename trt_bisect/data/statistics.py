@@ -155,7 +155,7 @@ class Sketch:
     """A few values of every sample of a data set; of a large one, of every second, fourth or eighth sample and so on.
 
     Attributes:
-        values: by float input, a sorted array a sample; empty until all samples were read.
+        values: by float input, one sorted array for each sample read; empty until all samples were read.
         reach: by input, the least and the largest value.
     """
 

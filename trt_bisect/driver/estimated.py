@@ -138,8 +138,8 @@ class Estimates:
             self._rows[place] = mean + gain * error, covariance - np.outer(gain, spread)
 
     def chances(self, low: np.ndarray, places: Sequence[int], limit: float) -> tuple[np.ndarray, np.ndarray]:
-        """Returns the chance of each set to stay within ``limit`` on its worst input, float64 ``[sets]``; and the same
-        chances if the sums are as uncertain as ``WIDE`` says.
+        """Returns the chance of each set of low units to stay within ``limit`` on its worst input, float64 ``[sets]``;
+        and the same chances if the logarithm of the loss around the estimated sum has the deviation ``WIDE``.
 
         Args:
             low: bool ``[sets, units]``, true for the units that are low.

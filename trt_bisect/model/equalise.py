@@ -100,7 +100,10 @@ _Pair = tuple[int, int]
 
 
 def _settle(pairs: Mapping[_Pair, int], magnitudes: Mapping[int, np.ndarray]) -> dict[_Pair, np.ndarray]:
-    """Returns the factors of all pairs; ``pairs`` has the channels between the layers. Changes ``magnitudes``."""
+    """Returns by pair of layers the scale factor of each channel between them; ``pairs`` has the number of channels.
+
+    ``magnitudes`` is scaled in place.
+    """
     factors = {pair: np.ones(channels) for pair, channels in pairs.items()}
     for _ in range(_SWEEPS):
         moved = 0.0
@@ -138,7 +141,9 @@ class _Weighted:
         return np.asarray(np.abs(self._grid()).max(axis=3), np.float64)
 
     def scaled(self, before: np.ndarray | None, after: np.ndarray | None) -> dict[Slot, np.ndarray]:
-        """The layer's constants with its inputs times ``before`` and its outputs divided by ``after``."""
+        """Returns the layer's changed constants: weights of each input channel times ``before``, weights and bias of
+        each output channel divided by ``after``.
+        """
         grid = self._grid().astype(np.float64)
         if before is not None:
             grid = grid * before.reshape(grid.shape[0], 1, -1, 1)

@@ -445,7 +445,7 @@ def _own_roundings(graph: gs.Graph, kind: FloatType) -> set[int]:
 
 
 def _keep_interface(graph: gs.Graph, kind: FloatType) -> None:
-    """Adds Casts after the network's inputs of the type, and before such outputs."""
+    """Adds Casts to FP32 after the inputs of type ``kind``, and Casts back to it before the outputs of that type."""
     taken = tensor_names(graph)
     for value in [value for value in graph.inputs if value.dtype == kind.dtype]:
         inside = gs.Variable(unused_name(f"{value.name}_float32", taken), _FLOAT32, value.shape)

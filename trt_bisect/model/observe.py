@@ -34,10 +34,10 @@ _NO_TENSORS = ("Sequence", "Optional", "ZipMap", "DictVectorizer", "CastMap", "S
 
 @dataclass(frozen=True)
 class _Cut:
-    """A segment of the graph.
+    """A segment of the graph, run alone; after it one group of the tensors asked for is known.
 
     Attributes:
-        nodes: their indices in the graph, ascending.
+        nodes: the indices of its nodes, ascending.
         reads: the tensors from outside that it reads, except constants.
         gives: its tensors that belong to a group or are read later.
         group: the tensors of its group; an earlier segment may have made them.

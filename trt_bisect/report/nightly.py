@@ -217,7 +217,7 @@ _MOST_NAMES = 4
 
 
 def sentences(result: NetworkResult) -> list[str]:
-    """Returns the changes of a network, the failures first, a few changed layers and their count."""
+    """Returns sentences on what changed, failures first; of many changed layers they name a few and count the rest."""
     report = result.tonight
     if report is None:
         return [result.message]

@@ -256,7 +256,7 @@ class Migration(Result):
         ]
 
     def tables(self) -> Mapping[str, tuple[type, Sequence[Any]]]:
-        """Returns the layers, the scales, and the choices."""
+        """Returns the tables of layers, scales and choices by CSV file, each with the type of its rows."""
         return {
             LAYERS_CSV: (MigratedLayer, self.layers),
             SCALES_CSV: (TensorScale, self.scales),

@@ -129,7 +129,7 @@ def verdict_lines(
 
 
 def ships_fp16(report: Report) -> bool:
-    """Returns true if FP16 is the plan to ship: the first line on it says why."""
+    """Returns true if FP16 is the plan to ship, which a line of the kind ``FP16_INSTEAD`` says."""
     return any(line.kind == FP16_INSTEAD for line in report.lines)
 
 

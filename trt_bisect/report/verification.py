@@ -18,12 +18,12 @@ _EXIT = {SAME: 0, DIFFERS: 1, UNKNOWN: 3}
 
 @dataclass(frozen=True)
 class Tried:
-    """A suspicion that was emulated on all inputs.
+    """A possible cause of the engine's difference, emulated on all inputs.
 
     Attributes:
-        left: the distance of the engine to the emulation.
-        explained: the share of the squared difference to the file that the suspicion explains.
-        reproduces: ``left`` is within the floor.
+        left: the distance between the engine and this emulation.
+        explained: the share of the squared difference between engine and file that the cause explains.
+        reproduces: ``left`` is within the noise floor: what other kernels for the same arithmetic differ by.
     """
 
     kind: Annotated[str, Column("Kind", rank=1)]

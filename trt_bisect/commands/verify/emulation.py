@@ -202,7 +202,7 @@ class Held:
         }
 
     def vector(self, outputs: Outcome) -> np.ndarray:
-        """Returns outputs as one vector, scaled so that the file's own has a length of about 1.
+        """Returns outputs as one vector, scaled so that the vector of the file's outputs has a norm of about 1.
 
         Surplus values are cut off; missing ones are NaN.
         """
