@@ -352,7 +352,7 @@ class AnswerSearch:
             recipe = answer.recipe
             settings = [
                 *deciding_settings(self.plans, recipe.experiment.ranges),
-                *self._beside(recipe.plan, recipe.experiment),
+                *self._further_settings(recipe.plan, recipe.experiment),
             ]
             missing = [name for name in settings if name not in recipe.checked.losses]
             if missing:
@@ -381,13 +381,13 @@ class AnswerSearch:
         recipe = replace(recipe, meets=meets)
         answer = self._made(recipe, plans.whole)
         assert answer is not None
-        beside = {setting: measure() for setting, measure in self._beside(plan, experiment).items()}
+        further = {setting: measure() for setting, measure in self._further_settings(plan, experiment).items()}
         answer = replace(
-            answer, plain=beside.get(PLAIN), unquantized=beside.get(UNQUANTIZED), half=beside.get(HALF, (None,))[0]
+            answer, plain=further.get(PLAIN), unquantized=further.get(UNQUANTIZED), half=further.get(HALF, (None,))[0]
         )
         return replace(answer, held_out=held_out, held_out_inputs=plans.held_out)
 
-    def _beside(self, plan: PrecisionPlan, experiment: Experiment) -> dict[str, Callable[[], Any]]:
+    def _further_settings(self, plan: PrecisionPlan, experiment: Experiment) -> dict[str, Callable[[], Any]]:
         """Returns functions that measure a plan on all inputs in the settings that do not decide, by setting."""
         plans, measures = self.plans, dict[str, Callable[[], Any]]()
         if plans.switches and plans.has_plain(plan, experiment):
