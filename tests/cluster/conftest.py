@@ -15,8 +15,8 @@ def ray_clusters():
 
 @pytest.fixture
 def ray_nodes(ray_clusters):
-    """A Ray cluster of this machine: a head, and two nodes of one processor each. The tests here share it."""
-    return ray_clusters.whole()
+    """A Ray cluster of this machine: a head, and two nodes of one processor each until a test kills one; shared."""
+    return ray_clusters.living()
 
 
 @pytest.fixture(scope="package")

@@ -38,10 +38,10 @@ def subject(make, engine="onnxruntime", **options):
     return TrialSpec(engine, {"fake": "1"}, make, BuildOptions(**{"timeout": 60.0, **options}), [FEEDS])
 
 
-def faulty(**faults):
+def faulty(timing_cache=None, **faults):
     """Engines of fakes, where the build of ``plan_<number>`` does something else."""
     by_plan = {plan(int(name.removeprefix("plan_"))): {"build": fault} for name, fault in faults.items()}
-    return subject(partial(fake_builders.made, by_plan))
+    return subject(partial(fake_builders.made_with_timings, by_plan), timing_cache=timing_cache)
 
 
 @pytest.fixture
@@ -73,20 +73,26 @@ def both_wait(tmp_path):
     return partial(fake_builders.begun_and_wait, begun, go_on), begun, go_on
 
 
-def test_every_plan_is_answered_and_both_nodes_work(cluster, tmp_path, monkeypatch):
-    """The first two plans wait for each other; the inputs and the network are sent once."""
+def test_plans_that_end_in_every_way(cluster, tmp_path, monkeypatch):
+    """The first two plans wait for each other; the inputs and the network are sent once. Then another pool has a turn.
+
+    Each build adds a word to the timing cache that it is given.
+    """
     sent = []
     ask = cluster._ask
     monkeypatch.setattr(cluster, "_ask", lambda *request: (sent.append(request), ask(*request))[1])
     wait, begun, go_on = both_wait(tmp_path)
-    pool = cluster.pool(faulty(plan_0=wait, plan_1=wait), None)
+    cache = tmp_path / "timing.cache"
+    cache.write_bytes(b"known")
+    ways = {"plan_6": fake_builders.segfault, "plan_7": fake_builders.bad_input, "plan_8": fake_builders.bug}
+    pool = cluster.pool(faulty(plan_0=wait, plan_1=wait, **ways, timing_cache=cache), None)
     assert pool.size == 2
-    for number in range(8):
+    for number in range(6):
         pool.begin(plan(number))
     wait_until(lambda: len(list(begun.iterdir())) == 2)
     go_on.touch()
-    found = ended(pool, 8)
-    assert set(found) == {plan(number) for number in range(8)}
+    found = ended(pool, 6)
+    assert set(found) == {plan(number) for number in range(6)}
     for answers in found.values():
         assert not answers.trial.failed
         np.testing.assert_array_equal(answers.outputs[0]["y"], [0, 2, 4])
@@ -94,113 +100,65 @@ def test_every_plan_is_answered_and_both_nodes_work(cluster, tmp_path, monkeypat
         assert answers.trial.message == fake_builders.A_WARNING
     assert len({int(answers.outputs[0]["pid"]) for answers in found.values()}) == 2
     assert sum(request == "begin" and bool(content) for request, *_, content in sent) == 1
+    parts = [file for file in tmp_path.iterdir() if file.name.startswith("timing-")]
+    texts = [file.read_text() for file in parts]
+    assert cache.read_text() == "known"
+    assert all(text.startswith("known built") for text in texts)
+    assert sum(text.count("built") for text in texts) == 6
+    assert {timings_of(cache, file.stem.removeprefix("timing-")) for file in parts} == set(parts)
 
-
-def test_two_pools_take_turns(cluster):
-    """Each one's plans are tried with its own engines, also after the other's."""
-    doubled, refusing = faulty(), faulty(plan_0=fake_builders.refuse)
-    first, second = cluster.pool(doubled, None), cluster.pool(refusing, None)
-    assert not tried(first, 0)[0].trial.failed
-    assert tried(second, 0)[0].trial.outcome == "build failed"
-    assert not tried(first, 0)[0].trial.failed
-
-
-def test_a_worker_that_is_killed_costs_its_try_and_one_that_always_is_its_plan(cluster, tmp_path, ray_nodes):
-    """The first try of plan 3 kills its worker, the second one finds a file and goes on; every try of plan 1 kills."""
-    killed, tries = tmp_path / "killed", tmp_path / "tries"
-    faults = {
-        "plan_1": partial(fake_builders.count_and_kill, tries),
-        "plan_3": partial(fake_builders.kill_once, killed),
-    }
-    pool = cluster.pool(faulty(**faults), None)
-    found = tried(pool, *range(4))
-    lost = found.pop(1)
-    found |= tried(pool, 4)  # begins after all deaths, and removes what they left
-    assert lost.trial.outcome == LOST
-    assert len(tries.read_text()) == TRIES
-    assert killed.exists()
-    assert not any(answers.trial.failed for answers in found.values())
-    assert list(ray_nodes.scratch.glob("trt-bisect*")) == []
-
-
-def test_a_node_that_dies_in_the_middle_costs_its_trial_only(cluster, ray_nodes, tmp_path):
-    """Both nodes are in the middle of a trial for sure when one is killed."""
-    wait, begun, go_on = both_wait(tmp_path)
-    pool = cluster.pool(faulty(plan_0=wait, plan_1=wait), None)
-    for number in range(5):
-        pool.begin(plan(number))
-    wait_until(lambda: len(list(begun.iterdir())) == 2)
-    ray_nodes.kill_that_of(int(next(begun.iterdir()).name))
-    go_on.touch()
-    assert not any(pool.ended().trial.failed for _ in range(5))
-    wait_until(lambda: tried(pool, 6) and pool.size == 1)
-    tried(pool, 7)
-    assert len([text for text in cluster.said if "1 worker on 1 node" in text]) == 1
-
-
-def test_a_node_with_other_figures_is_refused_and_its_plans_go_elsewhere(cluster):
-    """One of the two nodes has ``OTHER_FIGURES``."""
-    pool = cluster.pool(subject(fake_builders.made_by_node), None)
-    assert pool.size == 2
-    assert not any(answers.trial.failed for answers in tried(pool, *range(6)).values())
-    wait_until(lambda: not tried(pool, 6)[6].trial.failed and pool.size == 1)
-    assert len([text for text in cluster.said if "fake 2 instead of 1" in text]) == 1
-
-
-def test_where_every_node_is_refused_it_says_so(cluster):
-    """The engine does not start."""
-    made = subject(partial(fake_builders.made, {"start": fake_builders.unavailable}))
-    with pytest.raises(EngineUnavailable, match=fake_builders.OLD_DRIVER):
-        tried(cluster.pool(made, None), 0, 1)
-
-
-def test_errors_for_the_user_come_back_as_themselves_and_bugs_as_bugs(cluster):
-    pool = cluster.pool(faulty(plan_0=fake_builders.bad_input, plan_1=fake_builders.bug), None)
+    crashed = tried(pool, 6)[6].trial
+    assert crashed.outcome == "build failed"
+    assert "SIGSEGV" in crashed.message
     with pytest.raises(BadInput, match="dynamic") as error:
-        tried(pool, 0)
+        tried(pool, 7)
     assert error.value.remedy == "Give shapes."
     with pytest.raises(RuntimeError, match="KeyError: 'a bug'"):
-        tried(pool, 1)
+        tried(pool, 8)
+
+    assert tried(cluster.pool(faulty(plan_0=fake_builders.refuse), None), 0)[0].trial.outcome == "build failed"
+    assert not tried(pool, 0)[0].trial.failed
 
 
-def test_a_crash_and_a_hang_of_the_engine_are_outcomes_as_they_are_here(cluster):
-    by_plan = {plan(0): {"build": fake_builders.segfault}, plan(1): {"build": fake_builders.hang}}
-    found = tried(cluster.pool(subject(partial(fake_builders.made, by_plan), timeout=5.0), None), 0, 1, 2)
-    assert found[0].trial.outcome == "build failed"
-    assert "SIGSEGV" in found[0].trial.message
-    assert found[1].trial.outcome == "timed out"
-    assert not found[2].trial.failed
-
-
-def test_what_is_abandoned_frees_its_places(cluster, tmp_path):
-    """One of the two places was taken; two plans that wait for each other have both afterwards."""
-    begun, never = tmp_path / "stuck", tmp_path / "never"
-    begun.mkdir()
-    meet, met, go_on = both_wait(tmp_path)
-    stuck = partial(fake_builders.begun_and_wait, begun, never)
-    pool = cluster.pool(faulty(plan_0=stuck, plan_8=meet, plan_9=meet), None)
+def test_an_abandoned_plan_ends_and_one_that_always_kills_its_worker_is_lost(cluster, tmp_path, ray_nodes):
+    stuck, begun, _ = both_wait(tmp_path)
+    tries = tmp_path / "tries"
+    pool = cluster.pool(faulty(plan_0=stuck, plan_1=partial(fake_builders.count_and_kill, tries)), None)
     pool.begin(plan(0))
     wait_until(lambda: list(begun.iterdir()))
     pool.abandon()
-    pool.begin(plan(8))
-    pool.begin(plan(9))
-    wait_until(lambda: len(list(met.iterdir())) == 2)
-    go_on.touch()
-    assert {pool.ended().plan, pool.ended().plan} == {plan(8), plan(9)}
+    assert tried(pool, 1)[1].trial.outcome == LOST
+    assert len(tries.read_text()) == TRIES
     wait_until(lambda: not any(is_running(file.name) for file in begun.iterdir()))
+    assert not tried(pool, 2)[2].trial.failed  # begins after all deaths, and removes what they left
+    assert list(ray_nodes.scratch.glob("trt-bisect*")) == []
 
 
-def test_timings_come_back_and_go_along(cluster, tmp_path):
-    """A stand-in's: each build adds a word to the cache that it is given."""
-    cache = tmp_path / "timing.cache"
-    cache.write_bytes(b"known")
-    tried(cluster.pool(subject(fake_builders.made_with_timings, timing_cache=cache), None), *range(4))
-    parts = [file for file in tmp_path.iterdir() if file != cache]
-    found = [file.read_text() for file in parts]
-    assert cache.read_text() == "known"
-    assert all(text.startswith("known built") for text in found)
-    assert sum(text.count("built") for text in found) == 4
-    assert {timings_of(cache, file.stem.removeprefix("timing-")) for file in parts} == set(parts)
+def test_a_node_with_other_figures_is_refused_and_where_every_node_is_it_says_so(cluster):
+    """One of the two nodes has ``OTHER_FIGURES``. Then the engine does not start on the other."""
+    pool = cluster.pool(subject(fake_builders.made_by_node), None)
+    assert pool.size == 2
+    wait_until(lambda: not any(answers.trial.failed for answers in tried(pool, 0, 1).values()) and pool.size == 1)
+    assert len([text for text in cluster.said if "fake 2 instead of 1" in text]) == 1
+    made = subject(partial(fake_builders.made, {"start": fake_builders.unavailable}))
+    with pytest.raises(EngineUnavailable, match=r"No node of .*fake 2 instead of 1"):
+        tried(cluster.pool(made, None), 0)
+    assert fake_builders.OLD_DRIVER in cluster.said[-1]
+
+
+def test_a_node_that_dies_in_the_middle_costs_its_trial_only(cluster, ray_nodes, tmp_path):
+    """Both nodes are in the middle of a trial for sure when one is killed. The tests from here on have the other."""
+    wait, begun, go_on = both_wait(tmp_path)
+    pool = cluster.pool(faulty(plan_0=wait, plan_1=wait), None)
+    pool.begin(plan(0))
+    pool.begin(plan(1))
+    wait_until(lambda: len(list(begun.iterdir())) == 2)
+    ray_nodes.kill_that_of(int(next(begun.iterdir()).name))
+    go_on.touch()
+    assert not any(pool.ended().trial.failed for _ in range(2))
+    wait_until(lambda: tried(pool, 6) and pool.size == 1)
+    tried(pool, 7)
+    assert len([text for text in cluster.said if "1 worker on 1 node" in text]) == 1
 
 
 def test_no_place_for_what_a_task_needs(cluster, monkeypatch):

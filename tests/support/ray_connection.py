@@ -19,17 +19,16 @@ _MISSES_ITS_HEAD = {"RAY_gcs_rpc_server_reconnect_timeout_s": "1"}
 
 
 class Clusters(ExitStack):
-    """A cluster that lives on from test to test; another is opened where a test has killed its head."""
+    """A cluster that lives on from test to test, with the nodes that they left; where its head is dead, another."""
 
     _nodes: Nodes | None = None
 
-    def whole(self) -> Nodes:
-        """Returns the cluster, with all its nodes."""
+    def living(self) -> Nodes:
+        """Returns the cluster."""
         if self._nodes is None or not self._nodes.alive:
             self.close()
             self._nodes = self.enter_context(ray_cluster())
             self.enter_context(shared_process(self._nodes.address))
-        self._nodes.complete()
         return self._nodes
 
 

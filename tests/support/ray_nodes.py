@@ -87,26 +87,18 @@ class Nodes:
         self.scratch = scratch
         scratch.mkdir()
         self.address, self.client_address = cluster.address, client_address
-        self._environments = environments
-        self._nodes = [self._add(environment) for environment in environments]
+        for environment in environments:
+            self._add(environment)
 
     @property
     def alive(self):
         """True while the head is."""
         return self.cluster.head_node.any_processes_alive()
 
-    def complete(self):
-        """Adds nodes in place of those that a test has killed."""
-        for place, environment in enumerate(self._environments):
-            if self._nodes[place] not in self.cluster.worker_nodes:
-                self.cluster.wait_for_nodes(LIMIT)
-                self._nodes[place] = self._add(environment)
-
     def _add(self, environment):
         environment = {**_PATH, "TMPDIR": str(self.scratch), **environment}
         node = self.cluster.add_node(wait=False, num_cpus=1, object_store_memory=_STORE, env_vars=environment)
         self.cluster._wait_for_node(node, timeout=LIMIT)
-        return node
 
     def kill(self, node):
         """Ends a node at once, as a power failure does: ``kill -9`` of its raylet and all that it started."""
