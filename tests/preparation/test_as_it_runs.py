@@ -170,3 +170,16 @@ def test_a_network_is_judged_by_a_session_and_by_a_function(made):
         report = trt_bisect.run(path, samples, **FAST, explain="none", reference=reference)
         assert report.similarity.int8 == pytest.approx(own.int8, abs=1e-6)
         assert any("runs as it is" in note.text for note in report.notes)
+
+
+@pytest.mark.parametrize("dtype", [np.int64, np.int32, np.float16, np.float32])
+def test_a_session_is_fed_in_its_own_types(dtype):
+    """The types of ONNX Runtime's session decide how the data are read: numbers of words are no floats."""
+    made = onnx.helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
+    nodes = [onnx.helper.make_node("Cast", ["x"], ["c"], to=made), onnx.helper.make_node("Cast", ["c"], ["y"], to=1)]
+    ends = [onnx.helper.make_tensor_value_info(name, kind, [1, 4]) for name, kind in (("x", made), ("y", 1))]
+    graph = onnx.helper.make_graph(nodes, "g", ends[:1], ends[1:])
+    model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)], ir_version=8)
+    samples = {"x": np.arange(8, dtype=dtype).reshape(2, 4)}
+    found = trt_bisect.compare(plain_session(model), inputs=samples, other=plain_session(model))
+    assert [row.figures.max_abs for row in found.tensors if row.origin.tensor == "y"] == [0.0]

@@ -28,16 +28,12 @@ from trt_bisect.model.observe import facts_for, groups_within
 from trt_bisect.model.prepare import DYNAMIC_OPS, inline_functions, name_nodes, use_default_domain
 from trt_bisect.model.qdq import GraphTarget, PlanWriter
 from trt_bisect.model.quantizer import Quantizer
-from trt_bisect.model.session import UNOPTIMISED, make_session
+from trt_bisect.model.session import UNOPTIMISED, element_type, make_session
 from trt_bisect.options.concerns import FIXING, DeviceOptions, OtherOptions, UnquantizedOptions
 from trt_bisect.precision import PrecisionPlan
 from trt_bisect.preparation.pytorch import Hooked, given_module
 from trt_bisect.report.comparison import MatchedLayer
 
-_TYPES = {
-    f"tensor({name})": np.dtype(name) for name in ("float16", "double", "int64", "int32", "int8", "uint8", "bool")
-}
-"""A session's names of dtypes other than float32."""
 _ENDING, _SCALE, _ZERO = "_quantized", "_scale", "_zero_point"
 """ONNX Runtime's quantizer appends these to the name of a rounded tensor."""
 
@@ -174,8 +170,8 @@ def _session(session: Any) -> AsItRuns:
     inputs = []
     for spec in session.get_inputs():
         shape = tuple(size if isinstance(size, int) else None for size in spec.shape)
-        name = spec.type.removeprefix("tensor(").removesuffix(")")
-        inputs.append(TensorSpec(spec.name, np.dtype(name if name in _TYPES else np.float32), shape))
+        kind = element_type(spec.type) or onnx.TensorProto.FLOAT
+        inputs.append(TensorSpec(spec.name, np.dtype(onnx.helper.tensor_dtype_to_np_dtype(kind)), shape))
     return AsItRuns("the session given", tuple(inputs), run)
 
 
