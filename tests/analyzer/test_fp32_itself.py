@@ -98,9 +98,9 @@ def test_a_mask_of_infinite_values_is_no_start(tmp_path):
     ]
     read = load_network(network(tmp_path, nodes, mask=np.array([0.0] * 7 + [-np.inf])))
     good, bad = ({"x": np.full((1, 8), sign, np.float32)} for sign in (1.0, -1.0))
-    assert "'log' (Log)" in started_at(read, bad, good, MEMORY).text
+    assert "'log' (Log)" in started_at(read, bad, good, MEMORY)[0]
     nan = {"x": np.full((1, 8), np.nan, np.float32)}
-    assert "input 'x' has them already" in started_at(read, nan, good, MEMORY).text
+    assert "input 'x' has them already" in started_at(read, nan, good, MEMORY)[0]
 
 
 @pytest.mark.parametrize("kind", ["log", "constant", "input"])

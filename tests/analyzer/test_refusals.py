@@ -20,7 +20,7 @@ from trt_bisect.analyzer.structure.check import structure_findings
 from trt_bisect.analyzer.structure.findings import ERROR
 from trt_bisect.analyzer.structure.graph import FileGraph
 from trt_bisect.analyzer.structure.operators import FROM_PLUGINS, TABLE, operator_findings, parser_table as table
-from trt_bisect.builder.parser import ParserAnswer, Refusal
+from trt_bisect.builder.parser import Refusal
 from trt_bisect.support.codec import encode_lines
 
 FLOATS, HALVES, LONGS, INTS = TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.INT64, TensorProto.INT32
@@ -219,7 +219,7 @@ def test_a_constant_in_a_body_is_a_constant_there(axes, found):
 
 def settled_with(monkeypatch, model, *refused, plugins=()):
     """The kinds and layers of the refusals where a parser answers with ``refused``; None: there is no parser."""
-    answer = None if refused == (None,) else ParserAnswer("a parser 1", tuple(refused))
+    answer = None if refused == (None,) else ("a parser 1", tuple(refused))
     monkeypatch.setattr(refusals, "ask_parser", lambda _: answer)
     return [(each.kind, each.layers) for each in refusals.refusals(FileGraph.of(model, "asked"), plugins)]
 

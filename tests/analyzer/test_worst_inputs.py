@@ -17,7 +17,7 @@ from tests.support.progress_doubles import StopsAt
 from trt_bisect import BadInput, WorstReport
 from trt_bisect.analyzer.judge import make_rule
 from trt_bisect.analyzer.metrics import BUILT_IN
-from trt_bisect.analyzer.worst import WorstSamples, distribution_of, verdict, worst_inputs
+from trt_bisect.analyzer.worst import SampleFigures, WorstSamples, distribution_of, verdict, worst_inputs
 from trt_bisect.builder.base import BuildOptions
 from trt_bisect.builder.onnxruntime import OnnxRuntimeBuilder
 from trt_bisect.commands.run.live import StoppedRun
@@ -31,7 +31,7 @@ OCTAVES = st.integers(-30, 30)
 def searched(samples, count):
     search = WorstSamples(count)
     for place, (loss, octaves) in enumerate(samples):
-        search.offer({"x": np.array(place)}, loss, [2.0**octave for octave in octaves])
+        search.offer({"x": np.array(place)}, SampleFigures(loss, 0.0, tuple(2.0**octave for octave in octaves)))
     return search
 
 
@@ -59,7 +59,7 @@ def test_the_samples_held_do_not_grow_with_the_data_set():
     """The worst case, each sample a little worse and a little fainter than the one before, over three octaves."""
     search, most = WorstSamples(4), 0
     for place in range(3000):
-        search.offer({}, float(place), [8.0 * 2.0 ** (-3.0 * place / 3000)])
+        search.offer({}, SampleFigures(float(place), 0.0, (8.0 * 2.0 ** (-3.0 * place / 3000),)))
         most = max(most, search.held)
     assert most <= 4 * 4
 

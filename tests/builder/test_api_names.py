@@ -182,7 +182,7 @@ def test_a_wrong_call_is_found(tmp_path):
         ("LayerType", frozenset(tensorrt_weak._KINDS.values())),
         ("DataType", tensorrt_weak._FLOATS | _DTYPES.keys()),
         ("NetworkDefinitionCreationFlag", {"EXPLICIT_BATCH", "STRONGLY_TYPED"}),
-        ("BuilderFlag", {"OBEY_PRECISION_CONSTRAINTS", "STRICT_TYPES"}),
+        ("BuilderFlag", {"OBEY_PRECISION_CONSTRAINTS"}),
         ("TacticSource", {"JIT_CONVOLUTIONS", "EDGE_MASK_CONVOLUTIONS"}),
     ],
 )

@@ -13,7 +13,7 @@ from trt_bisect.builder import tensorrt_build
 from trt_bisect.builder.base import BuildOptions
 from trt_bisect.builder.tensorrt_build import TensorRT, timings_of
 from trt_bisect.builder.tensorrt_engine import TensorRTStrongBuilder
-from trt_bisect.builder.tensorrt_weak import TensorRTWeakBuilder, cache_calibrator, obey_flag
+from trt_bisect.builder.tensorrt_weak import TensorRTWeakBuilder, cache_calibrator
 from trt_bisect.errors import BadInput, EngineUnavailable, TrialFailed
 from trt_bisect.model.network import load_network
 from trt_bisect.precision import Precision, int8_set, prefix
@@ -88,7 +88,7 @@ class FakeTensorRT:
             DataType=DataType,
             IConstantLayer=FakeLayer,
             IInt8EntropyCalibrator2=Calibrator,
-            BuilderFlag=names("TF32", "INT8", "FP16", "OBEY_PRECISION_CONSTRAINTS", "STRICT_TYPES", "GPU_FALLBACK"),
+            BuilderFlag=names("TF32", "INT8", "FP16", "OBEY_PRECISION_CONSTRAINTS", "GPU_FALLBACK"),
             DeviceType=names("GPU", "DLA"),
             ProfilingVerbosity=names("DETAILED"),
             MemoryPoolType=names("WORKSPACE"),
@@ -278,11 +278,6 @@ def test_a_failed_build_is_an_outcome(weak):
 def test_tensorrt_11_has_no_weak_typing(weak):
     with pytest.raises(EngineUnavailable, match=r"11\.0\.0 has no weak"):
         weak(rt=FakeTensorRT("11.0.0"))
-
-
-def test_precisions_are_obeyed_by_the_flag_that_the_version_has():
-    assert obey_flag(SimpleNamespace(BuilderFlag=names("INT8", "STRICT_TYPES"))) == "STRICT_TYPES"
-    assert obey_flag(FakeTensorRT().module) == "OBEY_PRECISION_CONSTRAINTS"
 
 
 def test_the_builder_tells_the_plan_that_it_sets(weak, network):

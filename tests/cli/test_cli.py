@@ -165,7 +165,7 @@ def test_ctrl_c_where_nothing_is_kept_says_so(command, lenet, tmp_path, monkeypa
     def stopped(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("trt_bisect.calibration.collect.calibrate", stopped)
+    monkeypatch.setattr("trt_bisect.preparation.given_data.calibrate", stopped)
     arguments = ("--calibration", lenet / "calibration.npz", "--output", tmp_path / "own.cache")
     code, _, err = command("calibrate", lenet / "lenet.onnx", *arguments)
     assert code == 130

@@ -9,9 +9,9 @@ import pytest
 import trt_bisect
 from tests.support import networks
 from tests.support.quantized import plain_session
-from trt_bisect.calibration import collect
 from trt_bisect.commands import analysis
 from trt_bisect.errors import BadInput
+from trt_bisect.preparation import given_data
 
 OPTIONS = {"calibrator": "minmax", "engine": "onnxruntime", "metric": "sqnr", "threshold": 20.0, "explain": "none"}
 
@@ -28,7 +28,7 @@ def test_each_method_is_the_function_with_what_is_known(planted, tmp_path, monke
     monkeypatch.setattr(
         analysis, "load_network", lambda *given: calls.append("read") or trt_bisect.load_network(*given)
     )
-    monkeypatch.setattr(analysis, "ranges_of", lambda *given: calls.append("ranges") or collect.ranges_of(*given))
+    monkeypatch.setattr(analysis, "ranges_of", lambda *given: calls.append("ranges") or given_data.ranges_of(*given))
     qa = trt_bisect.Analysis(path, samples, output=tmp_path, keep=2, **OPTIONS)
     found = qa.worst()
     known = {key: value for key, value in OPTIONS.items() if key != "explain"}

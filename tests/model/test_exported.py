@@ -13,7 +13,7 @@ import trt_bisect
 from tests.support import networks
 from trt_bisect.analyzer.structure.check import structure_findings
 from trt_bisect.analyzer.structure.graph import FileGraph
-from trt_bisect.model.modules import ModuleTensor, Place, matched_modules, module_tensors, places_of, titles_of
+from trt_bisect.model.modules import Place, matched_modules, module_tensors, places_of, titles_of
 from trt_bisect.report.network_graph import graph_of
 
 TRACE = """File "/nets/model.py", line 12, in forward
@@ -153,7 +153,7 @@ def test_a_module_that_is_called_twice_is_named_with_the_count_and_its_layers(ex
 def test_calls_of_modules_end_inner_ones_first():
     paths = ["stem", "head.conv", "head.act", "", "head.conv", "head"]
     made = module_tensors((Place(path, path.rpartition(".")[2]), f"t{k}") for k, path in enumerate(paths))
-    assert [(each.path, each.tensor) for each in made] == [
+    assert [(place.path, tensor) for place, tensor in made] == [
         ("stem", "t0"),
         ("head.conv", "t1"),
         ("head.act", "t2"),
@@ -166,7 +166,7 @@ def test_calls_of_modules_end_inner_ones_first():
 def test_calls_are_matched_by_module_and_number_and_a_fused_normalization_by_the_layer_before_it():
     def calls(*paths):
         kinds = {"norm": "BatchNorm2d"}
-        return [ModuleTensor(path, kinds.get(path, ""), f"{path}:{k}") for k, path in enumerate(paths)]
+        return [(Place(path, kinds.get(path, "")), f"{path}:{k}") for k, path in enumerate(paths)]
 
     module = calls("conv", "norm", "act", "body", "act", "fc", "fc", "all")
     fused = calls("conv", "act", "act_1", "body", "fc")

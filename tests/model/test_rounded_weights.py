@@ -69,7 +69,7 @@ def test_other_scales_round_otherwise(prepared):
     network, _, scales = prepared
     writer = PlanWriter(network, scales, GraphTarget.ONNXRUNTIME)
     name = next(iter(network.weights))
-    values, context = network.constant(name), writer.context
+    values, context = network.constant(name), writer
     fine, coarse = (context.rounded(name, (symmetric(np.float32(scale)),)) for scale in (0.01, 0.1))
     assert np.allclose(fine, np.clip(np.rint(values / 0.01), -128, 127) * 0.01, atol=1e-6)
     assert np.allclose(coarse, np.clip(np.rint(values / 0.1), -128, 127) * 0.1, atol=1e-6)

@@ -18,6 +18,8 @@ logits for a softmax.
 """
 OF_CLASSES = ("kl", "top1")
 """The metrics that need classes."""
+LEAST_SCORE = 0.05
+"""Scores that all stay below this predict nothing."""
 _SURE = 3.0
 _SUM_TOLERANCE = 1e-2
 _LEAST_PROBABILITY = 1e-12
@@ -40,12 +42,6 @@ class Classes:
     def serves(self, metric: str) -> bool:
         """Returns true if a metric can be measured: the class axis is known, or it needs none."""
         return metric not in OF_CLASSES or self.axis is not None or (metric == "kl" and self.kind == OWN)
-
-    def is_of_one_length(self, arrays: Sequence[np.ndarray]) -> bool:
-        """Returns true if an output has the same number of classes on all inputs; an axis whose length depends on the
-        data has no classes.
-        """
-        return len({np.atleast_1d(array).shape[self.axis] for array in arrays if self.axis is not None}) == 1
 
     def rows(self, array: np.ndarray) -> np.ndarray:
         """Returns an array as ``[rows, classes]``."""

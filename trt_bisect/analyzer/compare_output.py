@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from trt_bisect.analyzer.classes import Classes, Divergence, classes_of, find_classes, top1
+from trt_bisect.analyzer.classes import LEAST_SCORE, Classes, Divergence, classes_of, find_classes, top1
 from trt_bisect.analyzer.metrics import OF_MAGNITUDES, RELATIVE, Metric, RunningSums, Sums, find_metric, least_divisor
 from trt_bisect.analyzer.rows import common_region, lost_rows, rows_at, rows_axis, rows_values
 from trt_bisect.builder.base import Outputs
@@ -28,10 +28,6 @@ _KEPT_VALUES = 1 << 20
 _ZERO_OCTAVE = -(1 << 12)
 NEVER_FAINT = 1 << 12
 """The octave of an output without a norm: it is never faint."""
-LEAST_SCORE = 0.05
-"""The error of a single score is relative to FP32's score, and to this if that is lower: lower scores predict
-nothing.
-"""
 LARGEST_SCORE = "largest_score"
 """The name of a figure: FP32's largest score, where all single scores are below ``LEAST_SCORE``."""
 _NO_FIGURES: dict[str, float] = {}
@@ -109,6 +105,7 @@ class OutputJudge:
         self._reference = [np.asarray(array) for array in reference]
         self._classes = classes or find_classes(self._reference)
         self._metrics = [metric for metric in metrics.values() if self._classes.serves(metric.name)]
+        # The error of a single score is relative to FP32's score, and to this if that is lower.
         self._least = LEAST_SCORE if are_single_scores(self._reference) else 0.0
         largest = max(array.item() for array in self._reference) if self._least else 1.0
         self._low_score = {LARGEST_SCORE: largest} if largest < LEAST_SCORE else {}
@@ -117,8 +114,10 @@ class OutputJudge:
             k for k, array in enumerate(self._reference) if array.size and not np.isfinite(array).any()
         )
         self._unusable = unusable if len(unusable) < len(self._reference) else frozenset[int]()
-        if predicted is None and self._classes.axis is not None and self._classes.is_of_one_length(self._reference):
-            predicted = self._classes
+        if predicted is None and self._classes.axis is not None:
+            lengths = {np.atleast_1d(array).shape[self._classes.axis] for array in self._reference}
+            # An axis whose length depends on the data has no classes.
+            predicted = self._classes if len(lengths) == 1 else None
         self._reach = ReachOfOutput(self._reference, predicted) if with_facts else None
         self._keeps = sum(array.size for array in self._reference) <= _KEPT_VALUES
         self._kept: dict[int, _PreparedReference] = {}
@@ -244,20 +243,16 @@ def is_broken(array: np.ndarray) -> bool:
 
 
 def judged_norm(array: np.ndarray) -> float:
-    """Returns the norm by which an output is faint; infinity (never faint) for integers, and for outputs without finite
-    values.
+    """Returns the norm of an output's finite values, by which it is faint; infinity (never faint) for integers, and for
+    outputs without finite values.
     """
-    return finite_norm(array) if array.dtype.kind == "f" and np.isfinite(array).any() else math.inf
+    if array.dtype.kind != "f" or not np.isfinite(array).any():
+        return math.inf
+    return math.sqrt(sum(float(np.sum(np.square(part[np.isfinite(part)]))) for (part,) in float_parts(array)))
 
 
 def _almost_zero(reference: Sequence[np.ndarray]) -> tuple[int, ...]:
     return () if are_single_scores(reference) else faint_places([(octave(judged_norm(array)),) for array in reference])
-
-
-def finite_norm(array: np.ndarray) -> float:
-    """Returns the Euclidean norm of an array's finite values."""
-    squares = (float(np.sum(np.square(part[np.isfinite(part)]))) for (part,) in float_parts(array))
-    return math.sqrt(sum(squares))
 
 
 def octave(norm: float) -> int:

@@ -12,10 +12,9 @@ import onnx
 from trt_bisect.calibration.collect import Magnitudes
 from trt_bisect.data.feeds import Feeds
 from trt_bisect.data.statistics import Drift, FedInput, Moments
-from trt_bisect.model.file import Written
+from trt_bisect.model.file import Written, attribute
 from trt_bisect.model.network import Network
 from trt_bisect.model.observe import Observer
-from trt_bisect.model.quantizer import INT8_MAX
 from trt_bisect.support.text import counted, percent
 
 _PASSING = frozenset({"Transpose", "Reshape", "Cast", "Identity", "Pad", "Flatten", "Squeeze", "Unsqueeze"})
@@ -52,7 +51,8 @@ def first_layer(network: Network, name: str) -> FirstLayer | None:
     reads, scaled = name, False
     while True:
         readers = _readers(network, reads)
-        if readers and all(_convolves(network, node, reads) for node in readers):
+        convolve = (n.op_type == "Conv" and n.input[0] == reads and network.has_constant(n.input[1]) for n in readers)
+        if readers and all(convolve):
             return FirstLayer(reads, tuple(readers), scaled)
         if len(readers) != 1 or not _moves_or_scales(network, readers[0]):
             return None
@@ -74,16 +74,15 @@ def first_outputs(network: Network, layer: FirstLayer, samples: Iterable[Feeds])
     normalisation behind the convolution. None if ONNX Runtime refuses a sample.
     """
     outputs = [_biased(network, node) for node in layer.convolutions]
-    made = [name for name in dict.fromkeys((layer.reads, *outputs)) if name in network.producers]
+    names = list(dict.fromkeys((layer.reads, *outputs)))
     written = Written(network.skeleton, dict(network.weights))
-    observer = Observer(written, [made], network.source, in_segments=True)
+    observer = Observer(written, [names], network.source, in_segments=True)
     channels = {n: len(network.constant(node.input[1])) for n, node in zip(outputs, layer.convolutions, strict=True)}
     moments: dict[str, Moments] = {}
     reach = 0.0
     try:
         for position, feeds in enumerate(islice(samples, _SAMPLES)):
-            for tensors in observer.run(feeds, position):
-                seen = {**feeds, **tensors}
+            for seen in observer.run(feeds, position):
                 reach = max(reach, float(np.abs(seen[layer.reads]).max(initial=0.0)))
                 for name in outputs:
                     if (values := _by_channel(seen[name], channels[name])) is not None and values.size:
@@ -118,17 +117,12 @@ def _state_places(node: onnx.NodeProto) -> Collection[int]:
     if node.op_type == "Loop":
         return range(2, len(node.input))
     if node.op_type == "Scan":
-        scanned = next(attribute.i for attribute in node.attribute if attribute.name == "num_scan_inputs")
-        return range(len(node.input) - scanned)
+        return range(len(node.input) - attribute(node, "num_scan_inputs", 0))
     return _STATES.get(node.op_type, ())
 
 
 def _readers(network: Network, tensor: str) -> list[onnx.NodeProto]:
     return [node for node in network.skeleton.graph.node if tensor in node.input]
-
-
-def _convolves(network: Network, node: onnx.NodeProto, tensor: str) -> bool:
-    return node.op_type == "Conv" and node.input[0] == tensor and network.has_constant(node.input[1])
 
 
 def _moves_or_scales(network: Network, node: onnx.NodeProto) -> bool:
@@ -253,11 +247,6 @@ def on_drift(drifts: Mapping[str, Drift], calibration: str, source: str) -> Iter
                 f"values in {source} lie outside {drift.least:.4g} to {drift.most:.4g}, and the distributions are "
                 f"{drift.distance:.2f} apart (Kolmogorov-Smirnov). Calibrate with samples like those in production."
             )
-
-
-def reach_of_scales(scales: Mapping[str, np.float32]) -> dict[str, float]:
-    """Returns the largest magnitude that INT8 represents with the scale of each tensor."""
-    return {name: float(scale) * INT8_MAX for name, scale in scales.items()}
 
 
 def on_growing_ranges(seen: Magnitudes, samples: int | None) -> Iterator[str]:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
-from trt_bisect.analyzer.compare_output import LEAST_SCORE, are_single_scores, is_broken
+from trt_bisect.analyzer.classes import LEAST_SCORE
+from trt_bisect.analyzer.compare_output import are_single_scores, is_broken
 from trt_bisect.builder.base import Outputs
 from trt_bisect.data.feeds import Feeds
 from trt_bisect.errors import BadInput
@@ -71,12 +71,12 @@ def data_warnings(
     if found:
         places = sorted(set().union(*found.values()))
         good = next((inputs[k] for k in range(len(inputs)) if k not in places), None)
-        start = started_at(network, inputs[places[0]], good, memory)
-        if not (only_infinite and start.masks):
+        start, is_mask = started_at(network, inputs[places[0]], good, memory)
+        if not (only_infinite and is_mask):
             which = listed([labels[k] for k in places], _NAMED)
             yield (
                 f"FP32 itself gives NaN or infinite values in {listed(list(found), _NAMED)} on {len(places)} of "
-                f"{counted(len(inputs), 'input')} ({which}){start.text}. Leave these inputs out, or mend the layer."
+                f"{counted(len(inputs), 'input')} ({which}){start}. Leave these inputs out, or mend the layer."
             )
     for name in floats:
         arrays = [outputs[name] for outputs in references]
@@ -92,41 +92,32 @@ def _inputs_with(
     return {name: found for name, found in places.items() if found}
 
 
-@dataclass(frozen=True)
-class Start:
-    """The layer or input at which NaN or infinity first appears.
-
-    Attributes:
-        text: a clause that names it; empty if unknown.
-        masks: the values come from a constant or an input that is infinite or nearly so, like a mask.
-    """
-
-    text: str = ""
-    masks: bool = False
-
-
-def started_at(network: Network, broken: Feeds, good: Feeds | None, memory: int) -> Start:
-    """Returns the layer or input at which NaN or infinity first appears.
+def started_at(network: Network, broken: Feeds, good: Feeds | None, memory: int) -> tuple[str, bool]:
+    """Finds the layer or input at which NaN or infinity first appears.
 
     Args:
         broken: an input on which FP32 gives NaN or infinity.
         good: an input on which it does not: a tensor that is not finite there either, such as a mask, is no start.
+
+    Returns:
+        A clause that names it, empty if unknown; and true if the values come from a constant or an input that is
+        infinite or nearly so, like a mask.
     """
     bad_feeds = [name for name, array in broken.items() if _is_not_finite(array)]
     if bad_feeds:
         masks = not any(np.isnan(broken[name]).any() for name in bad_feeds)
-        return Start(f", as input {listed(bad_feeds, _NAMED)} has them already", masks)
+        return (f", as input {listed(bad_feeds, _NAMED)} has them already", masks)
     layers: Mapping[str, Layer] = {name: layer for layer in network.layers for name in layer.outputs}
     try:
         groups = groups_within(network, layers, broken, memory, runs=2)
         runs = [dict(_not_finite(network, groups, feeds)) for feeds in (broken, good) if feeds is not None]
     except BadInput:
-        return Start()
+        return "", False
     usual = runs[1] if len(runs) > 1 else {}
     for name, layer in layers.items():
         if runs[0].get(name) and not usual.get(name):
-            return Start(f"; they start at layer '{layer.name}' ({layer.op_type})", _has_mask(network, name))
-    return Start()
+            return (f"; they start at layer '{layer.name}' ({layer.op_type})", _has_mask(network, name))
+    return "", False
 
 
 def _has_mask(network: Network, made: str) -> bool:

@@ -19,6 +19,7 @@ from trt_bisect.analyzer.metrics import ALL_EQUAL, EQUAL, KAPPA
 from trt_bisect.analyzer.rows import common_region, lost_rows, rows_at, rows_axis, rows_values
 from trt_bisect.builder.base import Outputs
 from trt_bisect.evaluator.trial import OutputFigures
+from trt_bisect.model.file import attribute
 from trt_bisect.model.network import Network
 from trt_bisect.support.text import percent
 
@@ -84,15 +85,16 @@ def integers_of(network: Network) -> Integers:
     for spec in network.outputs:
         name = _behind(spec.name, makers, _IN_PLACE)
         node = makers.get(name)
-        if node is not None and node.op_type == "TopK" and list(node.output).index(name) == 1:
-            sets[spec.name] = next((a.i for a in node.attribute if a.name == "axis"), -1)
+        if node is not None and (node.op_type, name) == ("TopK", node.output[-1]):
+            sets[spec.name] = attribute(node, "axis", -1)
         elif node is not None and node.op_type == "NonMaxSuppression":
             selections.add(spec.name)
         rounding = makers.get(_behind(spec.name, makers, _MOVING))
         if rounding is not None and _rounds(rounding, network):
             levels.add(spec.name)
         discrete = _behind(spec.name, makers, (*_MOVING, "Cast"))
-        if spec.dtype.kind == "f" and discrete in makers and _is_discrete(discrete, makers[discrete]):
+        node = makers.get(discrete) if spec.dtype.kind == "f" else None
+        if node is not None and (node.op_type in _DISCRETE or (node.op_type, discrete) == ("TopK", node.output[-1])):
             as_floats.add(spec.name)
     return Integers(sets, frozenset(levels), frozenset(selections), frozenset(as_floats))
 
@@ -103,15 +105,12 @@ def _behind(name: str, makers: Mapping[str, onnx.NodeProto], passed: Sequence[st
     return name
 
 
-def _is_discrete(name: str, node: onnx.NodeProto) -> bool:
-    return node.op_type in _DISCRETE or (node.op_type == "TopK" and list(node.output).index(name) == 1)
-
-
 def _rounds(node: onnx.NodeProto, network: Network) -> bool:
     if node.op_type != "Cast":
         return node.op_type == "QuantizeLinear"
-    to = next((a.i for a in node.attribute if a.name == "to"), 0)
-    return to in _LEVEL_TYPES and network.types.dtypes.get(node.input[0], np.dtype(bool)).kind == "f"
+    return (
+        attribute(node, "to", 0) in _LEVEL_TYPES and network.types.dtypes.get(node.input[0], np.dtype(bool)).kind == "f"
+    )
 
 
 def integers_text(name: str, values: Mapping[str, float | None]) -> str:

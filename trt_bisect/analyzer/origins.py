@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, fields, replace
 from typing import Annotated, Any
 
 import numpy as np
@@ -133,20 +133,20 @@ def activation_origins(
 
     def origin(name: str, kind: str, layer: Layer | None) -> Origin:
         op_type = layer.op_type if layer else "Input"
-        first, *others = rounded.get(name) or [_Rounded()]
+        (quantizers, readers), *others = rounded.get(name) or [((), [])]
         origin = Origin(
             tensor=name,
             kind=kind,
             **(_place_of(layer) if layer else {"op_type": op_type}),
             int8_op_type=low_op_type(network, layer, low) if layer else op_type,
-            quantizers=first.quantizers,
+            quantizers=quantizers,
             float_type=network.low.float_type if name in rounded else None,
-            readers=tuple(first.readers),
+            readers=tuple(readers),
             channel_axis=axes.get(name),
             inputs=layer.inputs if layer else (),
             rounded_as_result=name in as_result,
         )
-        beside = (replace(origin, quantizers=other.quantizers, readers=tuple(other.readers)) for other in others)
+        beside = (replace(origin, quantizers=quantizers, readers=tuple(readers)) for quantizers, readers in others)
         return replace(origin, beside=tuple(beside))
 
     inputs = {spec.name: origin(spec.name, INPUT, None) for spec in network.inputs if spec.dtype.kind == "f"}
@@ -240,10 +240,8 @@ def low_op_type(network: Network, layer: Layer, low: Collection[int]) -> str:
     return f"{'QDQ' if network.low.needs_ranges else network.low.title}-{layer.op_type}"
 
 
-@dataclass(frozen=True)
-class _Rounded:
-    quantizers: tuple[Quantizer, ...] = ()
-    readers: list[str] = field(default_factory=list)
+_Rounded = tuple[tuple[Quantizer, ...], list[str]]
+"""The quantizers of an activation, and the layers that read it so."""
 
 
 def _roundings(
@@ -263,16 +261,16 @@ def _roundings(
             if side is Precision.INT16:
                 quantizers = (activation_quantizer(W8A16, np.float32(np.max(quantizers[0].scale))),)
             key = tuple(quantizer.key() for quantizer in quantizers)
-            readers = rounded.setdefault(rounding.tensor, {}).setdefault(key, _Rounded(quantizers)).readers
+            _, readers = rounded.setdefault(rounding.tensor, {}).setdefault(key, (quantizers, []))
             if rounding.at_output:
                 as_result.add(rounding.tensor)
             elif layer.name not in readers:
                 readers.append(layer.name)
-    for tensor in writer.context.followed(int8) - rounded.keys():
+    for tensor in writer.followed(int8) - rounded.keys():
         maker = network.producers[tensor]
         at = Rounding(maker.outputs.index(tensor), tensor, at_output=True)
         readers = [layer.name for layer in network.layers if tensor in layer.inputs]
-        rounded[tensor] = {(): _Rounded(writer.quantizers(maker, at), readers)}
+        rounded[tensor] = {(): (writer.quantizers(maker, at), readers)}
     return {tensor: list(by_key.values()) for tensor, by_key in rounded.items()}, as_result
 
 
@@ -319,22 +317,18 @@ def plan_observer(
     Raises:
         BadInput: ONNX Runtime refuses the network or, when called, a sample.
     """
-    network, unrounded = writer.network, f"{writer.context.tag}unrounded"
-    as_made = {
-        f"{name}{unrounded}" if origin.rounded_as_result and plan.lowered else name: name
-        for name, origin in origins.items()
-        if name in network.producers
+    network, unrounded = writer.network, f"{writer.tag}unrounded"
+    name_in_plan = {
+        name: f"{name}{unrounded}" for name, origin in origins.items() if origin.rounded_as_result and plan.lowered
     }
-    name_in_plan = {name: made for made, name in as_made.items()}
+    as_made = {made: name for name, made in name_in_plan.items()}
     groups = [tuple(origins)] if groups is None else groups
-    inside = [[name_in_plan[name] for name in names if name in name_in_plan] for names in groups]
+    inside = [[name_in_plan.get(name, name) for name in names] for names in groups]
     observer = Observer(writer.write(plan), inside, network.source)
 
     def run(feeds: Feeds, position: int) -> Iterator[dict[str, np.ndarray]]:
-        parts = observer.run(feeds, position)
-        for names in groups:
-            tensors = {as_made[name]: values for name, values in next(parts).items()}
-            yield {**{name: feeds[name] for name in names if name in feeds}, **tensors}
+        for tensors in observer.run(feeds, position):
+            yield {as_made.get(name, name): values for name, values in tensors.items()}
             del tensors
 
     return run

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, replace
 from itertools import chain
 
 import numpy as np
-import onnx
 
 from trt_bisect.analyzer.blame import NOT_FINITE, OVERFLOW, UNDERFLOW, Advice
 from trt_bisect.analyzer.origins import ACTIVATION, INPUT, WEIGHT
@@ -120,9 +120,7 @@ def overflow_notes(network: Network, found: Sequence[Overflow], *, emulated: boo
 
 
 def _on_norms_in_parts(network: Network, found: Sequence[Overflow]) -> Iterator[str]:
-    skeleton = onnx.ModelProto()
-    skeleton.CopyFrom(network.skeleton)
-    norms = decomposed_normalizations(import_detached(skeleton, network.weights))
+    norms = decomposed_normalizations(import_detached(deepcopy(network.skeleton), network.weights))
     parts = {node.name for nodes, *_ in norms for node in nodes}
     layers = list(dict.fromkeys(overflow.layer for overflow in found if overflow.layer in parts))
     if layers:
@@ -187,7 +185,7 @@ def _places(writer: PlanWriter) -> list[_PlanTensor]:
     for layer in network.layers:
         if not layer.quantizable:
             continue
-        slots = writer.context.typed_slots(layer, network.low.precision)
+        slots = writer.typed_slots(layer, network.low.precision)
         assert slots is not None
         for rounding in layer.roundings:
             if not rounding.is_weight and rounding.tensor not in made:
@@ -195,7 +193,7 @@ def _places(writer: PlanWriter) -> list[_PlanTensor]:
         node = network.skeleton.graph.node[layer.index]
         outputs = [node.output[slot] for slot in slots.outputs]
         made.update(outputs)
-        tensors += [_PlanTensor(layer, name, f"{name}{writer.context.tag}unrounded", "output") for name in outputs]
+        tensors += [_PlanTensor(layer, name, f"{name}{writer.tag}unrounded", "output") for name in outputs]
     return tensors
 
 
@@ -205,13 +203,12 @@ def _run(
     network = writer.network
     by_tensor = {place.tensor: place for place in reversed(places)}
     groups = groups_within(network, list(dict.fromkeys(place.tensor for place in places)), feeds, memory)
-    names = [[by_tensor[tensor].name for tensor in group if tensor not in feeds] for group in groups]
+    names = [[by_tensor[tensor].name for tensor in group] for group in groups]
     observer = Observer(writer.write(network.free_plan(low)), names, network.source)
     for group, tensors in zip(groups, observer.run(feeds, position), strict=True):
-        values: Mapping[str, np.ndarray] = {**feeds, **tensors}
         for tensor in group:
-            if by_tensor[tensor].name in values:
-                yield by_tensor[tensor], values[by_tensor[tensor].name]
+            if by_tensor[tensor].name in tensors:
+                yield by_tensor[tensor], tensors[by_tensor[tensor].name]
 
 
 def _in_low_run(

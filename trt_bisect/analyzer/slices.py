@@ -12,7 +12,7 @@ from itertools import chain, pairwise
 
 import numpy as np
 
-from trt_bisect.analyzer.classes import OWN, Classes
+from trt_bisect.analyzer.classes import LEAST_SCORE, OWN, Classes
 from trt_bisect.builder.base import Outputs
 
 FACTOR = 30.0
@@ -21,8 +21,6 @@ _LONGEST_AXIS = 1024
 """A longer axis holds anchors, pixels or words, which are one quantity."""
 _LEAST_VALUES = 16
 """A place with fewer FP32 values over all inputs has no known magnitude: vectors stay whole if inputs are few."""
-_LEAST_SCORE = 0.05
-"""Scores that all stay below this predict nothing."""
 _ROUNDING_NOISE = 1e-5
 """A place below this share of the output's largest magnitude is near float32's rounding: it forms no group."""
 _LEAST_SEPARATED = 0.5
@@ -80,7 +78,7 @@ class Slice:
         """Returns the inputs on which a group's scores predict nothing; ``parts`` are its FP32 values by input."""
         if not self.scores:
             return ()
-        return tuple(k for k, part in enumerate(parts) if part[np.isfinite(part)].max(initial=0.0) < _LEAST_SCORE)
+        return tuple(k for k, part in enumerate(parts) if part[np.isfinite(part)].max(initial=0.0) < LEAST_SCORE)
 
 
 @dataclass(frozen=True)
@@ -175,7 +173,7 @@ def _levels(largest: np.ndarray, scores: np.ndarray) -> np.ndarray | None:
     """
     magnitude = np.asarray(largest, np.float64).copy()
     magnitude[scores] = largest[scores].max(initial=0.0)
-    silent = (largest == 0.0) | (magnitude < _ROUNDING_NOISE * magnitude.max()) | (scores & (magnitude < _LEAST_SCORE))
+    silent = (largest == 0.0) | (magnitude < _ROUNDING_NOISE * magnitude.max()) | (scores & (magnitude < LEAST_SCORE))
     loud = np.unique(magnitude[~silent])
     borders = loud[1:][loud[1:] > FACTOR * loud[:-1]]
     return np.where(silent, -1, np.searchsorted(borders, magnitude, side="right")) if borders.size else None

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from trt_bisect.analyzer.classes import LEAST_SCORE
 from trt_bisect.data.feeds import Feeds
 from trt_bisect.evaluator.trial import OutputFigures
 from trt_bisect.support.memory import parts
@@ -36,8 +37,6 @@ _NOISE_POWER = 1e-10
 """An output varies by float noise alone if a smaller share of its power varies."""
 _SMALL_POWER = 0.02
 """An output of which a smaller share of the power varies can lose all variation at a cosine of 99 %."""
-_LEAST_SCORE = 0.05
-"""Scores that all stay below this predict nothing."""
 _FEW_NUMBERS = 8
 """With fewer numbers, the varying part has no direction on a single input."""
 _LEAST_POWER = 1e-6
@@ -68,18 +67,10 @@ class Variation:
     unjudged: str = ""
 
 
-@dataclass(frozen=True)
-class _Sums:
-    """Sums of ``v^2``, ``w^2`` and ``v w``: by input ``[3, inputs]``, and by axis for each place ``[3, places]``.
-
-    ``power``, ``least`` and ``largest`` are of FP32's values.
-    """
-
-    by_input: np.ndarray
-    by_place: Mapping[int, np.ndarray]
-    power: float
-    least: float
-    largest: float
+_Sums = tuple[np.ndarray, Mapping[int, np.ndarray], float, float, float]
+"""Sums of ``v^2``, ``w^2`` and ``v w``: by input ``[3, inputs]``, and by axis for each place ``[3, places]``; and the
+sum of squares, the least and the largest of FP32's values.
+"""
 
 
 def inputs_vary(samples: Iterable[Feeds]) -> bool:
@@ -122,10 +113,12 @@ def variation_of(reference: Sequence[np.ndarray], outputs: Sequence[np.ndarray],
     if inputs < 2 or len(shapes) > 1 or not first.size or first.dtype.kind != "f":
         return Variation()
     sums = _sums(reference, outputs)
-    if sums is None or (sums.least >= 0.0 and sums.largest < _LEAST_SCORE):
+    if sums is None:
         return Variation()
-    v, w, product = sums.by_input
-    varies = float(v.sum()) / sums.power if sums.power else 0.0
+    (v, w, product), by_place, power, least, largest = sums
+    if least >= 0.0 and largest < LEAST_SCORE:
+        return Variation()
+    varies = float(v.sum()) / power if power else 0.0
     if varies < _NOISE_POWER:
         return Variation()
     reason = ""
@@ -144,7 +137,7 @@ def variation_of(reference: Sequence[np.ndarray], outputs: Sequence[np.ndarray],
     left = max(0.0, min(float(correlation), float(np.median(each[telling])))) ** 2
     kept = np.maximum(each, 0.0) ** 2
     lost = tuple(1.0 - float(share) if tells else None for share, tells in zip(kept, telling, strict=True))
-    return Variation(left, lost, tuple(_lost_columns(sums, inputs * first.size)))
+    return Variation(left, lost, tuple(_lost_columns(by_place, inputs * first.size)))
 
 
 def _sums(reference: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> _Sums | None:
@@ -167,7 +160,7 @@ def _sums(reference: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> _Su
             for axis in axes:
                 places = numbers // strides[axis] % shape[axis]
                 by_place[axis][k] += np.bincount(places, over_inputs, shape[axis])
-    return _Sums(by_input, by_place, power, least, largest)
+    return by_input, by_place, power, least, largest
 
 
 def _values(array: np.ndarray, part: slice) -> np.ndarray:
@@ -181,9 +174,9 @@ def _correlation(v: np.ndarray, w: np.ndarray, product: np.ndarray) -> np.ndarra
     return np.asarray(np.divide(product, norms, out=np.zeros_like(norms), where=norms > 0.0))
 
 
-def _lost_columns(sums: _Sums, numbers: int) -> list[tuple[int, int]]:
+def _lost_columns(by_place: Mapping[int, np.ndarray], numbers: int) -> list[tuple[int, int]]:
     lost: list[tuple[int, int]] = []
-    for axis, (v, w, product) in sums.by_place.items():
+    for axis, (v, w, product) in by_place.items():
         if numbers // len(v) < _COLUMN_NUMBERS:
             continue
         found = (v >= _COLUMN_WEIGHT * v.mean()) & (_correlation(v, w, product) < _LEAST_COLUMN)

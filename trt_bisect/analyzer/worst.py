@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from operator import and_
 
 import numpy as np
@@ -77,6 +77,25 @@ class _Candidate:
     beaten: int = 0
 
 
+@dataclass(frozen=True)
+class SampleFigures:
+    """The figures of a sample.
+
+    Attributes:
+        norms: the norms of the FP32 outputs, if the metric is relative.
+        tie: larger for the worse of two samples with equal losses.
+        scores: by output, true for a single number between 0 and 1: such outputs are never faint.
+        is_empty: the task finds nothing in FP32.
+    """
+
+    loss: float
+    similarity: float
+    norms: tuple[float, ...]
+    tie: float = 0.0
+    scores: tuple[bool, ...] = ()
+    is_empty: bool = False
+
+
 class WorstSamples:
     """Keeps the worst ``count`` of the samples added so far.
 
@@ -96,29 +115,14 @@ class WorstSamples:
         """The number of samples in memory."""
         return len(self._held)
 
-    def offer(
-        self,
-        feeds: Feeds,
-        loss: float,
-        norms: Iterable[float],
-        tie: float = 0.0,
-        *,
-        scores: Sequence[bool] = (),
-        judgeable: bool = True,
-    ) -> None:
-        """Adds the next sample, and INT8's loss on it.
-
-        Args:
-            norms: the norms of the FP32 outputs if the metric is relative, else empty.
-            scores: by output, true for a single number between 0 and 1: such outputs are never faint.
-            tie: a figure that is larger for the worse of two samples with equal losses.
-            judgeable: if false, the sample ranks after all others.
-        """
-        if loss == _BROKEN and self.first_broken is None:
+    def offer(self, feeds: Feeds, figures: SampleFigures, *, judgeable: bool = True) -> None:
+        """Adds the next sample; if it is not ``judgeable``, it ranks after all others."""
+        if figures.loss == _BROKEN and self.first_broken is None:
             self.first_broken = feeds
-        new = _Candidate(len(self._octaves), (judgeable, loss, tie), tuple(map(octave, norms)), feeds)
+        loss = judgeable, figures.loss, figures.tie
+        new = _Candidate(len(self._octaves), loss, tuple(map(octave, figures.norms)), feeds)
         self._octaves.append(new.octaves)
-        self._scores = tuple(map(and_, self._scores or scores, scores))
+        self._scores = tuple(map(and_, self._scores or figures.scores, figures.scores))
         for held in self._held:
             if held.loss >= new.loss:
                 new.beaten += _nowhere_fainter(held.octaves, new.octaves)
@@ -178,7 +182,7 @@ def worst_inputs(
     if count < 1:
         raise BadInput(f"{count} worst inputs cannot be kept.", "Keep 1 or more.")
     search, stopped = WorstSamples(count), False
-    judged: list[_SampleFigures] = []
+    judged: list[SampleFigures] = []
     judge: _SampleJudge | None = None
     try:
         for feeds in samples:
@@ -188,8 +192,7 @@ def worst_inputs(
             if slices is not None and not judge.slices.by_output:
                 judge.slices = slices(reference)
             judged.append(figures := judge.figures(reference, int8.infer(feeds)))
-            judgeable = not (found_first and figures.is_empty)
-            search.offer(feeds, figures.loss, figures.norms, figures.tie, scores=figures.scores, judgeable=judgeable)
+            search.offer(feeds, figures, judgeable=not (found_first and figures.is_empty))
     except KeyboardInterrupt:
         if not (keep_when_stopped and search.held):
             raise
@@ -199,24 +202,6 @@ def worst_inputs(
     places, inputs = zip(*search.worst(), strict=True)
     losses, similarities = zip(*((sample.loss, sample.similarity) for sample in judged), strict=True)
     return WorstInputs(inputs, places, similarities, losses, search.faint(), search.first_broken, judge.rule, stopped)
-
-
-@dataclass(frozen=True)
-class _SampleFigures:
-    """The figures of a sample.
-
-    Attributes:
-        norms: the norms of the reference's outputs, if the metric is relative.
-        tie, scores: see ``WorstSamples.offer``.
-        is_empty: the task finds nothing in the reference.
-    """
-
-    loss: float
-    similarity: float
-    norms: tuple[float, ...]
-    tie: float = 0.0
-    scores: tuple[bool, ...] = ()
-    is_empty: bool = False
 
 
 class _SampleJudge:
@@ -237,7 +222,7 @@ class _SampleJudge:
         self._task = task([reference])
         self._judged = self.rule.outputs or numeric_outputs(reference)
 
-    def figures(self, reference: Outputs, output: Outputs) -> _SampleFigures:
+    def figures(self, reference: Outputs, output: Outputs) -> SampleFigures:
         """Returns the figures of a sample; the loss is ``_BROKEN`` if a judged FP32 output has NaN, or nothing
         finite.
         """
@@ -245,14 +230,14 @@ class _SampleJudge:
         scores = tuple(are_single_scores([reference[name]]) for name in self._judged) if relative else ()
         if any(is_broken(reference[name]) for name in self._judged if name in reference):
             norms = (math.inf,) * len(self._judged) if relative else ()
-            return _SampleFigures(_BROKEN, math.nan, norms, scores=(True,) * len(norms))
+            return SampleFigures(_BROKEN, math.nan, norms, scores=(True,) * len(norms))
         parts = self._classes, self.slices, self._task, self._integers
         compare = Comparer([reference], self.rule.metric, *parts, with_facts=False)
         trial, rule = Trial("", MEASURED, compare([output])), self._rule_on(reference)
         loss, similarity = rule.loss(trial), rule.similarity(trial)
         cosines = [figures.values["cosine"] for figures in trial.outputs.values() if "cosine" in figures.values]
         task = self._task
-        return _SampleFigures(
+        return SampleFigures(
             loss=math.inf if loss is None else loss,
             similarity=math.nan if similarity is None else similarity,
             norms=tuple(judged_norm(reference[name]) for name in self._judged) if relative else (),
@@ -358,9 +343,8 @@ def _histogram(values: Sequence[float]) -> tuple[Bin, ...]:
     width = (high - low) / _BINS
     if not (low < low + width < high and math.isfinite(width)):
         return (Bin(low, high, len(finite)),)
-    counts = Counter(min(int((value - low) / width), _BINS - 1) for value in finite)
-    edges = [*(low + k * width for k in range(_BINS)), high]
-    return tuple(Bin(edges[k], edges[k + 1], counts[k]) for k in range(_BINS))
+    counts, edges = np.histogram(finite, _BINS)
+    return tuple(Bin(*ends, count) for ends, count in zip(pairwise(edges.tolist()), counts.tolist(), strict=True))
 
 
 def verdict(losses: MetricDistribution) -> str:

@@ -13,6 +13,7 @@ import json
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from copy import deepcopy
 from dataclasses import dataclass, replace
 from types import ModuleType
 from typing import Annotated, Any
@@ -183,7 +184,7 @@ class _Beside:
     """The emulation of a plan: whole, and layer by layer from the engine's tensors; and FP32."""
 
     def __init__(self, writer: PlanWriter, plan: PrecisionPlan, shown: Outputs) -> None:
-        self._network, self._tag, written = writer.network, writer.context.tag, writer.write(plan)
+        self._network, self._tag, written = writer.network, writer.tag, writer.write(plan)
         self._makers = {name: node for node in written.model.graph.node for name in node.output if name}
         same = {name: name.removesuffix(f"{self._tag}typed") for name in shown}
         self._names = {name: tensor for name, tensor in same.items() if self._is_same(tensor, shown[name])}
@@ -193,8 +194,7 @@ class _Beside:
         self._fp32 = Observer(writer.write(self._network.free_plan()), [bases], self._network.source)
         self._inputs = Names()
         self._inputs.read.update({name: f"{name}{self._tag}given" for name in self._base})
-        model = onnx.ModelProto()
-        model.CopyFrom(written.model)
+        model = deepcopy(written.model)
         for node in model.graph.node:
             rename_reads(node, self._inputs)
         for tensor, values in {tensor: shown[name] for name, tensor in self._names.items()}.items():

@@ -24,7 +24,6 @@ from trt_bisect.support.table import Column
 from trt_bisect.support.text import counted
 
 if TYPE_CHECKING:
-    from trt_bisect.builder.pipeline import PipelineBuilder
     from trt_bisect.model.merged import Part
 
 ONNXRUNTIME: Final = "onnxruntime"
@@ -152,22 +151,19 @@ def engine_version(engine: str) -> str:
     return str(import_tensorrt(engine).__version__)
 
 
-def choose_typing(engine: str, typing: str = AUTO, version: str | None = None) -> str:
+def choose_typing(engine: str, typing: str = AUTO) -> str:
     """Returns ``weak`` or ``strong``: the typing asked for; for ``auto`` strong.
 
     With strong typing the graph's Q/DQ pairs determine the rounding. TensorRT before 10 takes the same pairs, and
     chooses the precision of all other layers among those allowed.
 
-    Args:
-        version: default: that of the engine's module.
-
     Raises:
         BadInput: this version of the engine does not have the typing.
-        EngineUnavailable: no version is given, and the engine does not import.
+        EngineUnavailable: the engine does not import.
     """
     if typing not in (AUTO, *TYPINGS):
         raise BadInput(f"There is no typing '{typing}'.", f"Use {AUTO}, {' or '.join(TYPINGS)}.")
-    version = engine_version(engine) if version is None else version
+    version = engine_version(engine)
     choices = _typings(engine, version)
     if typing == AUTO:
         return choices[0]
@@ -250,12 +246,18 @@ def open_builder(
 
     Other builders may share ``process``.
     """
+    if engine != ONNXRUNTIME:
+        process = process or WorkerProcess(_gpu_of(options.device))
     if network.pipeline is not None:
-        return _pipeline_builder(engine, typing, network, scales, options, profile_shapes or {}, process)
+        from trt_bisect.builder.pipeline import EmulatedPipelineBuilder, PipelineBuilder
+
+        def of_part(part: Part, own_scales: Scales) -> Builder:
+            own = replace(options, sizes=part.of(options.sizes))
+            return open_builder(engine, typing, part.network, own_scales, own, part.of(profile_shapes or {}), process)
+
+        return (EmulatedPipelineBuilder if engine == ONNXRUNTIME else PipelineBuilder)(network, scales, of_part)
     make = partial(make_builder, engine, typing, network, scales, options, profile_shapes)
-    if engine == ONNXRUNTIME:
-        return make()
-    return IsolatedBuilder(make, options.timeout, process or WorkerProcess(_gpu_of(options.device)))
+    return make() if engine == ONNXRUNTIME else IsolatedBuilder(make, options.timeout, process)
 
 
 def _gpu_of(device: str | None) -> str | None:
@@ -266,23 +268,3 @@ def _gpu_of(device: str | None) -> str | None:
         here = counted(len(gpus), "GPU")
         raise EngineUnavailable(f"There is no device {device}: the driver names {here}.", "'nvidia-smi' lists them.")
     return gpus[index]
-
-
-def _pipeline_builder(
-    engine: str,
-    typing: str,
-    network: Network,
-    scales: Scales,
-    options: BuildOptions,
-    profile_shapes: ProfileShapes,
-    process: WorkerProcess | None,
-) -> PipelineBuilder:
-    from trt_bisect.builder.pipeline import EmulatedPipelineBuilder, PipelineBuilder
-
-    process = process or WorkerProcess(None if engine == ONNXRUNTIME else _gpu_of(options.device))
-
-    def make(part: Part, own_scales: Scales) -> Builder:
-        own = replace(options, sizes=part.of(options.sizes))
-        return open_builder(engine, typing, part.network, own_scales, own, part.of(profile_shapes), process)
-
-    return (EmulatedPipelineBuilder if engine == ONNXRUNTIME else PipelineBuilder)(network, scales, make)

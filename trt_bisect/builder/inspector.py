@@ -29,7 +29,7 @@ from typing import Any
 
 from trt_bisect.builder.base import IN_REGION, ON_DLA
 from trt_bisect.errors import BadInput, first_line
-from trt_bisect.model.gpu_time import BYTES, Kernel, Kind, Product
+from trt_bisect.model.gpu_time import BYTES, PICTURE, Kernel, Kind, Product
 from trt_bisect.model.layers import Layer
 from trt_bisect.model.network import Network
 from trt_bisect.precision import Precision
@@ -271,8 +271,6 @@ _WIDE = re.compile(rf"^({'|'.join(_WIDTHS)}) wide", re.IGNORECASE)
 _MULTIPLE = re.compile(r"channel % (\d+) == 0")
 _POOLED = "Conv"
 """The prefix of a convolution's keys in a layer that also has a pooling."""
-_PICTURE = 4
-"""A tensor of at most this many channels is moved in scattered pieces where its format changes."""
 _DETAILED = "Give the file of trtexec --exportLayerInfo --profilingVerbosity=detailed."
 
 
@@ -408,7 +406,7 @@ def kernel_of(layer: Mapping[str, Any]) -> Kernel:
     if kind in _NOTHING:
         return Kernel(name, Kind.NOTHING, 0)
     if kind in _REFORMATS:
-        is_narrow = any(len(tensor.shape) > 2 and tensor.shape[1] <= _PICTURE for tensor in read)
+        is_narrow = any(len(tensor.shape) > 2 and tensor.shape[1] <= PICTURE for tensor in read)
         return Kernel(name, Kind.REFORMAT, moved, is_narrow=is_narrow)
     if kind in _REGIONS:
         return Kernel(name, Kind.REGION, moved)
@@ -428,7 +426,7 @@ def _convolution(layer: Mapping[str, Any], read: Tensor, written: Tensor) -> Pro
     prefix = "" if "OutMaps" in layer else _POOLED
     filters, groups = int(layer[f"{prefix}OutMaps"]), int(layer.get(f"{prefix}Groups", 1))
     kernel, batch, channels = layer[f"{prefix}Kernel"], read.shape[0], read.shape[1] // groups
-    columns, taps, by_fours = filters // groups, math.prod(kernel), read.width == _PICTURE
+    columns, taps, by_fours = filters // groups, math.prod(kernel), read.width == PICTURE
     if layer.get("ParameterType") == "Deconvolution":
         return Product(batch * math.prod(read.shape[2:]), columns * taps, channels, 1, read.precision, groups)
     places = written.shape[2:]

@@ -20,11 +20,12 @@ changed. A network that cannot be cut is one piece.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import accumulate
 from threading import Lock
+from typing import Generic, TypeVar
 
 import numpy as np
 import onnx
@@ -57,9 +58,40 @@ _PIECES = 12
 """The desired number of pieces; a piece has about ``PIECE_LAYERS`` quantizable layers or more."""
 _LEAST_MACS = 4_000_000
 """The least mean multiply-adds of a piece, which take about as long as a session's call."""
-_State = tuple[int, int, bytes]
-"""The key of kept tensors: an input, the number of a piece, and the precisions and scales of all layers up to its end.
-"""
+_Value = TypeVar("_Value")
+
+
+class Kept(Generic[_Value]):
+    """The most recently used values, at most ``memory`` bytes of them."""
+
+    def __init__(self, memory: int) -> None:
+        self._memory, self._bytes = memory, 0
+        self._values: OrderedDict[Hashable, tuple[_Value, int]] = OrderedDict()
+        self._lock = Lock()
+
+    def get(self, key: Hashable) -> _Value | None:
+        """Returns the value of a key; None if it is not kept."""
+        with self._lock:
+            if key not in self._values:
+                return None
+            self._values.move_to_end(key)
+            return self._values[key][0]
+
+    def put(self, key: Hashable, value: _Value, size: int) -> None:
+        """Keeps a value of ``size`` bytes, and drops the least recently used."""
+        if size > self._memory:
+            return
+        with self._lock:
+            self._bytes += size - self._values.pop(key, (value, 0))[1]
+            self._values[key] = value, size
+            while self._bytes > self._memory:
+                self._bytes -= self._values.popitem(last=False)[1][1]
+
+    def clear(self) -> None:
+        """Drops all values."""
+        with self._lock:
+            self._values.clear()
+            self._bytes = 0
 
 
 class SwitchSession:
@@ -90,7 +122,9 @@ class SwitchSession:
         self._choices = choices
         self._make = partial(_sessions, writer, choices, provider, threads, _pieces(writer, facts))
         self._outputs = [output.name for output in writer.network.outputs]
-        self._kept = _Kept(memory)
+        # By an input, the number of a piece, and the precisions and scales of all layers up to its end. The input is
+        # kept too, since its ``id`` identifies it.
+        self._kept = Kept[tuple[Feeds, Outputs]](memory)
         self._lock = Lock()
         self._pieces = self._make()
 
@@ -109,11 +143,16 @@ class SwitchSession:
         settings = [piece.settings(self._writer, plan, chosen) for piece in pieces]
         set_so_far = accumulate(b"".join(array.tobytes() for array in setting.values()) for setting in settings)
         states = [(id(feeds), number, behind) for number, behind in enumerate(set_so_far)]
-        start, live = self._kept.latest(states)
+        start, live = 0, Outputs()
+        for number in range(len(pieces) - 1, 0, -1):
+            kept = self._kept.get(states[number - 1])
+            if kept is not None:
+                start, live = number, kept[1]
+                break
         for number in range(start, len(pieces)):
             live = pieces[number].run({**feeds, **live}, settings[number])
             if number < len(pieces) - 1:
-                self._kept.keep(states[number], feeds, live)
+                self._kept.put(states[number], (feeds, live), bytes_of(live))
         return {name: live[name] for name in self._outputs}
 
     def forget(self) -> None:
@@ -140,7 +179,7 @@ class _SwitchPiece:
     def settings(self, writer: PlanWriter, plan: PrecisionPlan, scales: Scales) -> Feeds:
         written, inputs = self._written, dict[str, np.ndarray]()
         if written.gates_input:
-            rounded = writer.context.followed(plan.lowered) if written.followed else ()
+            rounded = writer.followed(plan.lowered) if written.followed else ()
             gates = [plan.precisions[layer] is precision for layer, precision in written.gates]
             inputs[written.gates_input] = np.array(gates + [tensor in rounded for tensor in written.followed])
         if written.scales_input:
@@ -155,40 +194,9 @@ class _SwitchPiece:
         return {name: after[name] for name in self._live}
 
 
-class _Kept:
-    """The most recently used tensors between pieces, at most ``memory`` bytes."""
-
-    def __init__(self, memory: int) -> None:
-        self._memory = memory
-        self._bytes = 0
-        self._tensors: OrderedDict[_State, tuple[Feeds, Outputs, int]] = OrderedDict()
-        self._lock = Lock()
-
-    def latest(self, states: Sequence[_State]) -> tuple[int, Outputs]:
-        """Returns the number of pieces that need not run, and the kept tensors after them."""
-        with self._lock:
-            for number in range(len(states) - 1, 0, -1):
-                state = states[number - 1]
-                if state in self._tensors:
-                    self._tensors.move_to_end(state)
-                    return number, self._tensors[state][1]
-        return 0, {}
-
-    def clear(self) -> None:
-        with self._lock:
-            self._tensors.clear()
-            self._bytes = 0
-
-    def keep(self, state: _State, feeds: Feeds, tensors: Outputs) -> None:
-        """Keeps tensors and drops the least recently used; holds ``feeds``, since a state identifies them by ``id``."""
-        size = sum(int(getattr(tensor, "nbytes", 0)) for tensor in tensors.values())
-        if size > self._memory:
-            return
-        with self._lock:
-            self._bytes += size - self._tensors.pop(state, (feeds, tensors, 0))[2]
-            self._tensors[state] = feeds, tensors, size
-            while self._bytes > self._memory:
-                self._bytes -= self._tensors.popitem(last=False)[1][2]
+def bytes_of(arrays: Mapping[str, np.ndarray]) -> int:
+    """Returns the bytes of arrays; sequences and other values count as none."""
+    return sum(int(getattr(array, "nbytes", 0)) for array in arrays.values())
 
 
 def _sessions(
@@ -204,7 +212,7 @@ def _sessions(
 
 def _pieces(writer: PlanWriter, facts: TensorFacts | None) -> list[Piece | None]:
     network = writer.network
-    if facts is None or writer.context.followed(network.quantizable):
+    if facts is None or writer.followed(network.quantizable):
         return [None]
     count = min(_PIECES, sum(macs(network, facts).values()) // _LEAST_MACS)
     if count < 2:

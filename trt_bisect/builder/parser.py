@@ -35,17 +35,10 @@ class Refusal:
     reason: str
 
 
-@dataclass(frozen=True)
-class ParserAnswer:
-    """The answer of a parser on a file.
-
-    Attributes:
-        parser: the engine and its version.
-        refusals: its errors, at most up to the first node that it cannot import; none if it accepts the file.
-    """
-
-    parser: str
-    refusals: tuple[Refusal, ...]
+ParserAnswer = tuple[str, tuple[Refusal, ...]]
+"""The parser: an engine and its version; and its errors on a file, at most up to the first node that it cannot import.
+None if it accepts the file.
+"""
 
 
 def ask_parser(written: Written) -> ParserAnswer | None:
@@ -70,7 +63,7 @@ def ask_parser(written: Written) -> ParserAnswer | None:
 
 def _answer_of(engine: str, path: Path) -> ParserAnswer:
     rt = tensorrt_build.start_tensorrt(engine)
-    return ParserAnswer(f"{engine} {rt.module.__version__}", tuple(refusals_of(rt, path)))
+    return f"{engine} {rt.module.__version__}", tuple(refusals_of(rt, path))
 
 
 def refusals_of(rt: TensorRT, path: Path) -> Iterator[Refusal]:

@@ -8,7 +8,6 @@ differ in one network.
 from __future__ import annotations
 
 import re
-from collections import OrderedDict
 from collections.abc import Callable, Collection, Mapping
 from contextlib import ExitStack
 from functools import partial
@@ -17,7 +16,7 @@ from typing import TypeAlias
 import numpy as np
 
 from trt_bisect.builder.base import Builder, Engine, Latency, LayerTime, Outputs
-from trt_bisect.builder.onnxruntime import OnnxRuntimeBuilder, SwitchSession
+from trt_bisect.builder.onnxruntime import Kept, OnnxRuntimeBuilder, SwitchSession, bytes_of
 from trt_bisect.data.datasets import digest_of_feeds
 from trt_bisect.data.feeds import Feeds
 from trt_bisect.errors import TrialFailed
@@ -152,7 +151,7 @@ class PipelineSession:
 
     def __init__(self, pipeline: Pipeline, parts: tuple[Part, ...], sessions: list[SwitchSession], memory: int) -> None:
         self._pipeline, self._parts, self._sessions = pipeline, parts, sessions
-        self._kept = _Kept(memory)
+        self._kept = Kept[Feeds](memory)
 
     def runs(self, plan: PrecisionPlan) -> bool:
         """See ``SwitchSession.runs``."""
@@ -174,8 +173,10 @@ class PipelineSession:
         outputs = self._kept.get((*key, digest))
         if outputs is None:
             # Equal feeds are one object, by which SwitchSession keeps tensors; the function may change its own arrays.
-            fed = self._kept.get((name, digest)) or self._kept.put((name, digest), _copied(feeds))
-            outputs = self._kept.put((*key, digest), infer(fed))
+            fed = self._kept.get((name, digest)) or _copied(feeds)
+            outputs = infer(fed)
+            self._kept.put((name, digest), fed, bytes_of(fed))
+            self._kept.put((*key, digest), outputs, bytes_of(outputs))
         return _copied(outputs)
 
     def forget(self) -> None:
@@ -204,36 +205,8 @@ def _of_sample(layer: LayerTime, prefix: str, calls: float) -> LayerTime:
     return LayerTime(prefix + layer.name, names, calls * layer.milliseconds)
 
 
-class _Kept:
-    """The most recently used arrays, at most ``memory`` bytes."""
-
-    def __init__(self, memory: int) -> None:
-        self._memory, self._bytes = memory, 0
-        self._arrays: OrderedDict[tuple[object, ...], Feeds] = OrderedDict()
-
-    def get(self, key: tuple[object, ...]) -> Feeds | None:
-        if key in self._arrays:
-            self._arrays.move_to_end(key)
-        return self._arrays.get(key)
-
-    def put(self, key: tuple[object, ...], arrays: Feeds) -> Feeds:
-        self._arrays[key] = arrays
-        self._bytes += _size(arrays)
-        while self._bytes > self._memory:
-            self._bytes -= _size(self._arrays.popitem(last=False)[1])
-        return arrays
-
-    def clear(self) -> None:
-        self._arrays.clear()
-        self._bytes = 0
-
-
 def _copied(arrays: Feeds) -> Feeds:
     return {name: array.copy() for name, array in arrays.items()}
-
-
-def _size(arrays: Feeds) -> int:
-    return sum(array.nbytes for array in arrays.values())
 
 
 EmulatedBuilder: TypeAlias = OnnxRuntimeBuilder | EmulatedPipelineBuilder

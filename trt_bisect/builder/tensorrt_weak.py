@@ -322,7 +322,7 @@ def constrain(
     plan: PrecisionPlan,
     force_int8: bool = False,
 ) -> None:
-    """Sets ``constraints`` on the layers of a parsed network; see ``obey_flag``."""
+    """Sets ``constraints`` on the layers of a parsed network."""
     types = {Precision.INT8: trt.DataType.INT8, Precision.FP32: trt.DataType.FLOAT, Precision.FP16: trt.DataType.HALF}
     if Precision.BF16 in network.used_precisions(plan):
         types[Precision.BF16] = trt.DataType.BF16
@@ -368,7 +368,7 @@ class WeakPlan:
     constraints: tuple[Constraint, ...]
     layers: tuple[str, ...]
     parser: str = ""
-    scales: Mapping[str, np.float32] = field(default_factory=dict)
+    scales: Scales = field(default_factory=dict)
 
 
 @runtime_checkable
@@ -512,7 +512,7 @@ class TensorRTWeakBuilder:
             tensorrt_build.use_dla(trt, self._rt.builder, config, self._options.dla)
         calibrator = None
         if self._writer is None and not is_fp32:
-            config.set_flag(obey_flag(trt))
+            config.set_flag(trt.BuilderFlag.OBEY_PRECISION_CONSTRAINTS)
             if self._cache is not None:
                 config.int8_calibrator = calibrator = cache_calibrator(trt, self._cache)
                 if profile is not None:
@@ -531,12 +531,6 @@ class TensorRTWeakBuilder:
     def reference(self) -> TensorRTEngine:
         """Builds the engine with neither INT8 nor FP16 allowed, and TF32 off; raises TrialFailed."""
         return self.build(self._network.free_plan())
-
-
-def obey_flag(trt: ModuleType) -> Any:
-    """Returns the builder flag that makes TensorRT obey the precisions of layers: ``STRICT_TYPES`` before 8.2."""
-    flags = trt.BuilderFlag.__members__
-    return flags["OBEY_PRECISION_CONSTRAINTS" if "OBEY_PRECISION_CONSTRAINTS" in flags else "STRICT_TYPES"]
 
 
 def cache_calibrator(trt: ModuleType, cache: bytes) -> Any:

@@ -18,7 +18,7 @@ from onnx import helper
 from trt_bisect.data.feeds import Feeds
 from trt_bisect.errors import BadInput, TrialFailed, first_line
 from trt_bisect.model.equalise import BIAS_SLOT, with_constants
-from trt_bisect.model.layers import attribute
+from trt_bisect.model.file import attribute
 from trt_bisect.model.network import Network, Slot
 from trt_bisect.model.observe import can_be_cut, facts_for
 from trt_bisect.model.pieces import Boundaries, Piece
@@ -129,10 +129,10 @@ def _run(writer: PlanWriter, piece: Piece, plan: PrecisionPlan, held: Sequence[_
     session = make_session(written, arena=False)
     for tensors in held:
         try:
-            made = session.run(list(written.leaves.values()), {name: tensors[name] for name in piece.reads})
+            made = session.run(list(piece.leaves), {name: tensors[name] for name in piece.reads})
         except Exception as error:
             raise TrialFailed("inference failed", first_line(error)) from error
-        tensors.update(zip(written.leaves, made, strict=True))
+        tensors.update(zip(piece.leaves, made, strict=True))
 
 
 def _mean_error(fp32: Sequence[_Tensors], int8: Sequence[_Tensors], tensor: str, axis: int) -> np.ndarray | None:

@@ -44,6 +44,7 @@ from trt_bisect.calibration.ranges import Ranges, ranges_from_scales
 from trt_bisect.data.feeds import match_names
 from trt_bisect.errors import BadInput
 from trt_bisect.model.network import Network
+from trt_bisect.model.quantizer import Scales
 from trt_bisect.support.table import NAME, Column
 from trt_bisect.support.text import counted
 
@@ -130,7 +131,7 @@ class CalibrationCache:
     """
 
     header: str
-    scales: Mapping[str, np.float32]
+    scales: Scales
     little_endian: bool = False
     doubtful: Mapping[str, str] = field(default_factory=dict)
 
@@ -145,7 +146,7 @@ def parse_version(text: str) -> TensorRTVersion:
     if not version or not (rtx or int(version[1]) in _KNOWN):
         remedy = f"Write it as TensorRT does: --trt-version 10.3.0, from {_KNOWN[0]}.0 to {_KNOWN[-1]}.x; or rtx."
         raise BadInput(f"'{text}' is no version of TensorRT.", remedy)
-    return TensorRTVersion((int(version[1]), int(version[2]), int(version[3] or 0)), why, rtx)
+    return TensorRTVersion(_number(version), why, rtx)
 
 
 def version_of_engine(text: str, *, rtx: bool = False) -> TensorRTVersion | None:
@@ -153,7 +154,11 @@ def version_of_engine(text: str, *, rtx: bool = False) -> TensorRTVersion | None
     version = _VERSION.match(text)
     if not version:
         return None
-    return TensorRTVersion((int(version[1]), int(version[2]), int(version[3] or 0)), "the one in use", rtx)
+    return TensorRTVersion(_number(version), "the one in use", rtx)
+
+
+def _number(version: re.Match[str]) -> tuple[int, int, int]:
+    return int(version[1]), int(version[2]), int(version[3] or 0)
 
 
 def is_cache_path(source: object) -> bool:
@@ -239,9 +244,7 @@ def read_cache(path: Path, tensors: tuple[str, ...]) -> Ranges:
     return ranges_from_scales(cache.scales, f"cache {path.name}", cache.doubtful)
 
 
-def refuse_of_another_network(
-    path: Path, cache: CalibrationCache, scales: Mapping[str, np.float32], tensors: tuple[str, ...]
-) -> None:
+def refuse_of_another_network(path: Path, cache: CalibrationCache, scales: Scales, tensors: tuple[str, ...]) -> None:
     """Raises BadInput if a cache lacks more than half of the tensors that a network rounds; ``scales`` are those found
     in it.
     """
@@ -256,7 +259,7 @@ def refuse_of_another_network(
         )
 
 
-def format_cache(scales: Mapping[str, np.float32], header: str = DEFAULT_HEADER) -> str:
+def format_cache(scales: Scales, header: str = DEFAULT_HEADER) -> str:
     """Returns the text of a calibration cache, without names with line breaks, which it cannot hold."""
     lines = [f"{name}: {struct.pack('>f', scales[name]).hex()}" for name in scales if len(name.splitlines()) == 1]
     return "\n".join([header, *lines]) + "\n"
@@ -338,9 +341,7 @@ class CacheScales:
     far: tuple[str, ...] = ()
 
 
-def scales_for(
-    network: Network, cache: CalibrationCache, measured: Sequence[Mapping[str, np.float32]] = ()
-) -> CacheScales:
+def scales_for(network: Network, cache: CalibrationCache, measured: Sequence[Scales] = ()) -> CacheScales:
     """Finds the scales that a cache has for a network's activations.
 
     ``measured``: for each calibrator, the scales by tensor that it finds on inputs; they decide where names do not.
@@ -352,7 +353,7 @@ def scales_for(
 
 
 class _Matching:
-    def __init__(self, network: Network, cache: CalibrationCache, measured: Sequence[Mapping[str, np.float32]]) -> None:
+    def __init__(self, network: Network, cache: CalibrationCache, measured: Sequence[Scales]) -> None:
         self._network, self._cache, self._measured = network, cache, measured
         self._tensors = list(network.activations)
         named = match_names(self._tensors, [name for name in cache.scales if not name.startswith("(Unnamed Layer*")])
@@ -462,7 +463,7 @@ def as_scales(scales: tuple[TensorScale, ...]) -> dict[str, np.float32]:
 
 
 def _spread(network: Network, entries: dict[str, tuple[str, str]]) -> None:
-    movers = [layer for layer in network.layers if layer.op_type in _KEEPS_VALUES and layer.inputs and layer.outputs]
+    movers = [layer for layer in network.layers if layer.op_type in _KEEPS_VALUES and layer.inputs]
     moves = [(layer.inputs[0], layer.outputs[0]) for layer in movers]
     for source, target in (*moves, *((after, before) for before, after in reversed(moves))):
         if source in entries and target not in entries:
@@ -555,7 +556,7 @@ class _Values:
     def __init__(
         self,
         cache: CalibrationCache,
-        measured: Sequence[Mapping[str, np.float32]],
+        measured: Sequence[Scales],
         sure: Mapping[str, str],
         guessed: Mapping[str, str] = {},
     ) -> None:
@@ -563,7 +564,7 @@ class _Values:
         few.
         """
         self._scales = cache.scales
-        self._measured: Mapping[str, np.float32] = {}
+        self._measured: Scales = {}
         self._centre, self.limit = 0.0, np.inf
         known = {tensor: entry for tensor, entry in {**guessed, **sure}.items() if entry not in cache.doubtful}
         for scales in measured:

@@ -1,29 +1,21 @@
-"""Ranges from data by one or several calibrators, from a cache, from given ranges, or from the network's own Q/DQ
-pairs.
-"""
+"""Ranges from data, by one or several calibrators."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import chain
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from trt_bisect.calibration.cache import is_cache_path, ranges_of_cache
 from trt_bisect.calibration.histogram import AbsHistogram, Calibrator, percentile_threshold
-from trt_bisect.calibration.ranges import Ranges, ranges_from_scales, with_scales_given
-from trt_bisect.data.datasets import Dataset, open_dataset
+from trt_bisect.calibration.ranges import Ranges, ranges_from_scales
 from trt_bisect.data.feeds import Feeds
-from trt_bisect.data.preprocessing import Preprocessing
 from trt_bisect.errors import BadInput
 from trt_bisect.model.network import Network
 from trt_bisect.model.observe import groups_within, observe_ahead
 from trt_bisect.model.quantizer import INT8_MAX
 from trt_bisect.support.machine import MEMORY
-from trt_bisect.support.progress import Progress
 
 _MOVING = ("Reshape", "Transpose", "Flatten", "Squeeze", "Unsqueeze", "Identity")
 """Operators whose output holds each value of their input equally often."""
@@ -177,55 +169,3 @@ def calibrate(
 def candidates(seen: Magnitudes) -> tuple[Ranges, ...]:
     """Returns the ranges of ``CANDIDATES``, for the same tensors."""
     return tuple(seen.ranges(calibrator) for calibrator in CANDIDATES)
-
-
-@dataclass(frozen=True)
-class Calibrating:
-    """The options for ranges from data, as in ``trt_bisect.run``."""
-
-    calibrator: str = "entropy"
-    percentile: float = 99.99
-    memory: int = MEMORY
-    pictures: Preprocessing | None = None
-
-
-def ranges_of(
-    network: Network, calibration: Any, how: Calibrating, progress: Progress
-) -> tuple[Ranges, Dataset | None]:
-    """Returns the ranges, with the scales that the user fixed, and the data set if ``calibration`` is data.
-
-    The network's own Q/DQ pairs come before data and caches.
-
-    Args:
-        calibration: data (see ``open_dataset``), a TensorRT calibration cache, or ranges.
-
-    Raises:
-        BadInput: nothing usable was given.
-    """
-    cache = is_cache_path(calibration)
-    no_data = calibration is None or cache or isinstance(calibration, Ranges)
-    data = None if no_data else open_dataset(calibration, network.inputs, pictures=how.pictures)
-    if isinstance(calibration, Ranges):
-        ranges = calibration
-    elif network.has_pairs:
-        ranges = Ranges({}, {}, "the network's own Q/DQ")
-    elif cache:
-        ranges = ranges_of_cache(Path(calibration), network)
-    elif data is not None:
-        ranges = ranges_from_data(network, data, how, progress)
-    elif network.scales and not network.unscaled:
-        ranges = Ranges({}, {}, "the plan given")
-    else:
-        remedy = "Give --calibration with data (.npz, .npy, folder, module:function) or a TensorRT calibration cache."
-        raise BadInput("There are no ranges: no calibration data and no calibration cache were given.", remedy)
-    return with_scales_given(ranges, network.scales), data
-
-
-def ranges_from_data(network: Network, data: Dataset, how: Calibrating, progress: Progress) -> Ranges:
-    """Returns the ranges of a network's activations over a data set."""
-    progress.stage("Calibrating", data.length)
-
-    def tell(done: int) -> None:
-        progress.step(f"sample {done}")
-
-    return calibrate(network, data, how.calibrator, how.percentile, on_sample=tell, memory=how.memory)

@@ -14,7 +14,7 @@ from trt_bisect.calibration.histogram import Calibrator
 from trt_bisect.errors import BadInput
 from trt_bisect.model.layers import Layer
 from trt_bisect.model.network import Network
-from trt_bisect.model.quantizer import FLOAT_TYPES, INT8_MAX, SMALLEST_SCALE
+from trt_bisect.model.quantizer import FLOAT_TYPES, INT8_MAX, SMALLEST_SCALE, Scales
 from trt_bisect.support.text import counted, listed
 
 MASK_ABSMAX = 1e9
@@ -33,7 +33,7 @@ class Ranges:
         calibrator: the calibrator of all tensors, or all but a few; None without calibration data.
     """
 
-    scales: Mapping[str, np.float32]
+    scales: Scales
     unusable: Mapping[str, str] = field(default_factory=dict)
     origin: str = ""
     calibrator: Calibrator | None = None
@@ -64,7 +64,7 @@ def with_scales_of(ranges: Ranges, others: Mapping[str, Ranges]) -> Ranges:
     return replace(ranges, scales={**ranges.scales, **scales}, origin=origin)
 
 
-def with_scales_given(ranges: Ranges, user_scales: Mapping[str, np.float32]) -> Ranges:
+def with_scales_given(ranges: Ranges, user_scales: Scales) -> Ranges:
     """Returns the ranges with the user's scales for some tensors."""
     if not user_scales:
         return ranges
@@ -72,9 +72,7 @@ def with_scales_given(ranges: Ranges, user_scales: Mapping[str, np.float32]) -> 
     return replace(ranges, scales={**ranges.scales, **user_scales}, unusable=unusable)
 
 
-def ranges_from_scales(
-    scales: Mapping[str, np.float32], origin: str, nonfinite: Mapping[str, str] | None = None
-) -> Ranges:
+def ranges_from_scales(scales: Scales, origin: str, nonfinite: Mapping[str, str] | None = None) -> Ranges:
     """Separates usable scales from unusable ones: zero, negative, denormal, not finite, or those of masks.
 
     ``nonfinite``: the reason, by tensor that held NaN or infinite values.

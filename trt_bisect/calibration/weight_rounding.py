@@ -28,7 +28,7 @@ from numpy.lib.stride_tricks import sliding_window_view
 
 from trt_bisect.data.feeds import Feeds
 from trt_bisect.model.equalise import with_constants
-from trt_bisect.model.layers import attribute
+from trt_bisect.model.file import attribute
 from trt_bisect.model.network import Network
 from trt_bisect.model.observe import observe
 from trt_bisect.model.quantizer import INT8_MAX, RoundedWeights, weight_quantizer

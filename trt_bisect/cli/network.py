@@ -124,10 +124,10 @@ def calibrate_command(
 ) -> None:
     """Calibrate, and write a TensorRT calibration cache with the scale of every activation."""
     from trt_bisect.calibration.cache import DEFAULT_VERSION, format_cache, parse_version
-    from trt_bisect.calibration.collect import Calibrating, ranges_from_data
     from trt_bisect.calibration.ranges import notes_on_unusable
     from trt_bisect.data.datasets import open_dataset
     from trt_bisect.preparation.asked_network import asked_network
+    from trt_bisect.preparation.given_data import ranges_from_data
     from trt_bisect.support.files import write_whole
 
     if options.calibration is None:
@@ -138,9 +138,8 @@ def calibrate_command(
         raise BadInput(f"{version.title} reads no calibration cache.", remedy)
     network = asked_network(options, model, options.shapes)
     samples = open_dataset(options.calibration, network.inputs, pictures=options.preprocessing())
-    how = Calibrating(options.calibrator_method, options.percentile, options.memory_bytes)
     with closing(display.progress()) as progress:
-        ranges = ranges_from_data(network, samples, how, progress)
+        ranges = ranges_from_data(network, samples, options, progress)
     write_whole(Path(options.output), format_cache(ranges.scales, version.header).encode())
     if display.json:
         facts = {"output": str(options.output), "origin": ranges.origin, "trt_version": str(version)}

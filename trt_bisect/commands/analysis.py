@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from trt_bisect.calibration.cache import is_cache_path
-from trt_bisect.calibration.collect import ranges_of
 from trt_bisect.calibration.ranges import Ranges
 from trt_bisect.commands.check import check
 from trt_bisect.commands.compare import compare, profile
@@ -27,6 +26,7 @@ from trt_bisect.options.concerns import saved_outputs
 from trt_bisect.options.declare import Job, by_key, declared, naming_keywords
 from trt_bisect.precision import Precision
 from trt_bisect.preparation.asked_network import use_machine
+from trt_bisect.preparation.given_data import ranges_of
 from trt_bisect.preparation.pytorch import exported
 from trt_bisect.preparation.two_networks import renamed_feeds
 from trt_bisect.report.losses import Sensitivity, WorstReport
@@ -130,7 +130,7 @@ class Analysis:
         use_machine(options)
         data = self._renamed(self._data)
         with naming_keywords(), closing(options.progress or default_progress()) as shown:
-            return ranges_of(network, data, options.calibrating(), shown)[0]
+            return ranges_of(network, data, options, shown)[0]
 
     @property
     def _searched(self) -> Any:

@@ -38,7 +38,6 @@ from trt_bisect.builder.base import EMULATED, BuildOptions
 from trt_bisect.builder.debug_tensors import ENGINE, FIRST_WITH_UNFUSED, EngineTensor, engine_tensors
 from trt_bisect.builder.engines import AUTO, ONNXRUNTIME, engine_status, open_builder
 from trt_bisect.builder.tensorrt_build import TENSORRT, version_of
-from trt_bisect.calibration.collect import ranges_of
 from trt_bisect.calibration.ranges import Ranges, keeping_unusable_high, no_ranges
 from trt_bisect.commands.losses import with_most_sensitive
 from trt_bisect.data.datasets import Dataset, open_dataset
@@ -55,6 +54,7 @@ from trt_bisect.options.commands import CompareOptions, ProfileOptions
 from trt_bisect.options.declare import takes
 from trt_bisect.precision import Precision, PrecisionPlan
 from trt_bisect.preparation.asked_network import as_emulated, asked_network, fixed_notes, logged_layers, read_network
+from trt_bisect.preparation.given_data import ranges_of
 from trt_bisect.preparation.judgement import SavedOutputs
 from trt_bisect.preparation.two_networks import (
     AsItRuns,
@@ -144,7 +144,7 @@ def _writer(network: Network, scales: Scales, *, unquantized_round: bool = False
 
 def _in_low(network: Network, options: CompareOptions, progress: Progress) -> _Low:
     if network.low.needs_ranges:
-        ranges, data = ranges_of(network, options.calibration, options.calibrating(), progress)
+        ranges, data = ranges_of(network, options.calibration, options, progress)
     else:
         ranges, data = no_ranges(network.low.title), _data(options, options.calibration, network.inputs)
     network, kept_high = keeping_unusable_high(network, ranges)
@@ -490,7 +490,6 @@ def profile(model: GivenModel, options: ProfileOptions) -> Profile:
     Raises:
         BadInput: an argument cannot be used, or no layer is left.
     """
-    how = options.calibrating()
     folder = None if options.output is None else Path(options.output)
     board = open_board(options.tensorboard, options.tensorboard_detail)
     network = asked_network(options, model, options.shapes).as_in_file()
@@ -499,7 +498,7 @@ def profile(model: GivenModel, options: ProfileOptions) -> Profile:
     with output_folder(folder), closing(options.progress or default_progress()) as shown:
         gives_scales = options.calibration is not None or network.has_pairs
         ranges, data = (
-            ranges_of(network, options.calibration, how, shown) if gives_scales else (Ranges(network.scales), None)
+            ranges_of(network, options.calibration, options, shown) if gives_scales else (Ranges(network.scales), None)
         )
         samples = _data(options, options.inputs, network.inputs, data)
         writer = PlanWriter(network, ranges.scales, GraphTarget.ONNXRUNTIME)

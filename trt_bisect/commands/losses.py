@@ -200,7 +200,7 @@ def _unquantized(experiment: Experiment, progress: Progress) -> Iterator[tuple[i
     network, scales = experiment.network, experiment.ranges.scales
     high = experiment.whole.high
     nothing, full = network.plan((), network.base or high), network.full(high)
-    every = PlanWriter(network, scales, GraphTarget.ONNXRUNTIME, unquantized_round=True).context.followed(full.lowered)
+    every = PlanWriter(network, scales, GraphTarget.ONNXRUNTIME, unquantized_round=True).followed(full.lowered)
     floats = network.types.float32 - {spec.name for spec in network.outputs}
     sets = {layer.index: frozenset(layer.outputs) & floats & scales.keys() for layer in network.layers if layer.follows}
     progress.stage("Measuring unquantized layers", sum(map(bool, sets.values())))
@@ -365,7 +365,7 @@ def _on_broken(setup: Setup, network: Network, result: WorstInputs) -> str:
         return ""
     counting = set(range(len(result.losses))) - set(result.broken)
     good = result.inputs[0] if result.places[0] in counting else None
-    where = started_at(network, result.first_broken, good, setup.options.memory_bytes).text
+    where, _ = started_at(network, result.first_broken, good, setup.options.memory_bytes)
     of_all = f"{len(result.broken)} of {counted(len(result.losses), 'sample')}"
     which = ", ".join(map(str, result.broken[:_NAMED])) + (", ..." if len(result.broken) > _NAMED else "")
     return (

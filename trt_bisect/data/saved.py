@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain, zip_longest
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,7 @@ import numpy as np
 from trt_bisect.data.feeds import DAMAGED, Feeds, TensorSpec, match_names, read_archive, read_array
 from trt_bisect.errors import BadInput, first_line
 from trt_bisect.support.codec import read
+from trt_bisect.support.text import listed
 
 _TORCH = ("Tensor", "__polygraphy_encoded_Tensor")
 """The type names of PyTorch tensors, which Polygraphy reads with ``torch.load``; before PyTorch 2.6 that unpickles all.
@@ -93,7 +94,7 @@ def open_dumps(
         raise BadInput(f"The saved runs '{fp32}' and '{int8}' hold no inference.", "Save at least one.")
     names = match_names(first[0], first[1])
     if not names:
-        problem = f"No tensor of '{fp32}' ({_some(first[0])}) is in '{int8}' ({_some(first[1])})."
+        problem = f"No tensor of '{fp32}' ({listed([*first[0]], 4)}) is in '{int8}' ({listed([*first[1]], 4)})."
         raise BadInput(problem, "Save both runs of one network with the same tensors marked as outputs.")
     renamed = (
         (reference, {ours: output[theirs] for ours, theirs in names.items() if theirs in output})
@@ -103,16 +104,11 @@ def open_dumps(
         "FP32": [name for name in first[0] if name not in names],
         "INT8": [name for name in first[1] if name not in set(names.values())],
     }
-    notes = [f"in the {run} run only ({len(only)}): {_some(only)}" for run, only in unmatched.items() if only]
+    notes = [f"in the {run} run only ({len(only)}): {listed(only, 4)}" for run, only in unmatched.items() if only]
     common, single = samples[0].keys() & samples[1].keys(), len(samples[0].keys() ^ samples[1].keys())
     if common and single:
         notes.append(f"{len(common)} samples are in both runs, {single} in one of them only")
     return tuple(names), renamed, notes
-
-
-def _some(names: Iterable[str]) -> str:
-    shown = [f"'{name}'" for name in names]
-    return ", ".join(shown[:4]) + (" and others" if len(shown) > 4 else "")
 
 
 def _named_samples(path: Path) -> dict[str, Path]:

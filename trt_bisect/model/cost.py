@@ -49,8 +49,9 @@ from functools import cached_property
 from pathlib import Path
 
 from trt_bisect.errors import BadInput, first_line
-from trt_bisect.model.gpu_time import BYTES, Gpu, Kernel, Kind, Predicted, Product, ranged, seconds, start_of
-from trt_bisect.model.layers import CONVOLUTIONS, POINTWISE, Layer, TensorFacts, attribute
+from trt_bisect.model.file import attribute
+from trt_bisect.model.gpu_time import BYTES, PICTURE, Gpu, Kernel, Kind, Predicted, Product, ranged, seconds, start_of
+from trt_bisect.model.layers import CONVOLUTIONS, POINTWISE, Layer, TensorFacts
 from trt_bisect.model.network import Network
 from trt_bisect.model.quantizer import FLOAT_TYPES
 from trt_bisect.precision import Precision, PrecisionPlan
@@ -159,8 +160,6 @@ _WIDTHS = {Precision.INT8: 32, Precision.FP8: 16, Precision.FP16: 8, Precision.B
 """The number of channels that tensor cores' formats store together."""
 _CARRIES = frozenset("Transpose Resize Upsample Slice Split DepthToSpace SpaceToDepth Pad Tile Expand MaxPool".split())
 """Operators that write INT8 if they read INT8, so that a pair can be moved across them."""
-_FEW = 4
-"""A tensor of at most this many channels, such as a picture, is not padded."""
 
 
 @dataclass(frozen=True)
@@ -289,7 +288,7 @@ class EngineModel:
         """The original of each tensor that is only a reshaped copy."""
         same: dict[str, str] = {}
         for layer in self.network.layers:
-            if layer.op_type in _SHAPES and layer.inputs and layer.outputs:
+            if layer.op_type in _SHAPES and layer.inputs:
                 same[layer.outputs[0]] = same.get(layer.inputs[0], layer.inputs[0])
         return same
 
@@ -299,7 +298,7 @@ class EngineModel:
         if shape is None or dtype is None or dtype.kind != "f":
             return self.facts.size(tensor)
         values = math.prod(shape)
-        if len(shape) > 3 and shape[1] > _FEW:
+        if len(shape) > 3 and shape[1] > PICTURE:
             values = values // shape[1] * math.ceil(shape[1] / _WIDTHS[precision]) * _WIDTHS[precision]
         return values * BYTES[precision]
 
@@ -495,7 +494,7 @@ class _Planned:
         made = sorted({*readers_want} - {stored}, key=BYTES.__getitem__)
         if relaid and not stored.needs_scale and stored in readers_want:
             made.append(stored)
-        is_narrow, read = len(shape) > 3 and shape[1] <= _FEW, self._model.size(tensor, stored)
+        is_narrow, read = len(shape) > 3 and shape[1] <= PICTURE, self._model.size(tensor, stored)
         moved = {precision: read + self._model.size(tensor, precision) for precision in made}
         return [Kernel(f"{tensor}: {stored} to {p}", Kind.REFORMAT, moved[p], is_narrow=is_narrow) for p in made]
 
@@ -551,8 +550,11 @@ class TimeCosts:
     def seconds(self, plan: PrecisionPlan) -> float:
         """The predicted seconds of a plan."""
         if plan not in self._known:
-            self._known[plan] = math.fsum(map(self._seconds_of, self.engine.kernels(plan)))
+            self._known[plan] = math.fsum(taken for _, taken in self._timed_kernels(plan))
         return self._known[plan]
+
+    def _timed_kernels(self, plan: PrecisionPlan) -> list[tuple[Kernel, float]]:
+        return [(kernel, self._seconds_of(kernel)) for kernel in self.engine.kernels(plan)]
 
     def _seconds_of(self, kernel: Kernel) -> float:
         if kernel not in self._timed:
@@ -610,20 +612,20 @@ class TimeCosts:
 
     def _of_layers(self, plan: PrecisionPlan) -> dict[int, float]:
         times = dict.fromkeys(self.network.quantizable, 0.0)
-        for kernel in self.engine.kernels(plan):
+        for kernel, taken in self._timed_kernels(plan):
             inside = [k for k in kernel.layers if k in times]
             heads = [k for k in inside if self.network.layers[k].has_weight] or inside
             for k in heads:
-                times[k] += self._seconds_of(kernel) / len(heads)
+                times[k] += taken / len(heads)
         return times
 
     def predicted(self, plan: PrecisionPlan) -> Predicted:
         """The predicted time of a plan, with its range."""
-        return ranged(((kernel.kind, self._seconds_of(kernel)) for kernel in self.engine.kernels(plan)), self.gpu)
+        return ranged(((kernel.kind, taken) for kernel, taken in self._timed_kernels(plan)), self.gpu)
 
     def slowest(self, plan: PrecisionPlan, count: int) -> tuple[TimedKernel, ...]:
         """The kernels of a plan that take longest."""
-        timed = [TimedKernel(kernel.name, self._seconds_of(kernel) * 1e3) for kernel in self.engine.kernels(plan)]
+        timed = [TimedKernel(kernel.name, taken * 1e3) for kernel, taken in self._timed_kernels(plan)]
         return tuple(sorted(timed, key=lambda kernel: -kernel.ms)[:count])
 
     def starts(self, plan: PrecisionPlan) -> float:
@@ -633,23 +635,23 @@ class TimeCosts:
     def in_attentions(self, plan: PrecisionPlan) -> float:
         """The milliseconds of a plan's kernels inside attention."""
         inside = {k for attention, _ in self.engine.attentions for k in attention.layers}
-        kernels = [kernel for kernel in self.engine.kernels(plan) if kernel.layers and inside.issuperset(kernel.layers)]
-        return 1e3 * math.fsum(map(self._seconds_of, kernels))
+        timed = self._timed_kernels(plan)
+        return 1e3 * math.fsum(taken for kernel, taken in timed if kernel.layers and inside.issuperset(kernel.layers))
 
     def no_faster(self, plan: PrecisionPlan, than: PrecisionPlan) -> float:
         """The milliseconds of a plan's kernels, launches aside, that are no faster than the same layers in ``than``."""
-        before = {kernel.layers: self._seconds_of(kernel) for kernel in self.engine.kernels(than) if kernel.layers}
-        taken = 0.0
-        for kernel in self.engine.kernels(plan):
-            now = self._seconds_of(kernel)
-            if now >= before.get(kernel.layers, math.inf):
-                taken += now - start_of(kernel, self.gpu)
-        return 1e3 * taken
+        before = {kernel.layers: taken for kernel, taken in self._timed_kernels(than) if kernel.layers}
+        total = 0.0
+        for kernel, taken in self._timed_kernels(plan):
+            if taken >= before.get(kernel.layers, math.inf):
+                total += taken - start_of(kernel, self.gpu)
+        return 1e3 * total
 
     def added_reformats(self, plan: PrecisionPlan, than: PrecisionPlan | None = None) -> tuple[TimedKernel, ...]:
         """The reformats that a plan has and ``than`` (default: all layers low) has not."""
-        before, after = (
-            {kernel.name: kernel for kernel in self.engine.kernels(compared) if kernel.kind is Kind.REFORMAT}
-            for compared in (than or self.full, plan)
-        )
-        return tuple(TimedKernel(name, self._seconds_of(after[name]) * 1e3) for name in after if name not in before)
+        before = {kernel.name for kernel in self.engine.kernels(than or self.full)}
+        added = []
+        for kernel, taken in self._timed_kernels(plan):
+            if kernel.kind is Kind.REFORMAT and kernel.name not in before:
+                added.append(TimedKernel(kernel.name, taken * 1e3))
+        return tuple(added)

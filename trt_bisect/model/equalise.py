@@ -16,8 +16,7 @@ from dataclasses import replace
 import numpy as np
 import onnx
 
-from trt_bisect.model.file import constant_tensor, refill, subgraphs_of_attribute, tensors_read
-from trt_bisect.model.layers import attribute
+from trt_bisect.model.file import attribute, bodies_of, constant_tensor, refill, tensors_read
 from trt_bisect.model.network import Network, Slot
 from trt_bisect.model.prepare import unused_name
 from trt_bisect.model.quantizer import RoundedWeights
@@ -51,10 +50,12 @@ def with_constants(network: Network, changed: Mapping[Slot, np.ndarray]) -> Netw
 
 
 def _names_inside(node: onnx.NodeProto) -> set[str]:
-    bodies = [body for attribute in node.attribute for body in subgraphs_of_attribute(attribute)]
-    names = {v.name for body in bodies for v in body.input} | {t.name for body in bodies for t in body.initializer}
-    nodes = [inner for body in bodies for inner in body.node]
-    return names | {name for inner in nodes for name in (*inner.input, *inner.output, *_names_inside(inner))}
+    names = set[str]()
+    for body in bodies_of(node):
+        names |= {value.name for value in body.input} | {tensor.name for tensor in body.initializer}
+        for inner in body.node:
+            names |= {*inner.input, *inner.output, *_names_inside(inner)}
+    return names
 
 
 _WEIGHTED = ("Conv", "ConvTranspose", "Gemm")

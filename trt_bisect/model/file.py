@@ -14,7 +14,6 @@ import hashlib
 import math
 import re
 import shutil
-import sys
 import tempfile
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
@@ -22,12 +21,12 @@ from contextlib import suppress
 from copy import deepcopy
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, BinaryIO, NamedTuple, TypeVar
 
 import numpy as np
 import onnx
 from google.protobuf.message import DecodeError, Message
-from onnx import TensorProto, external_data_helper, numpy_helper
+from onnx import TensorProto, external_data_helper, helper, numpy_helper
 
 from trt_bisect.data.named import ONNX, kind_of, remedy_of, similar_file
 from trt_bisect.errors import BadInput, first_line
@@ -61,8 +60,6 @@ def read_without_weights(
     Raises:
         ValueError, DecodeError: the file is no such protobuf message.
     """
-    if sys.byteorder != "little":
-        raise ValueError("raw_data is little-endian")
     model, weights = onnx.ModelProto(), dict[str, np.ndarray]()
     for content in _read_but_initializers(model, np.memmap(path, np.uint8, "r").data):
         tensor = model.graph.initializer.add()
@@ -146,13 +143,6 @@ def _varint(message: memoryview, offset: int) -> tuple[int, int]:
     raise ValueError("a number does not end")
 
 
-def write_with_weights(file: BinaryIO, skeleton: onnx.ModelProto, weights: Mapping[str, np.ndarray]) -> None:
-    """Writes an ONNX file; ``weights`` has the values of initializers with external data."""
-    model = deepcopy(skeleton)
-    model.graph.ClearField("initializer")
-    _write(file, model, [_tensor_parts(tensor, weights) for tensor in skeleton.graph.initializer])
-
-
 def _write(file: BinaryIO, model: onnx.ModelProto, initializers: Iterable[list[bytes | memoryview]]) -> None:
     parts: list[bytes | memoryview] = [model.graph.SerializeToString()]
     for initializer in initializers:
@@ -192,7 +182,7 @@ def _tensor_parts(tensor: TensorProto, weights: Mapping[str, np.ndarray]) -> lis
     if tensor.data_location != TensorProto.EXTERNAL:
         return [tensor.SerializeToString()]
     array = weights[tensor.name]
-    if array.dtype.kind not in "biuf" or sys.byteorder != "little":
+    if array.dtype.kind not in "biuf":
         return [numpy_helper.from_array(array, tensor.name).SerializeToString()]
     data_type = onnx.helper.np_dtype_to_tensor_dtype(array.dtype)
     head = TensorProto(dims=array.shape, data_type=data_type, name=tensor.name).SerializeToString()
@@ -224,6 +214,7 @@ _DETACHABLE = frozenset({TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.DOU
 _DETACHABLE |= {TensorProto.UINT8, TensorProto.INT32, TensorProto.INT64, TensorProto.BOOL}
 
 Weights = dict[str, np.ndarray]
+_Value = TypeVar("_Value")
 ONNX_TYPES = (str, Path, onnx.ModelProto)
 """The types of a network that Python functions accept, besides a loaded one."""
 _saved: dict[str, Path] = {}
@@ -258,12 +249,17 @@ def saved_model(model: str | Path | onnx.ModelProto) -> Path:
     content = model.SerializeToString(deterministic=True)
     digest = hashlib.sha256(content).hexdigest()
     if digest not in _saved:
-        folder = Path(tempfile.mkdtemp(prefix="trt-bisect-"))
-        atexit.register(shutil.rmtree, folder, ignore_errors=True)
         name = re.sub(r"[^A-Za-z0-9._-]+", "_", model.graph.name)[:60] or "network"
-        _saved[digest] = folder / f"{name}.onnx"
+        _saved[digest] = folder_until_the_end() / f"{name}.onnx"
         _saved[digest].write_bytes(content)
     return _saved[digest]
+
+
+def folder_until_the_end() -> Path:
+    """Makes a folder that is removed when the process ends."""
+    folder = Path(tempfile.mkdtemp(prefix="trt-bisect-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return folder
 
 
 def read_model(path: Path) -> tuple[onnx.ModelProto, Weights]:
@@ -383,23 +379,30 @@ def refill(field: Any, messages: Iterable[Message]) -> None:
     field.extend(copies)
 
 
-def subgraphs_of_attribute(attribute: onnx.AttributeProto) -> Iterator[onnx.GraphProto]:
-    """The graphs of an attribute: an If's branch, a Loop's body."""
-    if attribute.HasField("g"):
-        yield attribute.g
-    yield from attribute.graphs
+def attribute(node: onnx.NodeProto, name: str, default: _Value) -> _Value:
+    """Returns an attribute of a node, a text as bytes, or ``default`` if the node does not have it."""
+    return next((helper.get_attribute_value(entry) for entry in node.attribute if entry.name == name), default)
+
+
+def bodies_of(node: onnx.NodeProto) -> list[onnx.GraphProto]:
+    """Returns the graphs inside a node: an If's branches, a Loop's body."""
+    bodies = list[onnx.GraphProto]()
+    for entry in node.attribute:
+        if entry.HasField("g"):
+            bodies.append(entry.g)
+        bodies += entry.graphs
+    return bodies
 
 
 def tensors_read(node: onnx.NodeProto) -> Iterator[str]:
     """The tensors that a node reads, with those that its bodies read from outside."""
     yield from node.input
-    for attribute in node.attribute:
-        for body in subgraphs_of_attribute(attribute):
-            made_inside = {value.name for value in body.input} | {tensor.name for tensor in body.initializer}
-            made_inside |= {name for inner in body.node for name in inner.output}
-            for inner in body.node:
-                yield from (name for name in tensors_read(inner) if name not in made_inside)
-            yield from (value.name for value in body.output if value.name not in made_inside)
+    for body in bodies_of(node):
+        made_inside = {value.name for value in body.input} | {tensor.name for tensor in body.initializer}
+        made_inside |= {name for inner in body.node for name in inner.output}
+        for inner in body.node:
+            yield from (name for name in tensors_read(inner) if name not in made_inside)
+        yield from (value.name for value in body.output if value.name not in made_inside)
 
 
 def tensor_uses(graph: onnx.GraphProto) -> Counter[str]:
@@ -447,13 +450,11 @@ def _bytes_to_detach(tensor: TensorProto) -> int:
 
 def set_external(tensor: TensorProto, size: int, location: str = MEMORY, offset: int = 0) -> None:
     """Turns ``tensor`` into a reference to ``size`` bytes at ``offset`` of the file ``location``."""
-    for name in ("raw_data", "float_data", "int32_data", "int64_data", "double_data"):
+    for name in ("float_data", "int32_data", "int64_data", "double_data"):
         tensor.ClearField(name)
-    del tensor.external_data[:]
-    tensor.data_location = TensorProto.EXTERNAL
-    for key, value in (("location", location), ("offset", str(offset)), ("length", str(size))):
-        entry = tensor.external_data.add()
-        entry.key, entry.value = key, value
+    tensor.raw_data = b""  # the library refuses a tensor without it
+    external_data_helper.set_external_data(tensor, location, offset, size)
+    tensor.ClearField("raw_data")
 
 
 def detached_tensor(name: str, array: np.ndarray) -> TensorProto:
@@ -490,11 +491,12 @@ def save_model(skeleton: onnx.ModelProto, weights: Mapping[str, np.ndarray], pat
     the files written.
     """
     inline_bytes = sum(weights[t.name].nbytes for t in skeleton.graph.initializer if t.name in weights)
-    if inline_bytes < INLINE_UNTIL_BYTES:
-        with path.open("wb") as file:
-            write_with_weights(file, skeleton, weights)
-        return [path]
     model = deepcopy(skeleton)
+    if inline_bytes < INLINE_UNTIL_BYTES:
+        model.graph.ClearField("initializer")
+        with path.open("wb") as file:
+            _write(file, model, (_tensor_parts(tensor, weights) for tensor in skeleton.graph.initializer))
+        return [path]
     data = path.with_name(path.name + ".data")
     with data.open("wb") as file:
         for tensor in model.graph.initializer:

@@ -48,8 +48,10 @@ BYTES = {Precision.INT8: 1, Precision.FP8: 1, Precision.FP16: 2, Precision.BF16:
 _TILES = ((256, 128), (128, 256), (128, 128), (256, 64), (128, 64), (64, 128), (64, 64), (128, 32), (64, 32))
 _STEP = 32
 """Bytes of channels that a tensor core takes at a time."""
-_FEW = 4
-"""The most channels of a tensor that counts as a picture."""
+PICTURE = 4
+"""The most channels of a tensor that counts as a picture: it is not padded, and moved in scattered pieces where its
+format changes.
+"""
 
 
 @dataclass(frozen=True)
@@ -246,7 +248,7 @@ class Product:
     @property
     def reads_picture(self) -> bool:
         """True for a convolution of too few channels to fill tensor cores."""
-        return self.groups == 1 and self.channels <= _FEW < self.columns and self.taps > 1
+        return self.groups == 1 and self.channels <= PICTURE < self.columns and self.taps > 1
 
 
 class Kind(str, Enum):
@@ -327,7 +329,7 @@ def _computing(product: Product, gpu: Gpu, fit: Fit) -> float:
     precision, scalar = product.precision, gpu.scalar * 1e12 / 2 * fit.scalar
     if product.is_depthwise:
         return product.macs * BYTES[precision] / scalar
-    filled = product.macs / product.channels * _FEW
+    filled = product.macs / product.channels * PICTURE
     if product.reads_picture and precision is Precision.FP32:
         return product.macs / scalar
     if product.reads_picture and product.by_fours and precision is Precision.INT8:

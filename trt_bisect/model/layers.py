@@ -25,14 +25,14 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import Annotated, TypeVar
+from typing import Annotated
 
 import numpy as np
 import onnx
-from onnx import defs, helper, numpy_helper
+from onnx import defs, numpy_helper
 
 from trt_bisect.model.existing import ExistingPairs
-from trt_bisect.model.file import Weights, subgraphs_of_attribute, tensor_uses, tensors_read
+from trt_bisect.model.file import Weights, attribute, bodies_of, tensor_uses, tensors_read
 from trt_bisect.model.quantizer import EVERY_INPUT, INT8, FloatType, LowPrecision, Quantizer
 from trt_bisect.precision import Precision
 from trt_bisect.support.table import INDEX, NAME, Column
@@ -54,7 +54,6 @@ SOURCE_LINE = ("Source line", "Line of the program that PyTorch exported")
 """The title and the phrase of the columns with a layer's place in a program of PyTorch."""
 _PAIRS = ("QuantizeLinear", "DequantizeLinear")
 
-_Value = TypeVar("_Value")
 Shape = tuple[int | str | None, ...]
 
 
@@ -156,7 +155,7 @@ def typed_slots(node: onnx.NodeProto, floats: Collection[str], kind: FloatType) 
     TensorRT takes bfloat16 for operators of any opset, ONNX for Conv and others from opset 22 on.
     """
     schema = _newest_schema(node.op_type) if not node.domain else None
-    if schema is None or any(True for attribute in node.attribute for _ in subgraphs_of_attribute(attribute)):
+    if schema is None or bodies_of(node):
         return None
     constraints, name = schema.type_constraints, f"tensor({kind.name})"
     allowed = {constraint.type_param_str for constraint in constraints if name in constraint.allowed_type_strs}
@@ -346,7 +345,7 @@ def layers_of(
             roundings, why_not = _typed_roundings(node, kind, floats, constants, exact)
         else:
             roundings, why_not = _low_roundings(node, types, wiring, low)
-        first = node.output[0] if node.output else ""
+        first = node.output[0]
         layers.append(
             Layer(
                 index=index,
@@ -427,8 +426,3 @@ def weight_axis(node: onnx.NodeProto, slot: int, types: TensorTypes) -> int | No
     of_gemm = 0 if attribute(node, "transB", 0) else 1
     axes = {"Conv": 0, "ConvTranspose": 1, "Gemm": of_gemm, "MatMul": rank - 1}
     return axes.get(node.op_type) if slot == 1 and rank >= 2 else None
-
-
-def attribute(node: onnx.NodeProto, name: str, default: _Value) -> _Value:
-    """Returns an attribute of a node, a text as bytes, or ``default`` if the node does not have it."""
-    return next((helper.get_attribute_value(entry) for entry in node.attribute if entry.name == name), default)

@@ -81,7 +81,7 @@ def match_layers(first: Network, second: Network) -> Matching:
 
     by_name = {layer.name: layer for layer in second.layers}
     take(((layer, by_name[layer.name]) for layer in first.layers if layer.name in by_name), BY_NAME)
-    makers = [{layer.outputs[0]: layer for layer in network.layers if layer.outputs} for network in (first, second)]
+    makers = [{layer.outputs[0]: layer for layer in network.layers} for network in (first, second)]
     names = match_names(*makers)
     take(((makers[0][name], makers[1][partner]) for name, partner in names.items()), BY_OUTPUT)
     matched_before = -1
@@ -93,7 +93,7 @@ def match_layers(first: Network, second: Network) -> Matching:
         for layer, partner in [(here[i + k], there[j + k]) for i, j, size in blocks for k in range(size)]:
             if pairing.agrees(layer, partner, supported=supported):
                 pairing.add(layer, partner, BY_STRUCTURE)
-    shapes = {layer.outputs[0]: layer.shape for layer in (*first.layers, *second.layers) if layer.outputs}
+    shapes = {layer.outputs[0]: layer.shape for layer in (*first.layers, *second.layers)}
     # Of a convolution's output and that of an unfolded BatchNormalization only one has a partner.
     pairing.follow_readers(shapes)
     for result, partner_of_result in match_specs(first.outputs, second.outputs).items():

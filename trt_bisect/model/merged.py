@@ -6,6 +6,7 @@ Names of layers, tensors and inputs begin with the name of their network and a s
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from copy import deepcopy
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
@@ -14,7 +15,7 @@ import onnx
 from onnx import TensorProto, helper
 
 from trt_bisect.errors import BadInput
-from trt_bisect.model.file import refill, subgraphs_of_attribute
+from trt_bisect.model.file import bodies_of, refill
 from trt_bisect.model.layers import Layer
 from trt_bisect.model.network import Network, Pipeline, spec_of
 from trt_bisect.model.quantizer import RoundedWeights
@@ -74,8 +75,7 @@ def merged(pipeline: Pipeline) -> Network:
     scales, one_scale = dict[str, np.float32](), set[int]()
     for name, network in networks.items():
         prefix = prefix_of(name)
-        part = onnx.ModelProto()
-        part.CopyFrom(network.skeleton)
+        part = deepcopy(network.skeleton)
         _rename(part.graph, prefix.__add__)
         for field in _FIELDS:
             getattr(graph, field).extend(getattr(part.graph, field))
@@ -138,8 +138,7 @@ def split(network: Network) -> tuple[Part, ...]:
 
 
 def _part_of(network: Network, prefix: str) -> onnx.ModelProto:
-    skeleton = onnx.ModelProto()
-    skeleton.CopyFrom(network.skeleton)
+    skeleton = deepcopy(network.skeleton)
     for field in _FIELDS:
         entries = getattr(skeleton.graph, field)
         refill(entries, [entry for entry in entries if _named(entry).name.startswith(prefix)])
@@ -171,9 +170,8 @@ def _rename(graph: onnx.GraphProto, rename: Callable[[str], str]) -> None:
         node.name = rename(node.name)
         for names in (node.input, node.output):
             names[:] = [rename(name) if name else name for name in names]
-        for attribute in node.attribute:
-            for body in subgraphs_of_attribute(attribute):
-                _rename(body, rename)
+        for body in bodies_of(node):
+            _rename(body, rename)
     values = (*graph.value_info, *graph.input, *graph.output)
     for named in map(_named, (*graph.initializer, *graph.sparse_initializer, *values)):
         named.name = rename(named.name)

@@ -11,7 +11,7 @@ import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from itertools import accumulate, pairwise
 
 import onnx
 
@@ -81,18 +81,16 @@ def places_of(graph: onnx.GraphProto) -> dict[str, Place]:
     return places
 
 
-@dataclass(frozen=True)
-class ModuleTensor:
-    """A tensor that a call of a module gives; ``path`` and ``kind`` as in ``Place``, an empty path for an output of the
-    network.
-    """
-
-    path: str
-    kind: str
-    tensor: str
+ModuleTensor = tuple[Place, str]
+"""A module and the tensor that a call of it gives; no module for an output of the network."""
 
 
-def module_tensors(made: Iterable[tuple[Place, str]]) -> list[ModuleTensor]:
+def enclosing(path: str) -> list[str]:
+    """Returns the modules that a module is in, the outermost first, and itself; none for the network itself."""
+    return list(accumulate(path.split("."), "{}.{}".format)) if path else []
+
+
+def module_tensors(made: Iterable[ModuleTensor]) -> list[ModuleTensor]:
     """Returns the tensor of each call of a module, in the order in which calls end; inner calls first.
 
     Args:
@@ -100,9 +98,9 @@ def module_tensors(made: Iterable[tuple[Place, str]]) -> list[ModuleTensor]:
     """
     ended, running = list[ModuleTensor](), dict[str, ModuleTensor]()
     for place, tensor in made:
-        inside = [place.path[:end] for end, letter in enumerate(f"{place.path}.") if letter == "." and place.path]
+        inside = enclosing(place.path)
         ended += [call for path, call in reversed(running.items()) if path not in inside]
-        running = {path: ModuleTensor(path, place.kind * (path == place.path), tensor) for path in inside}
+        running = {path: (place if path == place.path else Place(path), tensor) for path in inside}
     return [*ended, *reversed(running.values())]
 
 
@@ -123,17 +121,17 @@ def matched_modules(first: Sequence[ModuleTensor], second: Sequence[ModuleTensor
 
 def _by_call(tensors: Sequence[ModuleTensor], others: Sequence[ModuleTensor]) -> dict[tuple[str, int, int], str]:
     """Returns the tensors by module, number of the call, and number of its calls."""
-    here, there = ({each.path for each in side} for side in (tensors, others))
+    here, there = ({place.path for place, _ in side} for side in (tensors, others))
     moved = {
         before.path: norm.path
-        for before, norm in pairwise(others)
+        for (before, _), (norm, _) in pairwise(others)
         if "BatchNorm" in norm.kind and norm.path not in here and before.path in here
     }
     calls: dict[str, list[str]] = {}
-    for each in tensors:
-        again = _AGAIN.sub("", each.path)
-        path = again if each.path not in there and again in there else each.path
-        calls.setdefault(moved.get(path, path), []).append(each.tensor)
+    for place, tensor in tensors:
+        again = _AGAIN.sub("", place.path)
+        path = again if place.path not in there and again in there else place.path
+        calls.setdefault(moved.get(path, path), []).append(tensor)
     return {(path, k, len(made)): tensor for path, made in calls.items() for k, tensor in enumerate(made)}
 
 
@@ -148,13 +146,10 @@ def calls_of(graph: onnx.GraphProto) -> dict[str, int]:
         path = places[node.name].path if node.name in places else ""
         if node.op_type in _BESIDE:
             continue
-        if not path:
-            open_before = set()
-            continue
-        inside = {path[:end] for end, letter in enumerate(f"{path}.") if letter == "."}
+        inside = set(enclosing(path))
         calls.update(inside - open_before)
         open_before = inside
-        if node.op_type in WEIGHTED:
+        if inside and node.op_type in WEIGHTED:
             for name in node.input[1:2]:
                 reads[name] += 1
                 owners.setdefault(name, set()).update(inside)
@@ -217,7 +212,7 @@ def titles_of(nodes: Iterable[tuple[str, str, bool]], places: dict[str, Place]) 
         nodes: the name and operator of each, and true if it has a weight.
     """
     known = [(*node, places[node[0]].path) for node in nodes if node[0] in places and places[node[0]].path]
-    inside = {path[:end] for *_, path in known for end, letter in enumerate(path) if letter == "."}
+    inside = {outer for *_, path in known for outer in enclosing(path)[:-1]}
     count, weighted = Counter(path for *_, path in known), Counter(path for *_, has, path in known if has)
     titles, taken = dict[str, str](), Counter[str]()
     for name, operator, has_weight, path in known:

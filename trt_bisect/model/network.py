@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import difflib
 import hashlib
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -53,7 +55,7 @@ from trt_bisect.model.prepare import (
     prepare,
     refuse_integer_layers,
 )
-from trt_bisect.model.quantizer import BF16, FLOAT_TYPES, INT8, FloatType, LowPrecision, RoundedWeights
+from trt_bisect.model.quantizer import BF16, FLOAT_TYPES, INT8, FloatType, LowPrecision, RoundedWeights, Scales
 from trt_bisect.precision import Precision, PrecisionPlan, low_set
 from trt_bisect.support.memory import mapped_if_large
 
@@ -67,6 +69,8 @@ Slot = tuple[int, int]
 _HEADS = frozenset({"Conv", "ConvTranspose", "Gemm", "MatMul", "Add"})
 _REQUANTIZED = "They are requantized to symmetric INT8 of the same reach, which is measured and written as the recipe"
 _KEPT = "They are measured as in the file; 'run' requantizes them to symmetric INT8 of the same reach"
+_NEAR = 0.4
+"""The least ``difflib`` similarity of the names of layers that are suggested."""
 _FUSED_READERS = frozenset({"Relu", "Clip", "BatchNormalization"})
 
 
@@ -125,7 +129,7 @@ class Network:
     notes: tuple[str, ...] = ()
     typed_in_file: bool = False
     one_scale: frozenset[int] = frozenset()
-    scales: Mapping[str, np.float32] = field(default_factory=dict)
+    scales: Scales = field(default_factory=dict)
     part: str = ""
     properties: Mapping[str, str] = field(default_factory=dict)
     restored: tuple[existing.RestoredActivation, ...] = ()
@@ -183,13 +187,16 @@ class Network:
         names = names_for_parser([layer.name for layer in self.layers], {*self.weights, *self._small_constants})
         if not names:
             return self
-        skeleton = onnx.ModelProto()
-        skeleton.CopyFrom(self.skeleton)
+        skeleton = deepcopy(self.skeleton)
         for node in skeleton.graph.node:
             if node.name in names:
                 node.doc_string, node.name = f"{NAME_IN_FILE}{node.name}", names[node.name]
-        layers = tuple(replace(layer, name=names.get(layer.name, layer.name)) for layer in self.layers)
-        return replace(self, skeleton=skeleton, layers=layers)
+        renamed = self._changing(lambda layer: replace(layer, name=names.get(layer.name, layer.name)))
+        return replace(renamed, skeleton=skeleton)
+
+    def _changing(self, change: Callable[[Layer], Layer]) -> Network:
+        """Returns this network with every layer changed."""
+        return replace(self, layers=tuple(map(change, self.layers)))
 
     def with_base(self, base: Precision) -> Network:
         """Returns this network with another base; raises BadInput if its opset is too old."""
@@ -210,8 +217,8 @@ class Network:
         def is_free(layer: Layer) -> bool:
             return bool(layer.refused) or (layer.fixed is not None and layer.fixed.needs_scale)
 
-        free = tuple(replace(layer, fixed=None) if is_free(layer) else layer for layer in self.layers)
-        return replace(self, base=precision, layers=free).plan((), precision)
+        free = self._changing(lambda layer: replace(layer, fixed=None) if is_free(layer) else layer)
+        return replace(free, base=precision).plan((), precision)
 
     def full(self, high: Precision) -> PrecisionPlan:
         """Returns the plan with every quantizable layer low that the user did not fix otherwise."""
@@ -219,14 +226,12 @@ class Network:
 
     def fixing(self, precisions: Mapping[int, Precision]) -> Network:
         """Returns this network with the precision of some layers, by index, fixed."""
-        layers = (replace(layer, fixed=precisions.get(layer.index, layer.fixed)) for layer in self.layers)
-        return replace(self, layers=tuple(layers))
+        return self._changing(lambda layer: replace(layer, fixed=precisions.get(layer.index, layer.fixed)))
 
     def refusing(self, reasons: Mapping[int, str], high: Precision) -> Network:
         """Returns this network with layers fixed in ``high``; ``reasons``, by index: why no engine runs them low."""
         network = self.fixing(dict.fromkeys(reasons, high))
-        layers = (replace(layer, refused=reasons.get(layer.index, layer.refused)) for layer in network.layers)
-        return replace(network, layers=tuple(layers))
+        return network._changing(lambda layer: replace(layer, refused=reasons.get(layer.index, layer.refused)))
 
     @property
     def is_static(self) -> bool:
@@ -308,18 +313,18 @@ class Network:
         for layer in self.layers:
             if layer.name == name:
                 return layer
-        import difflib
+        raise self.no_layer(name, name)
 
-        near = difflib.get_close_matches(name, [layer.name for layer in self.layers], n=3)
-        hint = "Did you mean " + ", ".join(f"'{n}'" for n in near) + "?" if near else ""
-        raise BadInput(
-            f"'{self.source}' has no layer '{name}'.", f"{hint} 'trt-bisect layers {self.source}' lists them.".strip()
-        )
+    def no_layer(self, asked: str, plain: str) -> BadInput:
+        """Returns the error for a layer that is not there; similar names are those like ``plain``."""
+        near = difflib.get_close_matches(plain, [layer.name for layer in self.layers], 3, _NEAR)
+        hint = "Did you mean " + ", ".join(f"'{name}'" for name in near) + "? " if near else ""
+        remedy = f"{hint}'trt-bisect layers {self.source}' lists them."
+        return BadInput(f"'{self.source}' has no layer '{asked}'.", remedy)
 
     def keeping_high(self, reasons: Mapping[int, str]) -> Network:
         """Returns this network with the layers in ``reasons`` (by index) no longer quantizable."""
-        layers = (layer.kept_high(reasons[k]) if k in reasons else layer for k, layer in enumerate(self.layers))
-        return replace(self, layers=tuple(layers))
+        return self._changing(lambda layer: layer.kept_high(reasons[layer.index]) if layer.index in reasons else layer)
 
     def with_low(self, low: LowPrecision) -> Network:
         """Returns this network, as it was loaded, with another low precision.
@@ -332,14 +337,12 @@ class Network:
                 f"Load it again: load_network(path, low=LOWS['{low.precision}']), or give its path.",
             )
         layers = layers_of(self.skeleton.graph, self.weights, existing.ExistingPairs(), low)
-        shapes = {name: layer.shape for layer in self.layers for name in layer.outputs[:1] if layer.shape is not None}
+        shapes = {layer.outputs[0]: layer.shape for layer in self.layers if layer.shape is not None}
         return replace(self, layers=layers, low=low).with_shapes(shapes)
 
     def with_shapes(self, shapes: Mapping[str, Shape]) -> Network:
         """Returns this network with the output shapes of its layers taken from ``shapes``, by tensor."""
-        sizes = (shapes.get(layer.outputs[0], layer.shape) if layer.outputs else layer.shape for layer in self.layers)
-        layers = (replace(layer, shape=shape) for layer, shape in zip(self.layers, sizes, strict=True))
-        return replace(self, layers=tuple(layers))
+        return self._changing(lambda layer: replace(layer, shape=shapes.get(layer.outputs[0], layer.shape)))
 
     @cached_property
     def asymmetric(self) -> tuple[Rounding, ...]:
@@ -350,16 +353,13 @@ class Network:
         """Returns a network with Q/DQ pairs as its file has it: asymmetric quantizers, no base, all its pairs."""
         if not self.has_pairs:
             return self
-        layers = (
-            replace(
-                layer,
-                roundings=tuple(rounding.as_in_file() for rounding in layer.roundings),
-                why_not="" if layer.roundings else layer.why_not,
-            )
-            for layer in self.layers
-        )
+
+        def in_file(layer: Layer) -> Layer:
+            roundings = tuple(rounding.as_in_file() for rounding in layer.roundings)
+            return replace(layer, roundings=roundings, why_not="" if roundings else layer.why_not)
+
         notes = tuple(note.replace(_REQUANTIZED, _KEPT) for note in self.notes)
-        return replace(self, layers=tuple(layers), base=None, notes=notes)
+        return replace(self._changing(in_file), base=None, notes=notes)
 
     @property
     def has_scales(self) -> bool:
@@ -378,14 +378,15 @@ class Network:
 
     def without_scales(self) -> Network:
         """Returns this network with its pairs in place, and their scales left to the ranges."""
-        layers = list[Layer]()
-        for layer, node in zip(self.layers, self.skeleton.graph.node, strict=True):
-            roundings = list[Rounding]()
+
+        def without(layer: Layer) -> Layer:
+            node, roundings = self.skeleton.graph.node[layer.index], list[Rounding]()
             for rounding in layer.roundings:
                 axis = weight_axis(node, rounding.slot, self.types) if rounding.is_weight else None
                 roundings.append(replace(rounding, axis=axis, fixed=(), asymmetric=()))
-            layers.append(replace(layer, roundings=tuple(roundings)))
-        return replace(self, layers=tuple(layers))
+            return replace(layer, roundings=tuple(roundings))
+
+        return self._changing(without)
 
     def with_one_scale_a_weight(self, chosen: Iterable[int] | None = None) -> Network:
         """Returns this network with one scale for each weight of the ``chosen`` layers (default: all), not for
@@ -491,8 +492,7 @@ def _prepared(
     skeleton = _export(graph, source)
     weights = mapped_if_large(detached_in(graph) | detach_weights(skeleton))
     skeleton = infer_shapes(skeleton)
-    layers = layers_of(skeleton.graph, weights, pairs, low)
-    layers = _in_program(layers, places)
+    layers = _in_program(layers_of(skeleton.graph, weights, pairs, low), places)
     if in_type is not None:
         why = "the network has it in float32"
         layers = tuple(layer if layer.name in in_type else layer.kept_high(why) for layer in layers)
@@ -505,7 +505,7 @@ def _prepared(
         notes.append(f"the file has opset {opset}: ONNX's own converter made opset {opset_of(skeleton)} of it")
     if integers:
         notes.append(f"the file has {integers} integer layers, read as the same layers in floats between Q/DQ pairs")
-    notes += [*_notes_of(layers, pairs, low, in_type, in_base), *dropped, *_switch_notes(layers)]
+    notes += [*_notes_of(layers, pairs, low, in_type, in_base), *dropped]
     return Network(
         source=source,
         skeleton=skeleton,
@@ -585,9 +585,6 @@ def _notes_of(
         )
     if in_base is not None:
         yield "all that is not in eight bits is in BF16, as in the file, and so are the tensors at its Q/DQ pairs"
-
-
-def _switch_notes(layers: tuple[Layer, ...]) -> Iterator[str]:
     stuck = [layer.name for layer in layers if layer.op_type in ("QuantizeLinear", "DequantizeLinear")]
     if stuck:
         yield (

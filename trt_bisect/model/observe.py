@@ -40,14 +40,12 @@ class _Cut:
         nodes: the indices of its nodes, ascending.
         reads: the tensors from outside that it reads, except constants.
         gives: its tensors that belong to a group or are read later.
-        group: the tensors of its group; an earlier segment may have made them.
         let_go: the tensors that nothing needs after it.
     """
 
     nodes: tuple[int, ...]
     reads: tuple[str, ...]
     gives: tuple[str, ...]
-    group: tuple[str, ...]
     let_go: tuple[str, ...]
 
 
@@ -88,13 +86,13 @@ def _cut(written: Written, groups: Sequence[Sequence[str]]) -> list[_Cut]:
             last[name] = max(last.get(name, 0), number)
     grouped = {name for names in groups for name in names}
     cuts = []
-    for number, names in enumerate(groups):
+    for number in range(len(groups)):
         nodes = sorted(node_index for node_index, its_segment in segment.items() if its_segment == number)
         made = dict.fromkeys(name for node_index in nodes for name in graph.node[node_index].output if name)
         outside = dict.fromkeys(name for node_index in nodes for name in reads[node_index] if name not in made)
         gives = tuple(name for name in made if name in grouped or last.get(name, -1) > number)
         let_go = tuple(name for name, until in last.items() if until == number)
-        cuts.append(_Cut(tuple(nodes), tuple(outside), gives, tuple(names), let_go))
+        cuts.append(_Cut(tuple(nodes), tuple(outside), gives, let_go))
     return cuts
 
 
@@ -114,16 +112,9 @@ def observe_in_parts(
 
     Raises BadInput for a refused sample while its groups are iterated.
     """
-    inside = [[name for name in names if name in network.producers] for names in groups]
-    observer = Observer(Written(network.skeleton, dict(network.weights)), inside, network.source)
-
-    def parts(feeds: Feeds, position: int) -> Iterator[dict[str, np.ndarray]]:
-        seen = observer.run(feeds, position)
-        for names in groups:
-            yield {**next(seen), **{name: feeds[name] for name in names if name in feeds}}
-
+    observer = Observer(Written(network.skeleton, dict(network.weights)), groups, network.source)
     for position, feeds in enumerate(samples):
-        yield parts(feeds, position)
+        yield observer.run(feeds, position)
 
 
 def observe_ahead(
@@ -146,7 +137,7 @@ def observe_ahead(
 
 
 class Observer:
-    """Runs a written graph and returns tensors inside it, one group after another.
+    """Runs a written graph and returns tensors inside it and inputs, one group after another.
 
     A single group comes from one session of the whole graph. Of several, each has a segment: the nodes that it needs
     and no earlier group does. Segments need tensors between all nodes (``can_be_cut``).
@@ -164,9 +155,11 @@ class Observer:
     def __init__(
         self, written: Written, groups: Sequence[Sequence[str]], source: str, *, in_segments: bool = False
     ) -> None:
-        self._written, self._groups, self._source = written, [list(names) for names in groups], source
+        made = {name for node in written.model.graph.node for name in node.output}
+        self._written, self._source, self._asked = written, source, groups
+        self._groups = [[name for name in names if name in made] for names in groups]
         self._shapes = [[d.dim_value for d in value.type.tensor_type.shape.dim] for value in written.model.graph.input]
-        self._cuts = _cut(written, groups) if in_segments or len(groups) > 1 else []
+        self._cuts = _cut(written, self._groups) if in_segments or len(groups) > 1 else []
         self._sessions: dict[int, ort.InferenceSession] = {}
         self.types: dict[str, str] = {}
         if not self._cuts:
@@ -182,9 +175,10 @@ class Observer:
         """
         shapes = ", ".join(f"'{name}' {shape_text(array.shape)}" for name, array in feeds.items())
         live: dict[str, Any] = dict(feeds)
-        for number in range(len(self._groups)):
+        for number, names in enumerate(self._asked):
             with self._errors_named(f" on sample {position} ({shapes})"):
                 values = self._infer(number, live)
+            values.update({name: feeds[name] for name in names if name in feeds})
             yield {name: value for name, value in values.items() if isinstance(value, np.ndarray)}
             del values
             if self._cuts:
@@ -201,7 +195,7 @@ class Observer:
                 self._sessions[number] = self._session(cut, live)
             inputs = {name: live[name] for name in cut.reads}
             live.update(zip(cut.gives, self._sessions[number].run(list(cut.gives), inputs), strict=True))
-        tensors = {name: live[name] for name in cut.group}
+        tensors = {name: live[name] for name in self._groups[number]}
         for name in cut.let_go:
             live.pop(name, None)
         return tensors

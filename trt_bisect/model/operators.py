@@ -16,7 +16,7 @@ import onnxruntime as ort
 from onnx import helper
 
 from trt_bisect.errors import BadInput, TrialFailed, TrtBisectError, first_line
-from trt_bisect.model.file import Written, refill, subgraphs_of_attribute, tensors_read, with_outputs
+from trt_bisect.model.file import Written, bodies_of, refill, tensors_read, with_outputs
 from trt_bisect.model.session import CPU, UNOPTIMISED, element_type, make_session, new_options
 from trt_bisect.support.text import counted, listed
 
@@ -61,14 +61,14 @@ def cut_around(
 
 def operator_of(node: onnx.NodeProto) -> Operator:
     """Returns the operator of a node; for a node with bodies, that of an unknown node inside, if any."""
-    bodies = (body for attribute in node.attribute for body in subgraphs_of_attribute(attribute))
-    inside = (inner for body in bodies for inner in body.node)
+    inside = (inner for body in bodies_of(node) for inner in body.node)
     return next((operator_of(inner) for inner in inside if _not_of_onnx(inner)), (node.domain, node.op_type))
 
 
 def _not_of_onnx(node: onnx.NodeProto) -> bool:
-    bodies = (body for attribute in node.attribute for body in subgraphs_of_attribute(attribute))
-    return not onnx.defs.has(node.op_type, node.domain) or any(_not_of_onnx(n) for body in bodies for n in body.node)
+    if not onnx.defs.has(node.op_type, node.domain):
+        return True
+    return any(_not_of_onnx(inner) for body in bodies_of(node) for inner in body.node)
 
 
 def _is_named(kind: Operator, refusal: str) -> bool:

@@ -20,7 +20,7 @@ from onnx_graphsurgeon.ir.tensor import LazyValues
 from onnx_graphsurgeon.logger import G_LOGGER
 
 from trt_bisect.errors import BadInput, first_line
-from trt_bisect.model.file import Weights, detached_tensor, refill, subgraphs_of_attribute
+from trt_bisect.model.file import Weights, bodies_of, detached_tensor, refill
 from trt_bisect.model.modules import Place, places_of
 from trt_bisect.model.operators import Cut, add_types, cut_around
 from trt_bisect.model.qoperator import with_pairs
@@ -176,10 +176,7 @@ def prepare(
     Raises:
         BadInput: the opset is too old or cannot be converted, a shape does not fit, or the graph is not valid.
     """
-    use_default_domain(model)
-    model = inline_functions(model)
-    name_nodes(model.graph)
-    model = with_pairs(model, weights)
+    model = with_pairs(with_named_nodes(model), weights)
     places = places_of(model.graph)
     model, cut = cut_around(model, weights, source)
     _fix_shapes(model.graph, shapes, source)
@@ -283,9 +280,13 @@ def _size(tensor: gs.Tensor) -> int:
     return int(math.prod(tensor.shape) * np.dtype(tensor.dtype).itemsize)
 
 
-def inline_functions(model: onnx.ModelProto) -> onnx.ModelProto:
-    """Returns ``model`` with its local functions replaced by their nodes."""
-    return inliner.inline_local_functions(model) if model.functions else model
+def with_named_nodes(model: onnx.ModelProto) -> onnx.ModelProto:
+    """Returns ``model``, which is changed, with its local functions replaced by their nodes; see ``name_nodes``."""
+    _use_default_domain(model)
+    if model.functions:
+        model = inliner.inline_local_functions(model)
+    name_nodes(model.graph)
+    return model
 
 
 def _leave_unknown_sizes_nameless(graph: onnx.GraphProto) -> None:
@@ -419,7 +420,7 @@ def names_for_parser(nodes: Sequence[str], constants: Collection[str]) -> dict[s
     return names
 
 
-def use_default_domain(model: onnx.ModelProto) -> None:
+def _use_default_domain(model: onnx.ModelProto) -> None:
     """Replaces the domain ``ai.onnx`` by the equivalent empty text, in place: not every tool knows the former."""
     for entry in (*model.opset_import, *(opset for function in model.functions for opset in function.opset_import)):
         entry.domain = "" if entry.domain == "ai.onnx" else entry.domain
@@ -427,16 +428,15 @@ def use_default_domain(model: onnx.ModelProto) -> None:
     while bodies:
         for node in bodies.pop().node:
             node.domain = "" if node.domain == "ai.onnx" else node.domain
-            bodies += [body for attribute in node.attribute for body in subgraphs_of_attribute(attribute)]
+            bodies += bodies_of(node)
 
 
 def spell_out_partial_shapes(graph: onnx.GraphProto) -> None:
     """Rewrites ``Shape(start, end)`` as Shape and Slice, in place: GraphSurgeon would fold it as the whole shape."""
     nodes = []
     for node in graph.node:
-        for attribute in node.attribute:
-            for body in subgraphs_of_attribute(attribute):
-                spell_out_partial_shapes(body)
+        for body in bodies_of(node):
+            spell_out_partial_shapes(body)
         bounds = {attribute.name: attribute.i for attribute in node.attribute if attribute.name in ("start", "end")}
         if node.op_type != "Shape" or node.domain or not bounds:
             nodes.append(node)

@@ -13,7 +13,7 @@ check of input names is quadratic in their number (2,000 layers: 82 of the 144 m
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import Enum
 
 import numpy as np
@@ -21,11 +21,11 @@ import onnx
 from onnx import TensorProto, helper
 
 from trt_bisect.model.file import Written
-from trt_bisect.model.layers import Layer, Rounding
+from trt_bisect.model.layers import Layer
 from trt_bisect.model.network import Network
 from trt_bisect.model.pieces import Piece
-from trt_bisect.model.quantizer import Quantizer, Scales
-from trt_bisect.model.writing import GraphWriting, Names, WritingContext, renamed
+from trt_bisect.model.quantizer import Scales
+from trt_bisect.model.writing import GraphWriting, Names, WritingContext
 from trt_bisect.precision import Precision, PrecisionPlan
 
 
@@ -41,14 +41,7 @@ class GraphTarget(Enum):
     TENSORRT = "tensorrt"
 
 
-@dataclass
-class WrittenPiece(Written):
-    """The graph of a piece; ``leaves`` maps the tensors in ``Piece.leaves`` to the names of their outputs."""
-
-    leaves: Mapping[str, str] = field(default_factory=dict)
-
-
-class PlanWriter:
+class PlanWriter(WritingContext):
     """Writes plans of one network with one set of scales; its graphs share rounded weights. See ``WritingContext``."""
 
     def __init__(
@@ -60,50 +53,41 @@ class PlanWriter:
         unquantized_round: bool = False,
         held: frozenset[str] | None = None,
     ) -> None:
-        self.network = network
         emulates = target is GraphTarget.ONNXRUNTIME
-        self.context = WritingContext(
-            network, scales, emulates=emulates, unquantized_round=unquantized_round, held=held
-        )
-
-    def quantizers(self, layer: Layer, rounding: Rounding) -> tuple[Quantizer, ...]:
-        """Returns what ``WritingContext.quantizers`` does."""
-        return self.context.quantizers(layer, rounding)
+        super().__init__(network, scales, emulates=emulates, unquantized_round=unquantized_round, held=held)
 
     def write(self, plan: PrecisionPlan) -> Written:
         """Writes the network in the precisions of ``plan``; raises ValueError if ``plan`` does not have its layers."""
         self._check(plan)
-        writing, graph = GraphWriting(self.context), self.network.skeleton.graph
-        pairs = self._write_layers(writing, plan, range(len(plan)), Names())
+        writing, graph = GraphWriting(self), self.network.skeleton.graph
+        pairs = self._write_layers(writing, plan, range(len(plan)))
         model, weights = writing.assemble(graph.input, graph.output)
         return Written(model, weights, pairs)
 
-    def write_piece(self, piece: Piece, plan: PrecisionPlan) -> WrittenPiece:
+    def write_piece(self, piece: Piece, plan: PrecisionPlan) -> Written:
         """Writes a piece in the precisions of ``plan``, a plan of the whole network; raises as ``write``."""
         self._check(plan)
-        writing, names = GraphWriting(self.context), Names()
-        pairs = self._write_layers(writing, plan, piece.layers, names)
-        leaves = {leaf: names.final.get(leaf, leaf) for leaf in piece.leaves}
-        inputs = [self.value_info(name) for name in piece.reads]
-        infos = [self.value_info(leaf, output) for leaf, output in leaves.items()]
-        model, weights = writing.assemble(inputs, infos)
-        return WrittenPiece(model, weights, pairs, leaves)
+        writing = GraphWriting(self)
+        pairs = self._write_layers(writing, plan, piece.layers)
+        inputs, outputs = map(self.value_infos, (piece.reads, piece.leaves))
+        model, weights = writing.assemble(inputs, outputs)
+        return Written(model, weights, pairs)
 
     def _check(self, plan: PrecisionPlan) -> None:
         if len(plan) != len(self.network.layers):
             raise ValueError(f"a plan of {len(plan)} layers for a network of {len(self.network.layers)}")
 
     def _write_layers(
-        self, writing: GraphWriting, plan: PrecisionPlan, layers: Iterable[int], names: Names
+        self, writing: GraphWriting, plan: PrecisionPlan, layers: Iterable[int]
     ) -> dict[int, tuple[str, ...]]:
         """Returns by low layer the rounded tensors."""
-        followed = self.context.followed(plan.lowered)
+        followed, names = self.followed(plan.lowered), Names()
         rounded = {k: writing.layer(self.network.layers[k], plan.precisions[k], names, followed) for k in layers}
         return {k: tensors for k, tensors in rounded.items() if tensors}
 
-    def value_info(self, tensor: str, name: str | None = None) -> onnx.ValueInfoProto:
-        """Returns the known type and shape of a tensor, under its name or another."""
-        return renamed(self.context.types.get(tensor, onnx.ValueInfoProto(name=tensor)), name or tensor)
+    def value_infos(self, tensors: Iterable[str]) -> list[onnx.ValueInfoProto]:
+        """Returns the known types and shapes of tensors."""
+        return [self.types.get(name, onnx.ValueInfoProto(name=name)) for name in tensors]
 
 
 @dataclass
@@ -152,11 +136,11 @@ def write_switch(writer: PlanWriter, choices: Choices, piece: Piece | None = Non
 
     No leaf of ``piece`` may have two versions, rounded and unrounded (see ``model.pieces``).
     """
-    writing, names, tag = GraphWriting(writer.context, scales_are_inputs=True), Names(), writer.context.tag
+    writing, names, tag = GraphWriting(writer, scales_are_inputs=True), Names(), writer.tag
     graph = writer.network.skeleton.graph
     layers = writer.network.layers if piece is None else writer.network.layers[piece.start : piece.stop]
     gates: dict[tuple[int, Precision], str] = {}
-    may_follow, followed = writer.context.followed(writer.network.quantizable), dict[str, str]()
+    may_follow, followed = writer.followed(writer.network.quantizable), dict[str, str]()
     for layer in layers:
         *gated, last = choices[layer.index]
         if gated:
@@ -168,8 +152,8 @@ def write_switch(writer: PlanWriter, choices: Choices, piece: Piece | None = Non
         for tensor in (tensor for tensor in layer.outputs if tensor in may_follow):
             followed[tensor] = f"gate{tag}held{len(followed)}"
             writing.nodes.append(_held(writing, layer, tensor, names, followed[tensor], tag))
-    inputs = [*graph.input] if piece is None else [writer.value_info(name) for name in piece.reads]
-    outputs = [*graph.output] if piece is None else [writer.value_info(name) for name in piece.leaves]
+    inputs = [*graph.input] if piece is None else writer.value_infos(piece.reads)
+    outputs = [*graph.output] if piece is None else writer.value_infos(piece.leaves)
     of_gates, of_scales = [*gates.values(), *followed.values()], list(writing.scale_inputs.values())
     gates_input = _split(writing, inputs, of_gates, TensorProto.BOOL, f"gates{tag}switch")
     scales_input = _split(writing, inputs, of_scales, TensorProto.FLOAT, f"scales{tag}switch")

@@ -13,11 +13,18 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
-from trt_bisect.model.file import refill
+from trt_bisect.model.file import attribute, refill
 
 _QUANTIZE, _DEQUANTIZE = "QuantizeLinear", "DequantizeLinear"
-_TWO = ("QLinearAdd", "QLinearMul", "QLinearMatMul")
-_ONE = "QLinearSigmoid QLinearLeakyRelu QLinearAveragePool QLinearGlobalAveragePool QLinearSoftmax".split()
+_FORMS: Mapping[str, tuple[tuple[int, ...], int, int]] = {
+    **dict.fromkeys(("QLinearAdd", "QLinearMul", "QLinearMatMul"), ((0, 3), 6, 0)),
+    **dict.fromkeys(("QLinearSigmoid", "QLinearLeakyRelu", "QLinearSoftmax"), ((0,), 3, 0)),
+    **dict.fromkeys(("QLinearAveragePool", "QLinearGlobalAveragePool"), ((0,), 3, 0)),
+    "QLinearConv": ((0, 3), 6, 8),
+    "QGemm": ((0, 3), 7, 6),
+    "QLinearWhere": ((1, 4), 7, 0),
+}
+"""By operator, the slots of the levels that it reads, of its output's scale, and of its bias; 0 for no bias."""
 _KEEPING = frozenset(
     "Reshape Flatten Transpose Squeeze Unsqueeze MaxPool Slice Split Gather Identity Resize Expand Tile DepthToSpace "
     "SpaceToDepth".split()
@@ -65,28 +72,17 @@ def with_pairs(model: onnx.ModelProto, weights: Mapping[str, np.ndarray]) -> onn
 
 def _integer(node: onnx.NodeProto) -> _Integer | None:
     op, read = node.op_type, [*node.input, *[""] * 3]
-
-    def made(slot: int) -> tuple[str, str]:
-        return read[slot], read[slot + 1]
-
-    if any(attribute.name == "channels_last" and attribute.i for attribute in node.attribute):
-        return None
-    float_op = op.removeprefix("QLinear")
-    if op in _TWO:
-        return _Integer(float_op, (_levels(read, 0), _levels(read, 3)), made(6))
-    if op in _ONE:
-        return _Integer(float_op, (_levels(read, 0),), made(3))
-    if op == "QLinearConv":
-        bias = read[8] if len(node.input) > 8 else ""
-        return _Integer("Conv", (_levels(read, 0), _levels(read, 3)), made(6), bias)
-    if op == "QGemm":
-        return _Integer("Gemm", (_levels(read, 0), _levels(read, 3)), made(7), read[6])
     if op == "QLinearConcat":
-        parts = [_levels(read, slot) for slot in range(2, len(node.input), 3)]
-        return _Integer("Concat", tuple(parts), made(0))
+        slots, made, bias = tuple(range(2, len(node.input), 3)), 0, 0
+    elif op in _FORMS and not attribute(node, "channels_last", 0):
+        slots, made, bias = _FORMS[op]
+    else:
+        return None
+    parts: list[_Levels | str] = [_levels(read, slot) for slot in slots]
     if op == "QLinearWhere":
-        return _Integer("Where", (read[0], _levels(read, 1), _levels(read, 4)), made(7))
-    return None
+        parts.insert(0, read[0])
+    float_op = "Gemm" if op == "QGemm" else op.removeprefix("QLinear")
+    return _Integer(float_op, tuple(parts), (read[made], read[made + 1]), read[bias] if bias else "")
 
 
 def _levels(names: Sequence[str], slot: int) -> _Levels:
@@ -160,16 +156,14 @@ class _Writing:
         name = self._free(f"{part[0]}_of_{node.name}")
         dequantize = helper.make_node(_DEQUANTIZE, list(filter(None, part)), [name])
         if self._constant(part[1]).size > 1:
-            is_turned = any(attribute.name == "transB" and attribute.i for attribute in node.attribute)
-            axis = 0 if layer.op_type == "Conv" or is_turned else -1
+            axis = 0 if layer.op_type == "Conv" or attribute(node, "transB", 0) else -1
             dequantize.attribute.append(helper.make_attribute("axis", axis))
         self.nodes.append(dequantize)
         return name
 
     def _bias(self, node: onnx.NodeProto, layer: _Integer) -> str:
         first, second = (self._constant(part[1]) for part in layer.read[:2])
-        alpha = next((attribute.f for attribute in node.attribute if attribute.name == "alpha"), 1.0)
-        scale = np.asarray(first.astype(np.float64) * second * alpha, np.float32)
+        scale = np.asarray(first.astype(np.float64) * second * attribute(node, "alpha", 1.0), np.float32)
         name, floats = self._free(f"{layer.bias}_scale"), self._free(f"{layer.bias}_of_{node.name}")
         self._graph.initializer.append(numpy_helper.from_array(scale.reshape(-1) if scale.size > 1 else scale, name))
         dequantize = helper.make_node(_DEQUANTIZE, [layer.bias, name], [floats])

@@ -44,14 +44,12 @@ class FloatType:
         onnx: the value of ``TensorProto.DataType``.
         name: in the type constraints of ONNX operators: ``float16``.
         largest: its largest finite value.
-        smallest: its smallest positive normal value.
     """
 
     dtype: np.dtype[np.generic]
     onnx: int
     name: str
     largest: float
-    smallest: float
 
     def rounded(self, values: np.ndarray) -> np.ndarray:
         """Returns ``values`` rounded to this type, half to even, as float32; too large ones become infinite."""
@@ -111,8 +109,8 @@ class LowPrecision:
         return self.float_type is None
 
 
-_FP16 = FloatType(np.dtype(np.float16), TensorProto.FLOAT16, "float16", 65504.0, 2.0**-14)
-_BF16 = FloatType(np.dtype(ml_dtypes.bfloat16), TensorProto.BFLOAT16, "bfloat16", 2.0**128 - 2.0**120, 2.0**-126)
+_FP16 = FloatType(np.dtype(np.float16), TensorProto.FLOAT16, "float16", 65504.0)
+_BF16 = FloatType(np.dtype(ml_dtypes.bfloat16), TensorProto.BFLOAT16, "bfloat16", 2.0**128 - 2.0**120)
 FLOAT_TYPES: Mapping[Precision, FloatType] = {Precision.FP16: _FP16, Precision.BF16: _BF16}
 """The float types that a layer can have instead of float32, low or high."""
 

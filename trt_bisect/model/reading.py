@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Container, Iterator, Mapping, Sequence
+from copy import deepcopy
 from itertools import pairwise
 from pathlib import Path
 
@@ -18,7 +19,7 @@ from trt_bisect.model.layers import TensorFacts
 from trt_bisect.model.network import Network
 from trt_bisect.model.observe import facts_for, groups_of
 from trt_bisect.model.pieces import Boundaries, Piece
-from trt_bisect.model.prepare import inline_functions, name_nodes, use_default_domain
+from trt_bisect.model.prepare import name_nodes, with_named_nodes
 from trt_bisect.model.qdq import GraphTarget, PlanWriter
 from trt_bisect.model.qoperator import with_pairs
 from trt_bisect.model.session import UNOPTIMISED, make_session
@@ -121,10 +122,7 @@ def _comparisons(network: Network) -> Iterator[tuple[PrecisionPlan, Written]]:
     if weights > INLINE_UNTIL_BYTES or network.typed_in_file or not there:
         return
     model, apart = read_model(Path(network.source))
-    use_default_domain(model)
-    model = inline_functions(model)
-    name_nodes(model.graph)
-    model = with_pairs(model, apart)
+    model = with_pairs(with_named_nodes(model), apart)
     name_nodes(model.graph)
     if network.has_scales:
         yield network.free_plan(network.quantizable), Written(model, apart)
@@ -135,7 +133,7 @@ def _comparisons(network: Network) -> Iterator[tuple[PrecisionPlan, Written]]:
 
 def without_pairs(model: onnx.ModelProto, kept: Container[str]) -> onnx.ModelProto:
     """Returns a copy of ``model`` whose Q/DQ pairs return their input; nodes named in ``kept`` stay."""
-    copy = onnx.ModelProto.FromString(model.SerializeToString())
+    copy = deepcopy(model)
     inputs = {node.output[0]: node.input[0] for node in copy.graph.node if node.op_type == "QuantizeLinear"}
     for node in copy.graph.node:
         if node.op_type == "DequantizeLinear" and node.input[0] in inputs and node.name not in kept:
@@ -236,31 +234,27 @@ def _piece_difference(
     leaves = [name for name in piece.leaves if name in tensors]
     if not leaves or any(name not in tensors for name in piece.reads):
         return ""
-    read = {name: _as_read(tensors[name], facts.dtypes.get(name)) for name in piece.reads}
+    read = {}
+    for name in piece.reads:
+        values, prepared = tensors[name], facts.dtypes.get(name)
+        both_floats = prepared is not None and prepared.kind == values.dtype.kind == "f"
+        read[name] = values.astype(prepared, copy=False) if both_floats else values
     written = writer.write_piece(piece, plan)
     for value in written.model.graph.input:
         dtype = helper.np_dtype_to_tensor_dtype(read[value.name].dtype)
         value.CopyFrom(helper.make_tensor_value_info(value.name, dtype, read[value.name].shape))
     session = make_session(written)
-    names = [written.leaves[name] for name in leaves]
-    ours = dict(zip(leaves, session.run(names, read), strict=True))
+    ours = dict(zip(leaves, session.run(leaves, read), strict=True))
     apart = {name: relative_difference(tensors[name], ours[name]) for name in leaves if _is_numeric(ours[name])}
     if max(apart.values(), default=0.0) <= FLOAT_NOISE:
         return ""
     noise = max((_NOISE[tensors[name].dtype] for name in tensors if tensors[name].dtype in _NOISE), default=0.0)
-    with_noise = [session.run(names, _with_noise(read, noise, seed)) for seed in range(_DRAWS)]
+    with_noise = [session.run(leaves, _with_noise(read, noise, seed)) for seed in range(_DRAWS)]
     for name, share in apart.items():
         by_noise = max(relative_difference(ours[name], again[leaves.index(name)]) for again in with_noise)
         if share > max(FLOAT_NOISE, _TIMES_ITS_NOISE * by_noise):
             return f"layer '{network.producers[name].name}' makes '{name}', which differs by {percent(share)}"
     return ""
-
-
-def _as_read(value: np.ndarray, dtype: np.dtype[np.generic] | None) -> np.ndarray:
-    """Returns a float tensor of the file in the type that it has in the prepared network."""
-    if dtype is None or value.dtype.kind != "f" or dtype.kind != "f":
-        return value
-    return value.astype(dtype, copy=False)
 
 
 def _with_noise(read: Feeds, noise: float, seed: int) -> dict[str, np.ndarray]:

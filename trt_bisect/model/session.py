@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterable, Sequence
+from copy import deepcopy
 from functools import cache
 from pathlib import Path
 
@@ -193,8 +194,7 @@ def _with_weights(written: Written, options: ort.SessionOptions) -> onnx.ModelPr
         return written.model
     give_back_memory()
     options.add_session_config_entry(_FOLDER_OF_WEIGHTS, str(next(iter(files.values())).parent))
-    model = onnx.ModelProto()
-    model.CopyFrom(written.model)
+    model = deepcopy(written.model)
     for tensor in model.graph.initializer:
         if tensor.name in files:
             set_external(tensor, written.weights[tensor.name].nbytes, files[tensor.name].name)

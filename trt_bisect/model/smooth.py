@@ -40,8 +40,8 @@ from onnx import helper, numpy_helper
 from trt_bisect.data.feeds import Feeds
 from trt_bisect.model.equalise import BIAS_SLOT, BY_CHANNEL, with_constants
 from trt_bisect.model.existing import ExistingPairs
-from trt_bisect.model.file import refill
-from trt_bisect.model.layers import attribute, layers_of
+from trt_bisect.model.file import attribute, refill
+from trt_bisect.model.layers import layers_of
 from trt_bisect.model.network import Network, Slot
 from trt_bisect.model.observe import observe
 from trt_bisect.model.prepare import unused_name
@@ -209,8 +209,7 @@ def _magnitudes_read(node: onnx.NodeProto, weight: np.ndarray) -> np.ndarray:
 class _Finder:
     def __init__(self, network: Network) -> None:
         self._network, self._nodes = network, network.skeleton.graph.node
-        layers = [layer for layer in network.layers if layer.shape is not None]
-        self._shapes = {layer.outputs[0]: layer.shape or () for layer in layers if layer.outputs}
+        self._shapes = {layer.outputs[0]: layer.shape for layer in network.layers if layer.shape is not None}
 
     def smoothable(self) -> Iterator[tuple[str, _Smoothable]]:
         for tensor in self._network.rounded_activations:

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import field, fields
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 from trt_bisect.driver.curves import FULL
 from trt_bisect.options.concerns import (
@@ -48,9 +48,6 @@ from trt_bisect.options.kinds import (
     Version,
     whole,
 )
-
-if TYPE_CHECKING:
-    from trt_bisect.calibration.collect import Calibrating
 
 
 class WithoutRecipeOptions(MeasuringOptions):
@@ -163,12 +160,6 @@ class TensorOptions(OutputOptions, MemoryOptions, FixedLayerOptions, Calibration
 
     inputs: Annotated[Data, LOADED] = field(default=None, kw_only=False)
     output: Annotated[Place | None, OUTPUT] = None
-
-    def calibrating(self) -> "Calibrating":
-        """Returns the options for ranges from data."""
-        from trt_bisect.calibration.collect import Calibrating
-
-        return Calibrating(self.calibrator_method, self.percentile, self.memory_bytes, self.preprocessing())
 
 
 class CompareOptions(OtherOptions, ReferenceOptions, UnquantizedOptions, TensorOptions):

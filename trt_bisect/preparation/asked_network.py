@@ -30,7 +30,7 @@ from trt_bisect.errors import BadInput, first_line
 from trt_bisect.model.layers import Layer
 from trt_bisect.model.network import GivenModel, Network, load_network
 from trt_bisect.model.observe import observe
-from trt_bisect.model.quantizer import INT8, SMALLEST_SCALE, LowPrecision, int8_scale
+from trt_bisect.model.quantizer import INT8, SMALLEST_SCALE, LowPrecision, Scales, int8_scale
 from trt_bisect.model.session import use_device, use_libraries
 from trt_bisect.options.commands import CompareOptions
 from trt_bisect.options.concerns import FIXING, INT16, FixedLayerOptions, MeasuringOptions, NetworkOptions
@@ -149,11 +149,7 @@ def _no_match(network: Network, pattern: str) -> BadInput:
         near = difflib.get_close_matches(operator, operators, 1, _NEAR)
         remedy = f"Did you mean '{OPERATOR}{near[0]}'?" if near else f"It has {', '.join(operators)}."
         return BadInput(f"'{network.source}' has no layer of operator '{operator}'.", remedy)
-    plain = re.sub(r"[*?\[\]^$\\]|\.\*", "", pattern.removeprefix(REGEX))
-    near = difflib.get_close_matches(plain, [layer.name for layer in network.layers], 3, _NEAR)
-    hint = "Did you mean " + ", ".join(f"'{name}'" for name in near) + "? " if near else ""
-    remedy = f"{hint}'trt-bisect layers {network.source}' lists them."
-    return BadInput(f"'{network.source}' has no layer '{pattern}'.", remedy)
+    return network.no_layer(pattern, re.sub(r"[*?\[\]^$\\]|\.\*", "", pattern.removeprefix(REGEX)))
 
 
 def _fixed_network(
@@ -310,7 +306,7 @@ class FilePlan:
 
     source: str
     layers: Mapping[str, Precision]
-    scales: Mapping[str, np.float32]
+    scales: Scales
     high: Precision | None = None
     low: Precision | None = None
     one_scale: tuple[str, ...] = ()

@@ -16,7 +16,7 @@ from trt_bisect._version import versions
 from trt_bisect.analyzer import data_warnings
 from trt_bisect.builder.engines import choose_engine, typing_of
 from trt_bisect.calibration.cache import is_cache_path, ranges_of_cache
-from trt_bisect.calibration.collect import Magnitudes, candidates, magnitudes
+from trt_bisect.calibration.collect import Magnitudes, calibrate, candidates, magnitudes
 from trt_bisect.calibration.histogram import THRESHOLDS, Calibrator
 from trt_bisect.calibration.ranges import Ranges, no_ranges, with_scales_given
 from trt_bisect.data.datasets import Dataset, Holdout, Profile, hold_out, open_dataset, profile_of
@@ -25,6 +25,8 @@ from trt_bisect.data.statistics import MOST_SAMPLES, Drift, FedInput, Sketch, dr
 from trt_bisect.errors import BadInput
 from trt_bisect.model.merged import SAMPLE
 from trt_bisect.model.network import Network, tensors_in_low
+from trt_bisect.model.quantizer import INT8_MAX
+from trt_bisect.options.commands import CalibrateOptions, TensorOptions
 from trt_bisect.options.concerns import MeasuringOptions
 from trt_bisect.report.parts import JudgedInputs
 from trt_bisect.runs import cached_inputs
@@ -258,7 +260,8 @@ class FedData:
         """
         first, drifts, drift_of_validation = feeds[:MOST_SAMPLES], dict[str, Drift](), dict[str, Drift]()
         fed = statistics(first) if of_calibration else self._looked_at(first, about.source)
-        seen = {entry.name: entry.absmax for entry in self._calibration} or data_warnings.reach_of_scales(ranges.scales)
+        seen = {entry.name: entry.absmax for entry in self._calibration}
+        seen = seen or {name: float(scale) * INT8_MAX for name, scale in ranges.scales.items()}
         if not of_calibration:
             drifts = drift(self._sketch, data)
             units = [*data_warnings.on_units(seen, fed, self._calibrated_with or ranges.origin, about.source)]
@@ -308,6 +311,53 @@ class FedData:
         for warning in warnings:
             self._warnings.append(warning)
             self._say(f"DATA: {warning}")
+
+
+def ranges_of(
+    network: Network, calibration: Any, options: TensorOptions, progress: Progress
+) -> tuple[Ranges, Dataset | None]:
+    """Returns the ranges, with the scales that the user fixed, and the data set if ``calibration`` is data.
+
+    The network's own Q/DQ pairs come before data and caches.
+
+    Args:
+        calibration: data (see ``open_dataset``), a TensorRT calibration cache, or ranges.
+
+    Raises:
+        BadInput: nothing usable was given.
+    """
+    cache = is_cache_path(calibration)
+    no_data = calibration is None or cache or isinstance(calibration, Ranges)
+    data = None if no_data else open_dataset(calibration, network.inputs, pictures=options.preprocessing())
+    if isinstance(calibration, Ranges):
+        ranges = calibration
+    elif network.has_pairs:
+        ranges = Ranges({}, {}, "the network's own Q/DQ")
+    elif cache:
+        ranges = ranges_of_cache(Path(calibration), network)
+    elif data is not None:
+        ranges = ranges_from_data(network, data, options, progress)
+    elif network.scales and not network.unscaled:
+        ranges = Ranges({}, {}, "the plan given")
+    else:
+        remedy = "Give --calibration with data (.npz, .npy, folder, module:function) or a TensorRT calibration cache."
+        raise BadInput("There are no ranges: no calibration data and no calibration cache were given.", remedy)
+    return with_scales_given(ranges, network.scales), data
+
+
+def ranges_from_data(
+    network: Network, data: Dataset, options: TensorOptions | CalibrateOptions, progress: Progress
+) -> Ranges:
+    """Returns the ranges of a network's activations over a data set."""
+    progress.stage("Calibrating", data.length)
+    return calibrate(
+        network,
+        data,
+        options.calibrator_method,
+        options.percentile,
+        on_sample=lambda done: progress.step(f"sample {done}"),
+        memory=options.memory_bytes,
+    )
 
 
 def faint_note(about: JudgedInputs) -> list[Note]:

@@ -156,7 +156,7 @@ class ReferenceAsItRuns(Reference):
     def infer(self, feeds: Feeds) -> Outputs:
         """Returns the outputs for a sample; raises BadInput if it cannot be run, or has none of the outputs."""
         tensors = self._runs.tensors(feeds)
-        results = [each.tensor for each in self._runs.modules() if not each.path and each.tensor in tensors]
+        results = [tensor for place, tensor in self._runs.modules() if not place.path and tensor in tensors]
         if len(results) == len(self._names) and not match_names(self._names, tensors):
             tensors = {name: tensors[result] for name, result in zip(self._names, results, strict=True)}
         return _under_their_names(self._names, tensors, self._runs.source, _SAME)

@@ -37,7 +37,7 @@ from trt_bisect.evaluator.trial import MEASURED, Trial, TrialStore
 from trt_bisect.model.network import Network
 from trt_bisect.model.observe import facts_for
 from trt_bisect.model.reading import compare_with_file
-from trt_bisect.options.concerns import AUTO, EMULATION, HEADS, MeasuringOptions
+from trt_bisect.options.concerns import AUTO, EMULATION, HEADS
 from trt_bisect.precision import PrecisionPlan
 from trt_bisect.preparation.asked_network import refuse_emulated_only
 from trt_bisect.preparation.experiment import Experiment, Setup
@@ -122,7 +122,10 @@ def chosen_engine(setup: Setup) -> tuple[str, str]:
     refuse_without_low(network)
     engine = choose_engine(options.engine)
     refuse_emulated_only(network, engine)
-    strategy = strategy_for(options, engine)
+    if options.unquantized_round and engine != ONNXRUNTIME:
+        problem = f"'--unquantized int8' is an emulation; on the engine '{engine}' TensorRT decides."
+        raise BadInput(problem, "Leave it out, or add --engine onnxruntime.")
+    strategy = options.asked_strategy
     if options.cluster and strategy == EMULATION:
         setup.progress.say(STAYS_HERE)
     return engine, strategy
@@ -344,7 +347,7 @@ def _finite_outputs(
     )
     if not judged:
         why, remedy = non_finite_weight(network), "Give --input with data on which FP32 itself works."
-        where = started_at(network, feeds[0], None, setup.options.memory_bytes).text
+        where, _ = started_at(network, feeds[0], None, setup.options.memory_bytes)
         problem = f"The FP32 reference of '{setup.read.source}' has only NaN or infinite values{where}."
         for kind, layers in unusable_scales(network).items():
             why, remedy = f"{kind.capitalize()}, in the file's Q/DQ pairs at {listed(layers, 4)}", KINDS[kind].remedy
@@ -415,11 +418,3 @@ def _unlike_reference(
         "was quantized from as the reference. If that is given, quantize it again: a scale for each channel of a "
         "weight, and no integers for the weights of normalizations, lose less."
     ]
-
-
-def strategy_for(options: MeasuringOptions, engine: str) -> str:
-    """Returns the strategy on an engine; raises BadInput for rounded unquantized layers on an NVIDIA engine."""
-    if options.unquantized_round and engine != ONNXRUNTIME:
-        problem = f"'--unquantized int8' is an emulation; on the engine '{engine}' TensorRT decides."
-        raise BadInput(problem, "Leave it out, or add --engine onnxruntime.")
-    return options.asked_strategy

@@ -5,13 +5,10 @@ PyTorch is imported only if a module is given.
 
 from __future__ import annotations
 
-import atexit
 import hashlib
 import inspect
 import re
-import shutil
 import sys
-import tempfile
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
@@ -31,6 +28,7 @@ from trt_bisect.data.feeds import TensorSpec
 from trt_bisect.data.named import load_function
 from trt_bisect.data.samples import as_array
 from trt_bisect.errors import BadInput, EngineUnavailable, first_line, install
+from trt_bisect.model.file import folder_until_the_end
 from trt_bisect.model.modules import (
     METADATA_IR_VERSION,
     WEIGHTED,
@@ -87,7 +85,7 @@ def exported(model: Any, data: Iterable[Any], shapes: Mapping[str, tuple[int, ..
     if module is None:
         return None
     args, kwargs = _example(module, data, shapes)
-    folder = _own_folder() if output is None else make_folder(Path(output))
+    folder = folder_until_the_end() if output is None else make_folder(Path(output))
     path, failures = folder / f"{type(module).__name__}.onnx", []
     with _in_evaluation(module):
         with _calls_counted(module) as calls:
@@ -168,13 +166,13 @@ class Hooked:
             names = [f"output{number or ''}" for number in range(len(results))]
         for name, values in zip(names, results, strict=True):
             tensors[name] = values
-            self.modules.append(ModuleTensor("", "", name))
+            self.modules.append((Place(), name))
         return tensors
 
     def _hooked(self, fed: dict[str, torch.Tensor], tensors: dict[str, np.ndarray]) -> Any:
         def keeping(path: str) -> Any:
             def keep(module: torch.nn.Module, _given: Any, made: Any) -> None:
-                self._keep(path, type(module).__name__, _tensors(made), tensors)
+                self._keep(Place(path, type(module).__name__), _tensors(made), tensors)
 
             return keep
 
@@ -185,7 +183,7 @@ class Hooked:
         import torch
 
         seen: dict[str, np.ndarray] = {}
-        made: list[tuple[Place, str]] = []
+        made: list[ModuleTensor] = []
 
         class Nodes(torch.fx.Interpreter):  # type: ignore[misc]
             def run_node(self, n: torch.fx.Node) -> Any:
@@ -198,15 +196,15 @@ class Hooked:
 
         with torch.no_grad():
             outputs = Nodes(self.module).run(*fed.values())
-        for call in module_tensors(made):
-            self._keep(call.path, call.kind, [seen[call.tensor]], tensors)
+        for place, tensor in module_tensors(made):
+            self._keep(place, [seen[tensor]], tensors)
         return outputs
 
-    def _keep(self, path: str, kind: str, kept: list[np.ndarray], tensors: dict[str, np.ndarray]) -> None:
+    def _keep(self, place: Place, kept: list[np.ndarray], tensors: dict[str, np.ndarray]) -> None:
         """Records a call of a module, and its tensor if it made exactly one."""
-        number = 1 + sum(each.path == path for each in self.modules)
-        name = path if number == 1 else f"{path}@{number}"
-        self.modules.append(ModuleTensor(path, kind, name))
+        number = 1 + sum(before.path == place.path for before, _ in self.modules)
+        name = place.path if number == 1 else f"{place.path}@{number}"
+        self.modules.append((place, name))
         if len(kept) == 1:
             tensors[name] = kept[0]
 
@@ -243,12 +241,6 @@ def _named_module(text: str | Path) -> Any:
         problem = f"The function '{name}' returned a {type(module).__name__}, no module of PyTorch."
         raise BadInput(problem, "Return a torch.nn.Module, or give an ONNX file.")
     return module
-
-
-def _own_folder() -> Path:
-    folder = Path(tempfile.mkdtemp(prefix="trt-bisect-"))
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    return folder
 
 
 @contextmanager

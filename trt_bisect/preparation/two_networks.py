@@ -25,7 +25,7 @@ from trt_bisect.model.matching import Matching, match_inputs, match_layers
 from trt_bisect.model.modules import ModuleTensor, Place, matched_modules, module_tensors, places_of
 from trt_bisect.model.network import Network, spec_of
 from trt_bisect.model.observe import facts_for, groups_within
-from trt_bisect.model.prepare import DYNAMIC_OPS, inline_functions, name_nodes, use_default_domain
+from trt_bisect.model.prepare import DYNAMIC_OPS, with_named_nodes
 from trt_bisect.model.qdq import GraphTarget, PlanWriter
 from trt_bisect.model.quantizer import Quantizer
 from trt_bisect.model.session import UNOPTIMISED, element_type, make_session
@@ -87,20 +87,10 @@ def weights_as_they_are(
         # Integer layers of a matrix product may have the weight transposed.
         values, (levels, quantizer) = constant(origin.tensor), given.weights[origin.tensor]
         quantizer = replace(quantizer, axis=origin.channel_axis if quantizer.scale.size > 1 else None)
-        rounded = [dequantized(array, quantizer) for array in (levels, levels.T) if array.shape == values.shape]
+        rounded = [quantizer.dequantized(array) for array in (levels, levels.T) if array.shape == values.shape]
         if rounded:
             nearest = min(rounded, key=lambda weight: float(np.abs(weight - values).sum()))
             yield replace(origin, quantizers=(quantizer,), readers=(origin.layer,)), values, nearest
-
-
-def dequantized(levels: np.ndarray, quantizer: Quantizer) -> np.ndarray:
-    """Returns ``(levels - zero point) * scale``, float32."""
-    shape = [1] * levels.ndim
-    if quantizer.axis is not None:
-        shape[quantizer.axis] = -1
-    scale, zero = (array.reshape(shape).astype(np.float32) for array in (quantizer.scale, quantizer.zero_point))
-    values: np.ndarray = (levels.astype(np.float32) - zero) * scale
-    return values
 
 
 def refuse_with_other(options: OtherOptions) -> None:
@@ -125,7 +115,7 @@ def same_tensors(
         others: the tensors of ``second`` on the same sample.
     """
     modules = first.modules(), second.modules()
-    of_modules = set.intersection(*({each.tensor for each in side} for side in modules))
+    of_modules = set.intersection(*({tensor for _, tensor in side} for side in modules))
     names = {name: name for name in ours if name not in of_modules} | matched_modules(*modules)
     return {
         name: names[name]
@@ -163,16 +153,16 @@ def as_it_runs(given: Any, options: DeviceOptions) -> AsItRuns | None:
 
 def _session(session: Any) -> AsItRuns:
     outputs = [spec.name for spec in session.get_outputs()]
-
-    def run(feeds: Feeds) -> dict[str, np.ndarray]:
-        return dict(zip(outputs, session.run(outputs, feeds), strict=True))
-
     inputs = []
     for spec in session.get_inputs():
         shape = tuple(size if isinstance(size, int) else None for size in spec.shape)
         kind = element_type(spec.type) or onnx.TensorProto.FLOAT
         inputs.append(TensorSpec(spec.name, np.dtype(onnx.helper.tensor_dtype_to_np_dtype(kind)), shape))
-    return AsItRuns("the session given", tuple(inputs), run)
+    return AsItRuns("the session given", tuple(inputs), partial(_run, session, outputs))
+
+
+def _run(session: Any, names: Sequence[str], feeds: Feeds) -> dict[str, np.ndarray]:
+    return dict(zip(names, session.run(names, feeds), strict=True))
 
 
 def _dynamic_network(path: Path) -> AsItRuns:
@@ -181,10 +171,6 @@ def _dynamic_network(path: Path) -> AsItRuns:
     session = make_session(Written(with_outputs(model, made), apart), level=UNOPTIMISED, integers=True)
     constants = {tensor.name: tensor for tensor in model.graph.initializer}
     inputs = tuple(spec_of(value) for value in model.graph.input if value.name not in constants)
-
-    def run(feeds: Feeds) -> dict[str, np.ndarray]:
-        return dict(zip(made, session.run(made, feeds), strict=True))
-
     weights = {}
     for name in constants:
         weight = name.removesuffix(_ENDING)
@@ -194,7 +180,7 @@ def _dynamic_network(path: Path) -> AsItRuns:
                 apart[part] if part in apart else numpy_helper.to_array(constants[part]) for part in names_of
             )
             weights[weight] = (values, Quantizer(scale.astype(np.float32), zero))
-    return AsItRuns(str(path), inputs, run, weights)
+    return AsItRuns(str(path), inputs, partial(_run, session, made), weights)
 
 
 @dataclass(frozen=True)
@@ -237,13 +223,11 @@ class Planned:
 
 def _modules_in(network: Network) -> list[ModuleTensor]:
     model, _ = read_model(Path(network.source))
-    use_default_domain(model)
-    model = inline_functions(model)
-    name_nodes(model.graph)
+    model = with_named_nodes(model)
     places = places_of(model.graph)
     nodes = [node for node in model.graph.node if node.op_type not in ("Constant", *PAIR)]
     made = module_tensors((places.get(node.name, Place()), node.output[0]) for node in nodes)
-    return [*made, *(ModuleTensor("", "", spec.name) for spec in network.outputs)]
+    return [*made, *((Place(), spec.name) for spec in network.outputs)]
 
 
 class TwoNetworks:

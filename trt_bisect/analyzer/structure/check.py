@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from copy import deepcopy
 from itertools import chain
 
 import onnx
@@ -16,13 +17,14 @@ from trt_bisect.analyzer.structure.findings import (
     Finding,
     found,
 )
-from trt_bisect.analyzer.structure.graph import ACTIVATIONS, NORM, PAIR, WEIGHTED, FileGraph, attribute_of
+from trt_bisect.analyzer.structure.graph import ACTIVATIONS, NORM, PAIR, WEIGHTED, FileGraph
 from trt_bisect.analyzer.structure.operators import operator_findings
 from trt_bisect.analyzer.structure.qdq import is_dequantized, pair_findings
-from trt_bisect.model.modules import calls_of, places_of
-from trt_bisect.model.prepare import decomposed_normalizations, import_detached
+from trt_bisect.model.file import attribute
+from trt_bisect.model.modules import calls_of, enclosing, places_of
+from trt_bisect.model.prepare import MIN_OPSET, decomposed_normalizations, import_detached
 
-MIN_OPSET, MAX_OPSET = 9, 24
+MAX_OPSET = 24
 
 _TYPES = frozenset(
     getattr(onnx.TensorProto, name)
@@ -90,7 +92,7 @@ def _shared_findings(graph: FileGraph) -> Iterator[Finding]:
 def _call_findings(graph: FileGraph, calls: Mapping[str, int]) -> Iterator[Finding]:
     places, parameters = places_of(graph.model.graph), {tensor.name for tensor in graph.model.graph.initializer}
     # A module is in use without a call if a module in it is called, or a function reads its parameters.
-    used = {name[:end] for name in (*filter(calls.get, calls), *parameters) for end in _ends(name)}
+    used = {outer for name in (*filter(calls.get, calls), *parameters) for outer in enclosing(name)}
     for path, count in calls.items():
         parent = path.rpartition(".")[0]
         if not count and path not in used and (not parent or parent in used):
@@ -98,10 +100,6 @@ def _call_findings(graph: FileGraph, calls: Mapping[str, int]) -> Iterator[Findi
         elif count > max(calls.get(parent, 1), 1):
             inside = [name for name, place in places.items() if f"{place.path}.".startswith(f"{path}.")]
             yield found(CALLED_AGAIN, inside, f"module '{path}' is called {count} times")
-
-
-def _ends(path: str) -> list[int]:
-    return [end for end, letter in enumerate(f"{path}.") if letter == "."]
 
 
 def _constants_of(node: onnx.NodeProto, graph: FileGraph) -> tuple[str, ...]:
@@ -157,16 +155,14 @@ def _transpose_between(node: onnx.NodeProto, graph: FileGraph) -> Iterator[Findi
 
 
 def _cancels(first: onnx.NodeProto, second: onnx.NodeProto) -> bool:
-    order, back = attribute_of(first, "perm").ints, attribute_of(second, "perm").ints
+    order, back = (attribute(node, "perm", list[int]()) for node in (first, second))
     if not order or not back:
         return not order and not back
     return len(order) == len(back) and [order[axis] for axis in back] == list(range(len(order)))
 
 
 def _norm_findings(graph: FileGraph) -> Iterator[Finding]:
-    copied = onnx.ModelProto()
-    copied.CopyFrom(graph.model)
-    imported = import_detached(copied, graph.weights)
+    imported = import_detached(deepcopy(graph.model), graph.weights)
     for node in imported.nodes:
         values = graph.values(node.outputs[0].name) if node.op in ("Constant", "Identity") else None
         if values is not None:

@@ -5,6 +5,7 @@ operators).
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from copy import deepcopy
 from dataclasses import dataclass
 from functools import cached_property
 from graphlib import CycleError, TopologicalSorter
@@ -16,10 +17,10 @@ import onnx
 from onnx import numpy_helper
 
 from trt_bisect.errors import BadInput
-from trt_bisect.model.file import Weights, detach_weights, refill, subgraphs_of_attribute, tensors_read
+from trt_bisect.model.file import Weights, bodies_of, detach_weights, refill, tensors_read
 from trt_bisect.model.layers import TensorTypes, Wiring
 from trt_bisect.model.network import Network
-from trt_bisect.model.prepare import infer_shapes, inline_functions, name_nodes, opset_of, use_default_domain
+from trt_bisect.model.prepare import infer_shapes, opset_of, with_named_nodes
 from trt_bisect.support.table import NAME, Column
 
 PAIR = QUANTIZE, DEQUANTIZE = "QuantizeLinear", "DequantizeLinear"
@@ -67,17 +68,14 @@ class FileGraph:
         Raises:
             BadInput: the nodes form a cycle.
         """
-        use_default_domain(model)
         weights = {**(weights or {}), **detach_weights(model)}
-        model = inline_functions(model)
-        name_nodes(model.graph)
+        model = with_named_nodes(model)
         _sort(model.graph, source)
         return cls(infer_shapes(model), weights)
 
     def with_body(self, body: onnx.GraphProto) -> FileGraph:
         """Returns this graph together with the nodes, constants and types of a body (subgraph) of one of its nodes."""
-        model = onnx.ModelProto()
-        model.CopyFrom(self.model)
+        model = deepcopy(self.model)
         model.graph.node.extend(body.node)
         model.graph.initializer.extend(body.initializer)
         model.graph.value_info.extend((*body.value_info, *body.input, *body.output))
@@ -142,7 +140,7 @@ class FileGraph:
         constants = set(self._initializers)
         for node in self.nodes:
             read = [name for name in node.input if name]
-            if node.op_type == "Constant" or (read and constants.issuperset(read) and not any(_bodies(node))):
+            if node.op_type == "Constant" or (read and constants.issuperset(read) and not bodies_of(node)):
                 constants.update(node.output)
         return frozenset(constants)
 
@@ -217,13 +215,8 @@ def in_scope(nodes: Iterable[onnx.NodeProto], graph: FileGraph) -> Iterator[tupl
     """Yields every node, also those in subgraphs, with the graph that has the tensors which the node can read."""
     for node in nodes:
         yield node, graph
-        for body in _bodies(node):
+        for body in bodies_of(node):
             yield from in_scope(body.node, graph.with_body(body))
-
-
-def _bodies(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
-    for attribute in node.attribute:
-        yield from subgraphs_of_attribute(attribute)
 
 
 def _constant_of(node: onnx.NodeProto) -> np.ndarray | None:
@@ -234,11 +227,6 @@ def _constant_of(node: onnx.NodeProto) -> np.ndarray | None:
     if isinstance(value, onnx.TensorProto):
         return numpy_helper.to_array(value)
     return np.asarray(value, np.float32 if "float" in attribute.name else np.int64)
-
-
-def attribute_of(node: onnx.NodeProto, name: str) -> onnx.AttributeProto:
-    """Returns an attribute of a node; an empty attribute if absent."""
-    return next((attribute for attribute in node.attribute if attribute.name == name), onnx.AttributeProto())
 
 
 _PASSED_ON = ("Identity", "Dropout")

@@ -15,7 +15,8 @@ import numpy as np
 import onnx
 
 from trt_bisect.analyzer.structure.findings import Finding, found
-from trt_bisect.analyzer.structure.graph import PAIR, FileGraph, attribute_of, in_scope
+from trt_bisect.analyzer.structure.graph import PAIR, FileGraph, in_scope
+from trt_bisect.model.file import attribute
 from trt_bisect.support.codec import decode
 
 TABLE = Path(__file__).with_name("refused.json")
@@ -126,7 +127,7 @@ def _ignored(node: onnx.NodeProto) -> str:
     """Returns ``layout`` 1 of a recurrent operator, in words: the parser of RTX 1.7 ignores it, and takes the first
     axis for time.
     """
-    is_batch_first = node.op_type in ("LSTM", "GRU", "RNN") and attribute_of(node, "layout").i
+    is_batch_first = node.op_type in ("LSTM", "GRU", "RNN") and attribute(node, "layout", 0)
     return "layout 1, which the parser ignores" if is_batch_first else ""
 
 
@@ -204,31 +205,27 @@ def _float_input(tensor: str, graph: FileGraph) -> str:
     return ""
 
 
-def _only(attribute: str, *taken: str) -> Rule:
+def _only(name: str, *taken: str) -> Rule:
     """Returns the rule that an attribute, a word or a number, is absent or among ``taken``."""
 
     def rule(node: onnx.NodeProto, _graph: FileGraph) -> str:
-        value = attribute_of(node, attribute)
-        if not value.name:
+        value: bytes | float | None = attribute(node, name, None)
+        if value is None:
             return ""
-        word = value.s.decode(errors="replace") if value.type == onnx.AttributeProto.STRING else f"{_number(value):g}"
-        return f"{attribute} {word}" if word not in taken else ""
+        word = value.decode(errors="replace") if isinstance(value, bytes) else f"{value:g}"
+        return f"{name} {word}" if word not in taken else ""
 
     return rule
 
 
-def _number(value: onnx.AttributeProto) -> float:
-    return value.f if value.type == onnx.AttributeProto.FLOAT else value.i
-
-
 def _dilated(node: onnx.NodeProto, _graph: FileGraph) -> str:
-    dilations = list(attribute_of(node, "dilations").ints)
+    dilations = attribute(node, "dilations", list[int]())
     return f"dilations {dilations}" if set(dilations) - {1} else ""
 
 
 def _training(node: onnx.NodeProto, graph: FileGraph) -> str:
     mode = graph.values(node.input[2]) if node.op_type == "Dropout" and len(node.input) > 2 else None
-    return "training mode on" if attribute_of(node, "training_mode").i or (mode is not None and np.any(mode)) else ""
+    return "training mode on" if attribute(node, "training_mode", 0) or (mode is not None and np.any(mode)) else ""
 
 
 def _no_numbers(node: onnx.NodeProto, _graph: FileGraph) -> str:
@@ -239,7 +236,7 @@ def _no_numbers(node: onnx.NodeProto, _graph: FileGraph) -> str:
 def _float_modulo(node: onnx.NodeProto, graph: FileGraph) -> str:
     dtype = graph.dtype(node.input[0])
     is_float = dtype is not None and dtype not in (np.int32, np.int64)
-    return f"fmod 0 of {dtype}" if is_float and not attribute_of(node, "fmod").i else ""
+    return f"fmod 0 of {dtype}" if is_float and not attribute(node, "fmod", 0) else ""
 
 
 def _clipped_integers(node: onnx.NodeProto, graph: FileGraph) -> str:
@@ -264,7 +261,7 @@ def _vector_times_batch(node: onnx.NodeProto, graph: FileGraph) -> str:
 
 def _causal_mask(node: onnx.NodeProto, _graph: FileGraph) -> str:
     has_mask = len(node.input) > 3 and bool(node.input[3])
-    return f"is_causal 1 and the mask '{node.input[3]}'" if has_mask and attribute_of(node, "is_causal").i else ""
+    return f"is_causal 1 and the mask '{node.input[3]}'" if has_mask and attribute(node, "is_causal", 0) else ""
 
 
 def _unlike_key_and_value(node: onnx.NodeProto, graph: FileGraph) -> str:
@@ -294,7 +291,7 @@ def _odd_count(node: onnx.NodeProto, graph: FileGraph) -> str:
 
 
 def _axes_of_scales(node: onnx.NodeProto, graph: FileGraph) -> str:
-    axes, rank = list(attribute_of(node, "axes").ints), len(graph.types.shapes.get(node.input[0]) or ())
+    axes, rank = attribute(node, "axes", list[int]()), len(graph.types.shapes.get(node.input[0]) or ())
     has_scales = len(node.input) > 2 and bool(node.input[2])
     return f"axes {axes} and scales" if axes and has_scales and axes != list(range(rank)) else ""
 
@@ -306,7 +303,7 @@ def _cache_of_rank(node: onnx.NodeProto, graph: FileGraph) -> str:
 
 def _short_last_part(node: onnx.NodeProto, graph: FileGraph) -> str:
     """Returns the reason if equal parts of a Split would leave a last part of negative size."""
-    parts, size = attribute_of(node, "num_outputs").i, _size(graph, node, 0, attribute_of(node, "axis").i)
+    parts, size = attribute(node, "num_outputs", 0), _size(graph, node, 0, attribute(node, "axis", 0))
     if not parts or not size:
         return ""
     each = -(-size // parts)
@@ -314,7 +311,7 @@ def _short_last_part(node: onnx.NodeProto, graph: FileGraph) -> str:
 
 
 def _dtype_attribute(node: onnx.NodeProto, _graph: FileGraph) -> str:
-    kind = attribute_of(node, "dtype").i
+    kind = attribute(node, "dtype", 0)
     return f"dtype {onnx.TensorProto.DataType.Name(kind).lower()}" if kind == onnx.TensorProto.DOUBLE else ""
 
 

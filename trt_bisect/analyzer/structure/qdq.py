@@ -21,10 +21,9 @@ from trt_bisect.analyzer.structure.graph import (
     WEIGHTED,
     FileGraph,
     Reader,
-    attribute_of,
 )
-from trt_bisect.model.file import tensors_read
-from trt_bisect.model.layers import Rounding
+from trt_bisect.model.file import attribute, tensors_read
+from trt_bisect.model.layers import Rounding, weight_axis
 from trt_bisect.model.network import Network
 from trt_bisect.model.quantizer import SMALLEST_SCALE
 from trt_bisect.support.table import INDEX, NAME, Column
@@ -95,7 +94,7 @@ def _pair(graph: FileGraph, node: onnx.NodeProto) -> QdqPair:
     quantizer = graph.makers.get(graph.moved_from(node.input[0]))
     source = quantizer if quantizer is not None and quantizer.op_type == QUANTIZE else node
     scale, zero = ([*source.input[1:], "", ""])[:2]
-    axis, levels = attribute_of(source, "axis"), source.output[0] if source.op_type == QUANTIZE else source.input[0]
+    levels = source.output[0] if source.op_type == QUANTIZE else source.input[0]
     return QdqPair(
         tensor=source.input[0],
         stored=source.op_type == DEQUANTIZE,
@@ -103,7 +102,7 @@ def _pair(graph: FileGraph, node: onnx.NodeProto) -> QdqPair:
         scale=graph.values(scale),
         zero_point=graph.values(zero),
         dtype=graph.dtype(zero) if zero else graph.dtype(levels),
-        axis=axis.i if axis.name else 1,
+        axis=attribute(source, "axis", 1),
         out=node.output[0],
         readers=tuple(graph.layers_reading(node.output[0])),
         is_output=graph.is_given_out(node.output[0]),
@@ -257,10 +256,9 @@ def _axis_findings(pair: QdqPair, graph: FileGraph) -> Iterator[Finding]:
     rank = len(graph.types.shapes.get(pair.tensor, ()))
     for node, slot in pair.readers:
         moved = graph.maker_op(node.input[slot]) != DEQUANTIZE
-        if not rank or moved or slot != 1:
+        if not rank or moved:
             continue
-        axes = {"Conv": 0, "ConvTranspose": 1, "Gemm": 0 if attribute_of(node, "transB").i else 1, "MatMul": rank - 1}
-        axis, of_outputs = pair.axis % rank, axes.get(node.op_type)
+        axis, of_outputs = pair.axis % rank, weight_axis(node, slot, graph.types)
         if of_outputs not in (None, axis):
             what = f"'{pair.tensor}' has a scale for each index of axis {axis}; the outputs are axis {of_outputs}"
             yield found("per-channel axis", node.name, what)

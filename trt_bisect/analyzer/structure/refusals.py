@@ -12,7 +12,7 @@ from trt_bisect.analyzer.structure.check import opset_findings, type_findings
 from trt_bisect.analyzer.structure.findings import ERROR, Finding, found
 from trt_bisect.analyzer.structure.graph import PAIR, FileGraph, in_scope
 from trt_bisect.analyzer.structure.operators import FROM_PLUGINS, operator_findings
-from trt_bisect.builder.parser import ParserAnswer, Refusal, ask_parser
+from trt_bisect.builder.parser import Refusal, ask_parser
 from trt_bisect.model.file import Written
 from trt_bisect.support.text import Line, counted, listed
 
@@ -40,9 +40,10 @@ def settled(findings: Iterable[Finding], graph: FileGraph, plugins: Sequence[str
     answer = ask_parser(Written(graph.model, graph.weights))
     if answer is None:
         return tuple(kept)
-    if not answer.refusals:
+    parser, refused = answer
+    if not refused:
         return tuple(finding for finding in kept if finding.kind not in _STANDING_FOR_THE_PARSER)
-    return (*kept, *_of_parser(answer, [finding for finding in kept if finding.severity == ERROR], graph))
+    return (*kept, *_of_parser(parser, refused, [finding for finding in kept if finding.severity == ERROR], graph))
 
 
 def in_lines(findings: Sequence[Finding]) -> tuple[Line, ...]:
@@ -58,18 +59,20 @@ def in_lines(findings: Sequence[Finding]) -> tuple[Line, ...]:
     return tuple(lines)
 
 
-def _of_parser(answer: ParserAnswer, errors: Sequence[Finding], graph: FileGraph) -> Iterator[Finding]:
+def _of_parser(
+    parser: str, refused: Sequence[Refusal], errors: Sequence[Finding], graph: FileGraph
+) -> Iterator[Finding]:
     """Yields a finding for each of the parser's refusals, except those that another error explains or a missing plugin
     causes.
     """
     explained = {name for error in errors for name in error.layers}
     operators = {node.name: node for node, _ in in_scope(graph.nodes, graph)}
-    for refusal in answer.refusals:
+    for refusal in refused:
         nodes = [refusal.node] if refusal.node else [k for k, v in operators.items() if v.op_type == refusal.operator]
         if explained.intersection(nodes) or _is_plugin(refusal, operators) or (errors and refusal.operator in PAIR):
             continue
         operator = f"{refusal.operator}: " if refusal.operator else ""
-        what = f"{operator}{answer.parser} says: {refusal.reason}"
+        what = f"{operator}{parser} says: {refusal.reason}"
         yield found("refused by the parser", nodes if len(nodes) == 1 else "", what)
 
 

@@ -11,7 +11,7 @@ from statistics import fmean
 
 import numpy as np
 import onnxruntime as ort
-from onnx import TensorProto, helper
+from onnx import parser
 
 from trt_bisect.analyzer.metrics import AGREEMENT
 from trt_bisect.analyzer.tasks.task import (
@@ -31,6 +31,8 @@ from trt_bisect.analyzer.tasks.task import (
     lost_classes,
 )
 from trt_bisect.builder.base import Outputs
+from trt_bisect.model.file import Written
+from trt_bisect.model.session import CPU, make_session
 
 MOST = 3000
 """The most candidates compared in an image, the best by score: noise would take hours."""
@@ -42,7 +44,10 @@ _LARGEST_SHARE, _BEST_CANDIDATES = 1.5, 300
 """Boxes are shares of the image if the coordinates of the best candidates (as many as the second number) stay below the
 first number.
 """
-_OPSET, _IR = 11, 7
+_NMS = """<ir_version: 7, opset_import: ["": 11]>
+nms (float[b, n, 4] boxes, float[b, c, n] scores, int64[1] most, float[1] iou, float[1] least) => (int64[k, 3] chosen) {
+    chosen = NonMaxSuppression(boxes, scores, most, iou, least)
+}"""
 
 
 @dataclass(frozen=True)
@@ -115,15 +120,7 @@ def suppressed(found: Detections, iou: float) -> Detections:
 
 @cache
 def _session() -> ort.InferenceSession:
-    types = {"boxes": TensorProto.FLOAT, "scores": TensorProto.FLOAT, "most": TensorProto.INT64}
-    types |= {"iou": TensorProto.FLOAT, "least": TensorProto.FLOAT}
-    inputs = [helper.make_tensor_value_info(name, kind, None) for name, kind in types.items()]
-    chosen = helper.make_tensor_value_info("chosen", TensorProto.INT64, [None, 3])
-    graph = helper.make_graph([helper.make_node("NonMaxSuppression", list(types), ["chosen"])], "nms", inputs, [chosen])
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", _OPSET)], ir_version=_IR)
-    options = ort.SessionOptions()
-    options.intra_op_num_threads, options.log_severity_level = 1, 4
-    return ort.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    return make_session(Written(parser.parse_model(_NMS), {}), CPU, threads=1)
 
 
 def best_class(boxes: np.ndarray, shares: np.ndarray, *more: np.ndarray) -> Detections:

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 from itertools import groupby, zip_longest
 
@@ -124,7 +123,7 @@ def segment(asked: AskedTask, reference: Sequence[Outputs]) -> Task:
 
     def compared_with(reference: Sequence[Outputs]) -> list[dict[str, _Pixels]]:
         return [
-            {name: _Pixels(_labels(classes, outputs[name]), _sure(classes, outputs[name])) for name, classes in items}
+            {name: (_labels(classes, outputs[name]), _sure(classes, outputs[name])) for name, classes in items}
             for outputs in reference
         ]
 
@@ -176,7 +175,7 @@ def _segment_queries(asked: AskedTask, classes: str, masks: str, reference: Sequ
 
     def compared_with(reference: Sequence[Outputs]) -> list[_Pixels]:
         of_pixels = Classes(1, OWN)
-        return [_Pixels(each.argmax(axis=1), _sure(of_pixels, each)) for each in map(scores, reference)]
+        return [(each.argmax(axis=1), _sure(of_pixels, each)) for each in map(scores, reference)]
 
     where = f"classes in '{classes}', masks in '{masks}'"
     note = f"--task {asked.name} compares the class of each pixel of queries: {where}"
@@ -220,10 +219,8 @@ def _sure(classes: Classes, output: np.ndarray) -> np.ndarray:
     return classes.sure(output)
 
 
-@dataclass(frozen=True)
-class _Pixels:
-    labels: np.ndarray
-    is_sure: np.ndarray
+_Pixels = tuple[np.ndarray, np.ndarray]
+"""The class of each pixel; and true for pixels whose class FP32 is sure of."""
 
 
 def _counted_segment(before: _Pixels, after: np.ndarray, classes: int) -> Counts:
@@ -232,10 +229,11 @@ def _counted_segment(before: _Pixels, after: np.ndarray, classes: int) -> Counts
     A class is an object in an image if FP32 is sure of it in enough pixels; it is lost if the output has it in none of
     these.
     """
-    shape = before.labels.shape
+    in_fp32, sure = before
+    shape = in_fp32.shape
     if after.shape != shape:
         after = np.full(shape, -1)
-    labels = [np.where((image < 0) | (image >= classes), classes, image).ravel() for image in (before.labels, after)]
+    labels = [np.where((image < 0) | (image >= classes), classes, image).ravel() for image in (in_fp32, after)]
     same = labels[0] == labels[1]
     areas = partial(np.bincount, minlength=classes + 1)
     intersections = areas(labels[0][same])
@@ -244,7 +242,7 @@ def _counted_segment(before: _Pixels, after: np.ndarray, classes: int) -> Counts
     pixels = max(1, int(np.prod(shape[-2:])))
     for start in range(0, same.size, pixels):
         image = slice(start, start + pixels)
-        expected, is_sure = labels[0][image], before.is_sure[image]
+        expected, is_sure = labels[0][image], sure[image]
         is_object = areas(expected[is_sure]) >= max(_FEWEST_PIXELS, _LEAST_OBJECT * pixels)
         is_lost = is_object & (areas(expected[is_sure & same[image]]) == 0)
         objects.update(np.flatnonzero(is_object).tolist())

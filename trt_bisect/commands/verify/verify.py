@@ -15,7 +15,6 @@ from trt_bisect.analyzer.judge import numeric_outputs
 from trt_bisect.builder.base import Outputs
 from trt_bisect.builder.debug_tensors import EngineTensor
 from trt_bisect.builder.inspector import engine_layers, ran_in
-from trt_bisect.calibration.collect import ranges_of
 from trt_bisect.calibration.ranges import Ranges, keeping_unusable_high
 from trt_bisect.commands.verify import suspicions as suspected
 from trt_bisect.commands.verify.cause import Search
@@ -32,6 +31,7 @@ from trt_bisect.options.commands import VerifyOptions
 from trt_bisect.options.declare import takes
 from trt_bisect.precision import Precision, PrecisionPlan
 from trt_bisect.preparation.asked_network import asked_network
+from trt_bisect.preparation.given_data import ranges_of
 from trt_bisect.recipe.files import FOLDER, QDQ_NETWORK
 from trt_bisect.report.verification import DIFFERS, SAME, UNKNOWN, DifferentLayer, Tried, Verdict, Verification
 from trt_bisect.support.files import output_folder
@@ -120,7 +120,7 @@ class _Verifying:
         return replace(network, layers=free), ranges.scales, plan, f"INT8, scales: {ranges.origin}"
 
     def _calibrated(self, network: Network, data: Any) -> tuple[Network, Ranges, list[str]]:
-        ranges, _ = ranges_of(network, data, self.options.calibrating(), self.progress)
+        ranges, _ = ranges_of(network, data, self.options, self.progress)
         network, notes = keeping_unusable_high(network, ranges)
         return network, ranges, notes
 
