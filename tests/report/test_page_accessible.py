@@ -17,7 +17,7 @@ def test_nothing_is_wider_than_the_screen_and_axe_finds_nothing_serious(opened, 
     opened.emulate_media(color_scheme=look)
     opened.wait_for_function("look => document.documentElement.dataset.theme === look", arg=look)
     assert opened.evaluate("document.documentElement.scrollWidth") <= width
-    opened.locator("#search").fill("block")
+    opened.locator("#search").fill("block2.conv1")
     opened.evaluate("document.querySelectorAll('details').forEach(each => { each.open = true })")
     assert grave_findings(opened) == []
     opened.evaluate("document.querySelectorAll('details').forEach(each => { each.open = false })")

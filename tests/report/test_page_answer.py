@@ -11,7 +11,7 @@ from rich.console import Console
 
 from tests.support import pages
 from tests.support.odd_names import NAMES
-from tests.support.page_parts import idle, plotted
+from tests.support.page_parts import idle, in_order, plotted, row_of
 from tests.support.recorded import explained
 from trt_bisect import Report
 from trt_bisect.model.gpu_time import Predicted
@@ -210,11 +210,16 @@ def assert_answer(page, answered: Report, width: int) -> None:
     assert page.evaluate("document.documentElement.scrollWidth") <= width
 
 
-def test_costs_are_the_predicted_times_where_they_come_from_them(tab, strange_run, answered, tmp_path):
+def test_costs_are_the_predicted_times_and_figures_have_the_digits_that_matter(tab, strange_run, answered, tmp_path):
     """Full INT8 takes 2 ms and FP16 3: a cost of 0.4 is 2.4 ms. The page and the screen say so.
 
-    The page is also that of few inputs, which have whole ticks, and of a version with weak typing.
+    0.98996 is written with as many digits as tell that it is below 99 %. The page is also that of few inputs, which
+    have whole ticks, and of a version with weak typing.
     """
+    texts = {0.2997595: "29.98%", 0.9966012: "99.66%", 0.99999763: "99.9998%", 1.0: "100%", 0.0: "0%", 0.99: "99%"}
+    texts[0.98996] = "98.996%"
+    measured = dict(zip((row.name for row in answered.layers if row.quantizable), texts, strict=False))
+    assert len(measured) == len(texts)
     times = {"fp32": 4.0, "fp16": 3.0, "int8": 2.0, "recipe": 2.4}
     choices = tuple(Choice(plan, True, None, None, ms, None) for plan, ms in times.items())
     rows = tuple(CalibratorRow(name, 0.9, 2, False, 0.4, 1) for name in ("entropy", "mse"))
@@ -223,6 +228,8 @@ def test_costs_are_the_predicted_times_where_they_come_from_them(tab, strange_ru
     three = Held("a.npz", 3, 3, 0.9, "a.npz 0", 0.95, 0.91, {f"a.npz {k}": 0.9 + k / 100 for k in range(3)})
     told = replace(
         with_form(answered, "10.9.0"),
+        layers=tuple(replace(row, similarity=measured.get(row.name)) for row in answered.layers),
+        threshold=0.99,
         choices=choices,
         front=front,
         goal=Goal(costs="time on H200"),
@@ -239,6 +246,12 @@ def test_costs_are_the_predicted_times_where_they_come_from_them(tab, strange_ru
     data = page_data(told, recipe=recipe_texts(strange_run / "recipe"), folder="my run")
     with tab.shown(pages.drawn(tmp_path, data), ready="usable") as page:
         assert_form(page, "Weak typing")
+        speeds = [page.locator(f'[data-plan="{plan}"] .speed').first.inner_text() for plan in times]
+        after = {"fp16": " · 1.33× FP32", "int8": " · 2.00× FP32", "recipe": " · 1.67× FP32"}
+        assert speeds == [f"{ms:g} ms predicted on H200{after.get(plan, '')}" for plan, ms in times.items()]
+        in_order(page)
+        for name, value in measured.items():
+            assert texts[value] in row_of(page, name).locator("[role=gridcell]").all_inner_texts()
         cells = page.locator("#calibrators tbody tr").first.locator("td").all_inner_texts()
         assert cells[4] == "2.4 ms"
         assert page.locator("#front-plans button").all_text_contents() == costs

@@ -33,9 +33,10 @@ def test_the_log_scale_can_be_switched(opened, report):
     assert heights == {row.index: row.similarity for row in report.layers if row.quantizable}
 
 
-def test_a_click_in_the_curve_selects(opened, report):
-    row = next(row for row in report.layers if row.quantizable and not row.culprit)
+def test_a_point_of_the_curve_tells_its_name_as_text_and_is_selected_by_a_click(opened, report):
+    row = next(row for row in report.layers if row.quantizable and row.name in pages.STRANGE and not row.culprit)
     hovered(opened, row)
+    assert row.name in opened.locator("#curve-plot .hoverlayer").text_content()
     opened.mouse.down()
     opened.mouse.up()
     opened.wait_for_function("name => document.querySelector('.layer-name').textContent === name", arg=row.name)

@@ -12,7 +12,6 @@ import pytest
 
 import trt_bisect
 from tests.support import networks, pages
-from tests.support.browser import load, watch
 from tests.support.page_parts import plotted, row_of, selected
 from tests.support.records import EMPTY
 from trt_bisect.report.network_graph import graph_of
@@ -118,15 +117,30 @@ def grouped(tmp_path_factory) -> Path:
     return pages.drawn(folder, page_data(report, graph_of(network, {})))
 
 
+SELECTS = """new MutationObserver(() => {
+  const state = document.getElementById('graph-state');
+  if (state?.textContent !== 'Laying out …' || window.selected) return;
+  window.selected = true;
+  document.querySelector('#table-body [role=row]').click();
+}).observe(document, { childList: true, subtree: true })"""
+"""Clicks the first row of the table when the graph is laid out for the first time."""
+
+
 def test_groups_fold_and_unfold(tab, grouped):
-    """A folded group names its culprit; what is selected is unfolded."""
+    """A folded group names its culprit; what is selected is unfolded. A selection does not end how the page opens."""
+    devtools = tab.watched.page.context.new_cdp_session(tab.watched.page)
+    devtools.send("Page.enable")
+    script = devtools.send("Page.addScriptToEvaluateOnNewDocument", {"source": SELECTS})
     with tab.shown(grouped) as page:
+        devtools.send("Page.removeScriptToEvaluateOnNewDocument", script)
+        assert page.evaluate("window.selected")
         folded = page.locator("#graph .node.group")
         assert folded.count() > 0
+        assert_the_later_of_two_clicks_decides(page)
+        page.locator("body").press("Escape")
         page.get_by_role("button", name="Fold all").click()
         page.wait_for_function("() => !document.querySelector('#graph .frame, #graph .fold')")
         assert page.locator("#graph .hidden-culprit").get_attribute("data-layer") == BLAMED
-        assert selected(page)["panel"] == BLAMED
         inside = folded.first.get_attribute("data-id")
         before = page.locator("#graph .node").count()
         folded.first.click()
@@ -147,22 +161,8 @@ def test_groups_fold_and_unfold(tab, grouped):
         assert around["y"] <= inside["y"] <= around["y"] + around["height"]
 
 
-SELECTS = """new MutationObserver(() => {
-  const state = document.getElementById('graph-state');
-  if (state?.textContent !== 'Laying out …' || window.selected) return;
-  window.selected = true;
-  document.querySelector('#table-body [role=row]').click();
-}).observe(document, { childList: true, subtree: true })"""
-"""Clicks the first row of the table when the graph is laid out for the first time."""
-
-
-def test_what_is_done_while_the_graph_is_laid_out_counts(browser, grouped):
-    """A selection does not end how the page opens; of two clicks the later one decides, also if it is done sooner."""
-    page_of_its_own = watch(browser.new_context(viewport={"width": 1360, "height": 900}))
-    page = page_of_its_own.page
-    page.add_init_script(SELECTS)
-    load(page_of_its_own, grouped, "graph")
-    assert page.evaluate("window.selected")
+def assert_the_later_of_two_clicks_decides(page) -> None:
+    """Also if it is done sooner. All is folded in the end."""
     for first, later, is_folded in (("fold", "unfold", "false"), ("unfold", "fold", "true")):
         page.locator(f"#{later}").click()
         drawn = f"() => Boolean(document.querySelector('#graph .node.group')) === {is_folded}"
@@ -170,19 +170,21 @@ def test_what_is_done_while_the_graph_is_laid_out_counts(browser, grouped):
         page.evaluate("ids => ids.forEach(id => document.getElementById(id).click())", [first, later])
         page.wait_for_function("() => document.getElementById('graph-state').textContent !== 'Laying out …'")
         assert page.evaluate(drawn)
-    page.context.close()
 
 
-@pytest.mark.parametrize("shade", ["loss", "similarity"])
-def test_nodes_are_coloured(opened, report, shade):
-    opened.get_by_label("Colour").select_option(shade)
+def test_nodes_are_coloured(opened, report):
     (culprit,) = report.culprits
-    heat = "element => element.style.getPropertyValue('--heat')"
     nodes = opened.locator("#graph .node.heated")
-    assert nodes.count() == sum(row.quantizable for row in report.layers)
-    heats = dict(nodes.evaluate_all(f"nodes => nodes.map(node => [node.dataset.layer, ({heat})(node)])"))
-    assert heats[culprit] == "100%"
-    assert next(heat for name, heat in heats.items() if name != culprit) != "100%"
+    for shade in ("loss", "similarity"):
+        opened.get_by_label("Colour").select_option(shade)
+        assert nodes.count() == sum(row.quantizable for row in report.layers)
+        heats = dict(
+            nodes.evaluate_all(
+                "nodes => nodes.map(node => [node.dataset.layer, node.style.getPropertyValue('--heat')])"
+            )
+        )
+        assert heats.pop(culprit) == "100%"
+        assert "100%" not in heats.values()
 
 
 def test_the_graph_zooms_and_goes_by_keyboard(opened):

@@ -55,13 +55,13 @@ def test_the_theme_can_be_switched_and_the_page_tapped_and_printed(tab, strange_
         page.wait_for_function(f"() => {ground} === 'rgb(17, 22, 28)'")
         page.wait_for_function("() => performance.getEntriesByName('graph').length > 0")
         assert_a_tap_on_a_phone_opens_the_layer(page, report)
-        page.set_viewport_size({"width": 1360, "height": 900})
         assert_prints(page, report)
 
 
 def assert_prints(page, report) -> None:
-    """A dark page is light on paper, five sheets at the most, with the first rows."""
+    """A dark page is light on paper, five sheets at the most, with the first rows and the columns that fit."""
     pdf = page.pdf(format="A4")
+    page.set_viewport_size({"width": 718, "height": 1000})
     assert pdf.startswith(b"%PDF")
     page.emulate_media(media="print")
     page.evaluate("window.dispatchEvent(new Event('beforeprint'))")
@@ -69,6 +69,10 @@ def assert_prints(page, report) -> None:
     assert not page.locator("nav").is_visible()
     assert names_in_table(page)[0] == report.culprits[0]
     assert len(names_in_table(page)) == 12
+    assert page.locator("#table").evaluate("table => table.scrollWidth <= table.clientWidth")
+    heads = [text.split()[0] for text in page.locator("#table-head [role=columnheader]").all_inner_texts()]
+    assert heads[:3] == ["#", "Layer", "Verdict"]
+    assert len(heads) > 4
     assert len(re.findall(rb"/Type\s*/Page\b", pdf)) <= 5
 
 

@@ -9,10 +9,7 @@ from dataclasses import replace
 from tests.support import pages
 from tests.support.answering import answering
 from tests.support.browser import asked_others
-from tests.support.page_parts import hovered, in_order, names_in_table, row_of, selected
-from trt_bisect.report.answer import PredictedTimes
-from trt_bisect.report.choices import Choice
-from trt_bisect.report.page import page_data
+from tests.support.page_parts import names_in_table, row_of, selected
 
 
 def test_the_verdict(opened, report):
@@ -43,13 +40,6 @@ def test_strange_names_are_text(opened, report):
     assert page.evaluate("window.injected") is None
 
 
-def test_strange_names_are_text_in_a_plots_hover(opened, report):
-    hovered(opened, next(row for row in report.layers if row.culprit))
-    text = opened.locator("#curve-plot .hoverlayer").text_content()
-    (culprit,) = report.culprits
-    assert culprit in text
-
-
 def test_what_a_gpu_measured(tab, strange_run, report, tmp_path):
     (culprit,) = report.culprits
     plans = {"fp32": (8.0, 9.0), "fp16": (4.0, 4.5), "int8": (2.0, 2.5), "recipe": (2.5, 2.75)}
@@ -72,25 +62,6 @@ def test_what_a_gpu_measured(tab, strange_run, report, tmp_path):
         assert "int8, unproven" in details
         assert "unproven" in row_of(page, culprit).inner_text()
         assert page.locator("#table-head").get_by_text("ms INT8").count() == 1
-
-
-def test_what_is_predicted_is_called_so_and_figures_have_the_digits_that_matter(tab, report, tmp_path):
-    """0.98996 is written with as many as tell that it is below 99 %."""
-    texts = {0.2997595: "29.98%", 0.9966012: "99.66%", 0.99999763: "99.9998%", 1.0: "100%", 0.0: "0%", 0.99: "99%"}
-    texts[0.98996] = "98.996%"
-    measured = dict(zip((row.name for row in report.layers if row.quantizable), texts, strict=False))
-    assert len(measured) == len(texts)
-    rows = tuple(replace(row, similarity=measured.get(row.name)) for row in report.layers)
-    times = {"fp32": 8.0, "fp16": 4.0, "int8": 2.0, "recipe": 2.5}
-    choices = tuple(Choice(plan, True, None, None, ms, None) for plan, ms in times.items())
-    predicted = replace(report, layers=rows, threshold=0.99, choices=choices, predicted=PredictedTimes("A100", {}))
-    with tab.shown(pages.drawn(tmp_path, page_data(predicted)), ready="usable") as page:
-        speeds = [page.locator(f'[data-plan="{plan}"] .speed').inner_text() for plan in times]
-        after = {"fp16": " · 2.00× FP32", "int8": " · 4.00× FP32", "recipe": " · 3.20× FP32"}
-        assert speeds == [f"{ms:g} ms predicted on A100{after.get(plan, '')}" for plan, ms in times.items()]
-        in_order(page)
-        for name, value in measured.items():
-            assert texts[value] in row_of(page, name).locator("[role=gridcell]").all_inner_texts()
 
 
 def test_it_opens_on_what_matters_and_nothing_can_go_out(tab, strange_run, report):

@@ -20,8 +20,6 @@ from tests.support.recorded import results
 from trt_bisect.view.index import RESULTS
 
 PAGES = [f"{kind.COMMAND}.html" for kind in RESULTS]
-AXED = edition(["profile.html"], PAGES)
-"""The pages on which axe looks for what is not accessible; all are made of the same parts."""
 
 
 @pytest.fixture(scope="module")
@@ -60,7 +58,7 @@ def wide(page):
     page.emulate_media(media="null", color_scheme="light")
 
 
-def test_each_page_opens_without_a_complaint_and_axe_finds_nothing_serious(page, made):
+def test_each_page_opens_without_a_complaint(page, made):
     data = pages.data_of(made / Path(page.url).name)
     assert page.locator("h1").inner_text() == data["headline"]
     assert data["sections"]
@@ -70,20 +68,20 @@ def test_each_page_opens_without_a_complaint_and_axe_finds_nothing_serious(page,
     assert page.locator("main img, main b").count() == 0
     page.locator(".table .body [role=row]").first.click()
     assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
-    if Path(page.url).name in AXED:
-        assert grave_findings(page) == []
     page.keyboard.press("Escape")
 
 
-@pytest.mark.parametrize("page", edition(["sensitivity.html"], PAGES), indirect=True)
+@pytest.mark.parametrize("page", edition(["profile.html"], PAGES), indirect=True)
 def test_axe_finds_nothing_serious_on_a_dark_phone(wide):
     wide.set_viewport_size({"width": 390, "height": 900})
     wide.emulate_media(color_scheme="dark")
     wide.wait_for_function("() => document.documentElement.dataset.theme === 'dark'")
+    wide.locator("#search").fill("block1.conv1")
     wide.locator(".table .body [role=row]").first.click()
     assert wide.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
     assert grave_findings(wide) == []
     wide.keyboard.press("Escape")
+    wide.locator("#search").fill("")
 
 
 def test_the_pages_scripts_stay_small(made):

@@ -45,11 +45,10 @@ class Grown:
         shutil.copy(finished / "network.json", folder)
         self.beat = Heartbeat(folder, Silent())
         self.began = json.loads((folder / PROGRESS).read_bytes())["began"]
-        self.reports = under_way
-        self.show(0)
+        self.show(under_way[0])
 
-    def show(self, layers: int) -> None:
-        write(self.folder / SO_FAR, replace(self.reports[layers], started=self.began))
+    def show(self, report: Report) -> None:
+        write(self.folder / SO_FAR, replace(report, started=self.began))
 
     def finish(self, finished: Path) -> None:
         shutil.copytree(finished, self.folder, dirs_exist_ok=True)
@@ -66,22 +65,11 @@ def before_the_answer(report: Report) -> Report:
     return replace(report, layers=tuple(map(undecided, report.layers)), answer=None, culprits=(), recipe=RecipeLayers())
 
 
-def test_the_curve_grows_below_the_verdict(page, finished, under_way, tmp_path):
-    run = Grown(finished, under_way, tmp_path / "lenet")
-    with serving(run.folder) as base:
-        page.goto(f"{base}/{QUERY}")
-        for layers in (1, 2):
-            run.show(layers)
-            expect(page.locator("#headline")).to_contain_text("Still running. So far: Full INT8 fails")
-            expect(page.locator("#headline")).to_contain_text("'ip2'")
-            expect(page.locator("#curve-legend")).to_contain_text(f"not tried ({6 - layers})")
-            expect(page.locator("#recipe-words")).to_contain_text("1 layer in FP32")
-    run.beat.close()
-
-
 def test_the_curve_grows_while_somebody_looks(page, finished, under_way, tmp_path):
-    run = Grown(finished, [before_the_answer(report) for report in under_way], tmp_path / "lenet")
-    run.show(1)
+    """Before the verdict and below it."""
+    run = Grown(finished, under_way, tmp_path / "lenet")
+    undecided = [before_the_answer(report) for report in under_way]
+    run.show(undecided[1])
     run.beat.stage("Measuring plans", 9)
     run.beat.step("conv1")
     with serving(run.folder) as base:
@@ -90,16 +78,22 @@ def test_the_curve_grows_while_somebody_looks(page, finished, under_way, tmp_pat
         expect(page.locator("#live")).to_contain_text("Measuring plans")
         page.get_by_role("row", name=re.compile("conv2")).click()
         expect(page.locator("#details-body .layer-name")).to_have_text("conv2")
-        run.show(2)
+        run.show(undecided[2])
         expect(page.locator("#headline")).to_contain_text("Measuring: 2 of ")
         expect(page.locator("#details-body .layer-name")).to_have_text("conv2")  # what was selected stays so
-        run.show(-1)
+        run.show(undecided[-1])
         expect(page.locator("#headline")).to_contain_text("1 suspect so far")
         page.locator("div[role=row]", has_text="ip2").click()
         expect(page.locator("#details-body .chip", has_text="suspect")).to_be_visible()
         expect(page.locator("#curve-legend")).to_contain_text("not decided yet (1)")
         expect(page.locator("#curve-legend .diamond.culprit")).to_have_count(0)
         expect(page.locator("#recipe-words")).to_have_text("It is decided at the end of the run.")
+        for layers in (1, 2):
+            run.show(under_way[layers])
+            expect(page.locator("#headline")).to_contain_text("Still running. So far: Full INT8 fails")
+            expect(page.locator("#headline")).to_contain_text("'ip2'")
+            expect(page.locator("#curve-legend")).to_contain_text(f"not tried ({6 - layers})")
+            expect(page.locator("#recipe-words")).to_contain_text("1 layer in FP32")
         run.finish(finished)
         expect(page.locator("#live")).to_have_text("finished")
         expect(page.locator("#headline")).to_contain_text("'ip2'")
@@ -158,7 +152,9 @@ def test_over_tls(page, finished, tmp_path):
         assert page.request.get(base).text().startswith("<!doctype html>")
 
 
-def test_the_list_sorts_links_and_follows_what_happens(page, finished, under_way, tmp_path):
+def test_the_list_sorts_links_follows_what_happens_and_fits_a_phone_in_the_dark(
+    web, page, finished, under_way, tmp_path
+):
     strange = "a & <script>alert(1)|b 100%25"
     for name, figure, started in ((strange, 0.9, 10.0), ("later", 0.5, 20.0)):
         folder = Path(shutil.copytree(finished, tmp_path / name))
@@ -179,16 +175,10 @@ def test_the_list_sorts_links_and_follows_what_happens(page, finished, under_way
         expect(names).to_have_text([strange, "later", "third"])  # as it was sorted
         run.beat.close()
         expect(page.locator("tbody .live.interrupted")).to_have_count(1)
-        page.get_by_role("link", name=strange).click()
-        expect(page.locator("#headline")).to_contain_text("'ip2'")
-
-
-def test_the_list_fits_a_phone_and_the_dark(web, page, finished):
-    web.stand(380, 700, "dark")
-    with serving(finished.parent) as base:
-        page.goto(f"{base}/{QUERY}")
-        expect(page.locator("tbody th")).to_be_visible()
-        assert page.evaluate("() => document.documentElement.scrollWidth <= innerWidth")
-        assert page.evaluate("() => document.documentElement.dataset.theme") == "dark"
+        web.stand(380, 700, "dark")
+        page.wait_for_function("() => document.documentElement.dataset.theme === 'dark'")
+        page.wait_for_function("() => document.documentElement.scrollWidth <= innerWidth")
         page.get_by_role("button", name="Light").click()
         assert page.evaluate("() => document.documentElement.dataset.theme") == "light"
+        page.get_by_role("link", name=strange).click()
+        expect(page.locator("#headline")).to_contain_text("'ip2'")
