@@ -31,6 +31,14 @@ def without_times(report):
     return {name: value for name, value in report.items() if name not in apart}
 
 
+def trials_to_go_on_with(journal) -> int:
+    """The number of trials in whole lines of a journal that have the fingerprint of its first line."""
+    lines = journal.read_bytes().splitlines(keepends=True)
+    records = [json.loads(line) for line in lines if line.endswith(b"\n")]
+    mine = [record for record in records if record["run"] == records[0]["run"]]
+    return len({record["trial"]["plan"] for record in mine if "trial" in record})
+
+
 @pytest.fixture(scope="module")
 def planted_run(lenet, tmp_path_factory):
     """The folder of a finished run on the planted LeNet, which is not to be changed."""
@@ -46,11 +54,15 @@ def again(planted_run, lenet, tmp_path):
     return ["run", lenet / "lenet_planted.onnx", "--calibration", lenet / "calibration.npz", "-o", tmp_path / "run"]
 
 
-def test_the_planted_lenet(command, again, tmp_path):
+def test_the_planted_lenet_again_measures_nothing_twice(command, again, tmp_path):
+    first, journal = report_in(tmp_path), tmp_path / "run/journal.jsonl"
+    trials = journal.read_bytes()
     for name in ("report.json", "layers.csv"):
         (tmp_path / "run" / name).unlink()
-    code, out, _ = command(*again, "--all-layers")
+    code, out, err = command(*again, "--all-layers")
     assert code == 1
+    assert f"{trials_to_go_on_with(journal)} trials" in err
+    assert journal.read_bytes().count(b"\n") == trials.count(b"\n")
     lines = [line.split() for line in out.splitlines() if line.strip()]
     assert lines[0][:3] == ["FAILS:", "full", "INT8"]
     network = tmp_path / "run/recipe/network.qdq.onnx"
@@ -65,6 +77,7 @@ def test_the_planted_lenet(command, again, tmp_path):
     [conv1] = [line for line in lines[curve:] if line[:2] == ["0", "conv1"]]
     assert {"Conv", "1x20x24x24"} <= set(conv1)
     report = report_in(tmp_path)
+    assert without_times(report) == without_times(first)
     contract = "schema model engine strategy arithmetic metric threshold versions layers culprits similarity builds"
     assert {*contract.split(), "inferences", "seconds", "typing"} <= set(report)
     row = "index name op_type shape quantizable similarity loss culprit outcome asked ran"
@@ -99,36 +112,15 @@ def test_what_was_measured_survives_bad_input(command, again, tmp_path):
     assert (tmp_path / "run/journal.jsonl").read_bytes() == before
 
 
-def trials_to_go_on_with(journal) -> int:
-    """The number of trials in whole lines of a journal that have the fingerprint of its first line."""
-    lines = journal.read_bytes().splitlines(keepends=True)
-    records = [json.loads(line) for line in lines if line.endswith(b"\n")]
-    mine = [record for record in records if record["run"] == records[0]["run"]]
-    return len({record["trial"]["plan"] for record in mine if "trial" in record})
-
-
-def test_the_same_command_again_measures_nothing_twice(command, again, tmp_path):
-    first = report_in(tmp_path)
-    lines = (tmp_path / "run/journal.jsonl").read_bytes().count(b"\n")
-    _, _, err = command(*again)
-    assert f"{trials_to_go_on_with(tmp_path / 'run/journal.jsonl')} trials" in err
-    assert (tmp_path / "run/journal.jsonl").read_bytes().count(b"\n") == lines
-    assert without_times(report_in(tmp_path)) == without_times(first)
-
-
-def test_another_runs_trials_are_never_taken(command, again, tmp_path):
+def test_another_runs_trials_are_never_taken_and_the_report_says_what_differs(command, again, planted_run, tmp_path):
     first = (tmp_path / "run/journal.jsonl").read_text().splitlines()
-    _, _, err = command(*again, "--calibrator", "minmax", "--explain", "none")
+    _, _, err = command(*again, "--trtexec", "--builderOptimizationLevel=2", "--explain", "none", "--effort", "quick")
     assert "Going on" not in err
     both = (tmp_path / "run/journal.jsonl").read_text().splitlines()
     assert both[: len(first)] == first
     before, after = ({json.loads(line)["run"] for line in some} for some in (first, both[len(first) :]))
     assert after
     assert not before & after
-
-
-def test_the_report_says_what_its_fingerprint_is_made_of(command, again, planted_run, tmp_path):
-    command(*again, "--trtexec", "--builderOptimizationLevel=2", "--explain", "none")
     plain, forced = (json.loads((folder / "report.json").read_text()) for folder in (planted_run, tmp_path / "run"))
     ordered = json.dumps(plain["made_of"], sort_keys=True)
     assert hashlib.sha256(ordered.encode()).hexdigest() == plain["fingerprint"]
@@ -216,7 +208,8 @@ def test_worst_prints_and_saves(command, lenet, tmp_path):
     assert record["verdict"][:20] in out
     assert len(record["values"]) == 20
     run = ["run", lenet / "lenet_planted.onnx", "--calibration", lenet / "calibration.npz", "-o", tmp_path / "run"]
-    code, _, _ = command(*run, "--input", tmp_path / "w/worst.npz", "--calibrator", "minmax", "--explain", "none")
+    quick = ("--calibrator", "minmax", "--explain", "none", "--effort", "quick")
+    code, _, _ = command(*run, "--input", tmp_path / "w/worst.npz", *quick)
     assert code == 1
     assert report_in(tmp_path)["inputs"]["judged"] == 2
 
@@ -227,7 +220,8 @@ def test_names_are_printed_as_they_are(command, tmp_path):
     path = networks.save(model, tmp_path)
     np.savez(tmp_path / "data.npz", **networks.samples(model, 2))
     data = tmp_path / "data.npz"
-    _, out, _ = command("run", path, "--calibration", data, "-o", tmp_path / "run", "--all-layers")
+    quick = ("--calibrator", "minmax", "--explain", "none", "--effort", "quick")
+    _, out, _ = command("run", path, "--calibration", data, "-o", tmp_path / "run", "--all-layers", *quick)
     assert "[red]conv[/red]" in out.replace("\n", "")
     report = report_in(tmp_path)
     assert report["layers"][0]["name"] == "[red]conv[/red] <script>alert(1)</script>: a, b*"

@@ -35,6 +35,7 @@ def test_the_command_line_comes_before_the_file_and_paths_are_relative_to_it(com
         outputs = ["prob"]
         shapes = { data = [1, 1, 28, 28] }
         explain = "none"
+        effort = "quick"
         letterbox = true
         """,
     )
@@ -56,6 +57,7 @@ def test_a_file_has_a_table_for_each_command_and_each_panel(command, folder):
         samples = 2
         [run]
         threshold = "95%"
+        effort = "quick"
         [run.results]
         explain = "none"
         [compare]

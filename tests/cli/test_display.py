@@ -41,15 +41,16 @@ def run_folder(lenet, tmp_path_factory):
 @pytest.mark.parametrize("encoding", edition(["ascii"], ["latin-1", "ascii", "cp437"]))
 def test_a_stdout_that_is_not_utf_8_carries_what_it_can(trt_bisect, run_folder, tmp_path, encoding):
     """The history has block characters; the name of the network is Greek, and JSON keeps it."""
-    environment = {**os.environ, "PYTHONIOENCODING": encoding}
-    words = [sys.executable, "-m", "trt_bisect", "history", str(tmp_path)]
     trt_bisect("history", tmp_path, "--add", run_folder, "--label", "\u03bb")
-    table, document = (
-        subprocess.run([*words, *more], env=environment, capture_output=True, check=True) for more in ((), ["--json"])
-    )
-    assert table.stderr == b""
-    assert "100%" in table.stdout.decode(encoding) or "99.9" in table.stdout.decode(encoding)
-    assert json.loads(document.stdout.decode(encoding))[0]["label"] == "\u03bb"
+    code = "import sys; from trt_bisect.cli import main\nfor more in ([], ['--json']):\n"
+    code += f"    sys.argv = ['trt-bisect', 'history', {str(tmp_path)!r}, *more]\n"
+    code += "    try: main()\n    except SystemExit as end: assert not end.code\n    print('\\f')\n"
+    environment = {**os.environ, "PYTHONIOENCODING": encoding}
+    shown = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, check=True)
+    table, document, _ = shown.stdout.decode(encoding).split("\f")
+    assert shown.stderr == b""
+    assert "100%" in table or "99.9" in table
+    assert json.loads(document)[0]["label"] == "\u03bb"
 
 
 @pytest.fixture(scope="module")

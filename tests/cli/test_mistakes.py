@@ -131,10 +131,9 @@ def two_networks(tmp_path):
 HOW = "--calibration x.npy --engine onnxruntime --history none --explain none --calibrator minmax".split()
 
 
-@pytest.mark.parametrize("goal", [(), ("--budget", "5%", "--front")], ids=["run", "run with a goal"])
-def test_a_folder_with_the_run_of_another_network_is_left_as_it_is(command, two_networks, monkeypatch, goal):
+def test_a_folder_with_the_run_of_another_network_is_left_as_it_is(command, two_networks, monkeypatch):
     monkeypatch.chdir(two_networks)
-    assert command("run", "da/model.onnx", *HOW, *goal)[0] == 0
+    assert command("run", "da/model.onnx", *HOW)[0] == 0
     folder = two_networks / "trt-bisect-model"
     before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
     for again in ((), ("--budget", "5%", "--front")):
@@ -142,7 +141,7 @@ def test_a_folder_with_the_run_of_another_network_is_left_as_it_is(command, two_
         assert (code, "'da/model.onnx'" in err, "--output" in err) == (2, True, True)
     assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
     shutil.copy("db/model.onnx", "da/model.onnx")
-    assert command("run", two_networks / "da/model.onnx", *HOW, *goal)[0] == 0
+    assert command("run", two_networks / "da/model.onnx", *HOW)[0] == 0
 
 
 def test_a_network_that_was_moved_goes_on_in_its_folder(command, two_networks, monkeypatch):

@@ -29,7 +29,8 @@ def folder(tmp_path, lenet):
 
 def test_data_without_its_option_are_told_with_a_command_that_works(folder, command, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
-    code, _, err = command("run", folder / "lenet.onnx", folder / "data.npz", "-q", "--strategy", "bisect")
+    quick = ("--strategy", "bisect", "--calibrator", "minmax", "--explain", "none", "--effort", "quick")
+    code, _, err = command("run", folder / "lenet.onnx", folder / "data.npz", "-q", *quick)
     assert code == 2
     suggested = err.strip().splitlines()[-1].split(": trt-bisect ")[1]
     code, out, _ = command(*shlex.split(suggested))
