@@ -7,8 +7,6 @@ import os
 import shutil
 from datetime import datetime, timezone
 
-import pytest
-
 import trt_bisect
 from tests.support.networks import chain, samples, save
 from tests.support.nights import at, night
@@ -110,20 +108,24 @@ def test_a_fingerprint_is_found_by_its_beginning(finished, tmp_path, kept):
     assert len(kept.past(fingerprint="")) == 2
 
 
-@pytest.mark.parametrize("history", ["none", "file", "beside"])
-def test_where_it_is_recorded(lenet, tmp_path, history):
-    given = tmp_path / "kept" / "all.jsonl" if history == "file" else history
-    (tmp_path / "kept").mkdir()
-    how = {"output": tmp_path / "run", "calibrator": "minmax", "explain": "none", "history": given}
-    trt_bisect.run(lenet / "lenet.onnx", lenet / "calibration.npz", **how)
-    found = {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*.jsonl") if path.name != "journal.jsonl"}
-    assert found == {"none": set(), "file": {"kept/all.jsonl"}, "beside": {HISTORY}}[history]
-
-
-def test_a_run_without_a_folder_leaves_nothing(lenet, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    trt_bisect.run(lenet / "lenet.onnx", lenet / "calibration.npz", calibrator="minmax", explain="none")
-    assert list(tmp_path.iterdir()) == []
+def test_where_it_is_recorded(tmp_path, monkeypatch):
+    """Also that a loaded network is labelled by its file, and that a run without a folder leaves nothing."""
+    network = trt_bisect.load_network(save(chain(2), tmp_path, "chain.onnx"))
+    place = tmp_path / "here"
+    (place / "kept").mkdir(parents=True)
+    monkeypatch.chdir(place)
+    how = {"calibrator": "minmax", "explain": "none", "effort": "quick"}
+    expected = {"none": set(), place / "kept/all.jsonl": {"kept/all.jsonl"}, "beside": {"kept/all.jsonl", HISTORY}}
+    for history, files in expected.items():
+        trt_bisect.run(network, samples(chain(2), 2), output=place / "run", history=history, **how)
+        found = {str(path.relative_to(place)) for path in place.rglob("*.jsonl") if path.name != "journal.jsonl"}
+        assert found == files
+    for file in files:
+        assert [row.label for row in trt_bisect.History(place / file).past()] == ["chain"]
+    shutil.rmtree(place / "run")
+    before = set(place.rglob("*"))
+    trt_bisect.run(network, samples(chain(2), 2), **how)
+    assert set(place.rglob("*")) == before
 
 
 def test_names_that_are_no_text(finished, tmp_path, kept):
@@ -138,9 +140,3 @@ def test_names_that_are_no_text(finished, tmp_path, kept):
     assert (row.label, row.report.culprits) == (nasty, (nasty,))
     assert kept.past(label="\udcff") == []
     assert row.folder.endswith("run-\\udcff")
-
-
-def test_a_loaded_network_is_labelled_by_its_file(tmp_path, kept):
-    network = trt_bisect.load_network(save(chain(3), tmp_path, "chain.onnx"))
-    trt_bisect.run(network, samples(chain(3), 2), output=tmp_path / "run", calibrator="minmax", explain="none")
-    assert [row.label for row in kept.past()] == ["chain"]

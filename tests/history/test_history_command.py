@@ -10,7 +10,6 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from io import BytesIO
 
-import numpy as np
 import onnx
 import pandas as pd
 import pytest
@@ -230,20 +229,6 @@ def test_bad_use(command, week, monkeypatch, arguments, said):
     assert "Traceback" not in err
 
 
-def test_run_takes_the_option_with_a_goal_too(command, tmp_path):
-    path, data = networks.given(networks.chain(2), tmp_path, 2)
-    np.savez(tmp_path / "data.npz", **data)
-    run = ["run", path, "--calibration", tmp_path / "data.npz", "--calibrator", "minmax"]
-    run += ["--explain", "none", "--history"]
-    for place, goal in enumerate(((), ("--budget", "5%"))):
-        assert command(*run, tmp_path / "all.jsonl", "--output", tmp_path / str(place), *goal)[0] == 0
-        kept = History(tmp_path / "all.jsonl")
-        assert len(kept.past()) == place + 1
-    code, _, err = command(*run, tmp_path, "--output", tmp_path / "last")
-    assert code == 0
-    assert f"'{tmp_path}'" in err
-
-
 def test_another_metric_is_a_row_of_its_own(finished, tmp_path, week):
     kept = History(week / HISTORY)
     kept.record(night(finished, tmp_path / "other", START, metric="sqnr", int8=20.0), "[b]net[/b]")
@@ -289,7 +274,7 @@ def test_a_file_read_for_another_base_is_not_called_another_network(tmp_path):
     """FP16 around INT8 needs opset 19, and the file has 17."""
     model = networks.save(networks.chain(depth=1), tmp_path)
     for base in ("fp32", "fp16"):
-        asked = {"engine": "onnxruntime", "explain": "none", "history": "beside", "base": base}
+        asked = {"engine": "onnxruntime", "explain": "none", "effort": "quick", "base": base}
         run(model, networks.samples(onnx.load(model), 2), output=tmp_path / base, **asked)
     words = changes(*(entry.report for entry in History(tmp_path / HISTORY).past()))
     assert "option base none → fp16" in words

@@ -75,7 +75,13 @@ def test_a_plain_copy_during_a_run_has_all_that_was_recorded(finished, lenet, tm
             copies.append(shutil.copy(tmp_path / HISTORY, tmp_path / f"copy-{len(copies)}"))
             assert not list(tmp_path.glob(f"{HISTORY}-*"))
 
-    how = {"output": tmp_path / "run", "calibrator": "minmax", "explain": "none", "progress": Copying()}
+    how = {
+        "output": tmp_path / "run",
+        "calibrator": "minmax",
+        "explain": "none",
+        "effort": "quick",
+        "progress": Copying(),
+    }
     trt_bisect.run(lenet / "lenet.onnx", lenet / "calibration.npz", **how)
     assert {whole_runs(copy) for copy in copies} == {1}
 
