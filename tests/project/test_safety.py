@@ -220,7 +220,7 @@ def test_names_write_nothing_outside_the_run_folder_and_run_nothing(hostile, her
     assert code == 1, err
     assert_commands_and_scripts_run_nothing(run, here, monkeypatch)
     for more in (
-        ("run", path, *sqnr, "--budget", "5%", "--front"),
+        ("run", path, *sqnr, "--budget", "5%", "--front", "--explain", "none", "--effort", "quick"),
         ("sensitivity", path, *sqnr),
         ("worst", path, *sqnr),
         ("compare", path, "--calibration", source, "--output", run / "compared", "--tensorboard", run / "logs"),

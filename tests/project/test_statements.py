@@ -74,7 +74,7 @@ KINDS = {
 }
 
 
-LONG_OR_ALIKE = {"attention", "depthwise", "many small losses", *(f"drawn {seed}" for seed in (0, 2, 3, 7))}
+LONG_OR_ALIKE = {"attention", "depthwise", "many small losses", *(f"drawn {seed}" for seed in (0, 2, 3, 5, 6, 7))}
 
 
 @pytest.mark.parametrize("kind", edition([kind for kind in KINDS if kind not in LONG_OR_ALIKE], list(KINDS)))
@@ -110,10 +110,10 @@ def dense(tmp_path_factory):
     return given.path, data, counted.count
 
 
-STOPS = ["A recipe passes", 0.1, 0.3, 0.5, 0.7, 0.9, 0.97]
+STOPS = ["A recipe passes", 0.3, 0.6, 0.1, 0.5, 0.7, 0.9, 0.97]
 
 
-@pytest.mark.parametrize("stop", edition(STOPS[:5], STOPS))
+@pytest.mark.parametrize("stop", edition(STOPS[:3], STOPS))
 def test_what_a_stopped_report_says_follows_from_its_figures(dense, stop, tmp_path):
     """Full INT8 is that of the calibrator that is named, however early the run is stopped."""
     path, data, steps = dense

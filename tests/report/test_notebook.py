@@ -57,16 +57,6 @@ shown.stage("four", None)
 """
 
 
-@pytest.mark.slow
-def test_all_stages_share_one_bar_which_is_gone_at_the_end():
-    cells = [nbformat.v4.new_code_cell(BARS.format(end=end)) for end in ("shown.close()", "")]
-    notebook = nbformat.v4.new_notebook(cells=cells)
-    NotebookClient(notebook, timeout=LIMIT, kernel_name="python3").execute()
-    bars = [out.data for out in outputs(notebook) if out.output_type == "display_data"]
-    assert [bar["text/plain"] for bar in bars] == ["", "four 0, about 90 s left in all"]
-    assert ["<progress" in bar["text/html"] for bar in bars] == [False, True]
-
-
 def test_the_bar_escapes_names_and_tells_step_and_count(monkeypatch):
     displays = []
 
@@ -86,8 +76,13 @@ def test_the_bar_escapes_names_and_tells_step_and_count(monkeypatch):
     assert displays[-1]._repr_html_() == ""
 
 
-AS_IN_TESTS = "from trt_bisect.builder import parser; parser.PARSERS = ()"
-"""The same as in ``tests/conftest.py``."""
+AS_IN_TESTS = """
+from functools import partial
+import trt_bisect
+from trt_bisect.builder import parser
+parser.PARSERS = ()  # as in tests/conftest.py
+trt_bisect.run = partial(trt_bisect.run, effort="quick", curve="culprits")
+"""
 
 
 @pytest.fixture
@@ -102,14 +97,22 @@ def samples(lenet, tmp_path):
     return tmp_path
 
 
+def assert_all_stages_share_one_bar_which_is_gone_at_the_end(cells):
+    shown = [out.data for cell in cells for out in cell.outputs if out.output_type == "display_data"]
+    assert [bar["text/plain"] for bar in shown] == ["", "four 0, about 90 s left in all"]
+    assert ["<progress" in bar["text/html"] for bar in shown] == [False, True]
+
+
 @pytest.mark.slow
 def test_the_notebook_runs(samples):
     stored = nbformat.read(FOLDER / "lenet.ipynb", as_version=4)
     notebook = nbformat.read(FOLDER / "lenet.ipynb", as_version=4)
-    notebook.cells.insert(0, nbformat.v4.new_code_cell(AS_IN_TESTS))
+    bars = [nbformat.v4.new_code_cell(BARS.format(end=end)) for end in ("shown.close()", "")]
+    notebook.cells = [nbformat.v4.new_code_cell(AS_IN_TESTS), *notebook.cells, *bars]
     NotebookClient(
         notebook, timeout=int(LIMIT), kernel_name="python3", resources={"metadata": {"path": str(samples)}}
     ).execute()
+    assert_all_stages_share_one_bar_which_is_gone_at_the_end(bars)
     rich = next(out for out in outputs(notebook) if "data" in out and out.data.get("text/html"))
     assert "ip2" in rich.data["text/html"]
     texts = plain_texts(notebook)

@@ -183,7 +183,7 @@ def waiting_run(forks, lenet, folder, meeting):
     meeting.mkdir()
     digits = meeting.with_name("digits.npz")
     np.savez(digits, data=np.load(lenet / "calibration.npz")["data"][:2])
-    arguments = ["run", lenet / "lenet_planted.onnx", "--calibration", digits, "--calibrator", "entropy"]
+    arguments = ["run", lenet / "lenet_planted.onnx", "--calibration", digits, "--calibrator", "minmax"]
     arguments += ["--input", digits]
     arguments += ["--metric", "tests.support.fake_metrics:cosine_that_waits", "--threshold", "0.99"]
     arguments += ["--strategy", "exhaustive", "--output", folder]
