@@ -46,7 +46,8 @@ def tools(tmp_path_factory):
 
 
 def told(definition, network, plan, force_int8=False):
-    found = constraints(definition, walk_steps(definition, network.layers), network, plan, force_int8)
+    results = [definition.get_output(i).name for i in range(definition.num_outputs)]
+    found = constraints(results, walk_steps(definition, network.layers), network, plan, force_int8)
     names = tuple(definition.get_layer(i).name for i in range(definition.num_layers))
     return WeakPlan(tuple(each for _, each in found), names, "TensorRT 8.6.1")
 

@@ -45,7 +45,7 @@ OBJECTS = {
     "inspector": "EngineInspector",
     "runtime_config": "IRuntimeConfig",
     "definition.network": "INetworkDefinition",
-    "self.layer": "ILayer",
+    "trt_layer": "ILayer",
     "step.layer": "ILayer",
     "_as(trt.IConstantLayer, layer)": "IConstantLayer",
     "_as(trt.IElementWiseLayer, step.layer)": "IElementWiseLayer",

@@ -147,17 +147,16 @@ class IntegerJudge:
         An input on which the two outputs have no common region does not count; if FP32's output is empty too, all is
         equal.
         """
-        both = [self._common(place, np.asarray(output)) for place, output in enumerate(outputs)]
-        equal = [self._equal(place, np.asarray(output)) for place, output in enumerate(outputs)]
-        shares = tuple(self._share(place, np.asarray(output), equal[place]) for place, output in enumerate(outputs))
+        compared = [self._compared(place, np.asarray(output)) for place, output in enumerate(outputs)]
+        both, shares = [common for common, *_ in compared], tuple(share for *_, share in compared)
         counting = [share for share in shares if share is not None]
         values: dict[str, float] = {}
         if counting:
             values = {EQUAL.name: min(counting)}
-        elements = sum(r.size for r, _ in both)
+        equal, elements = sum(number for _, number, _ in compared), sum(r.size for r, _ in both)
         if elements:
-            values |= {ALL_EQUAL: sum(equal) / elements, **self._beyond_chance(both, sum(equal), elements)}
-        pooled = self._pooled(elements - sum(equal), elements)
+            values |= {ALL_EQUAL: equal / elements, **self._beyond_chance(both, equal, elements)}
+        pooled = self._pooled(elements - equal, elements)
         rows, rows_by_input, note = lost_rows(self._reference, outputs, self._axis)
         values |= rows_values(rows)
         by_input: dict[str, tuple[float | None, ...]] = {**rows_by_input}
@@ -170,34 +169,31 @@ class IntegerJudge:
 
     def at(self, place: int, output: np.ndarray) -> OutputFigures:
         """Returns the figures of an output for one input."""
-        equal, elements = self._equal(place, output), self._common(place, output)[0].size
-        share = self._share(place, output, equal)
+        (common, _), equal, share = self._compared(place, output)
         rows = rows_at(self._reference[place], output, self._axis)
         values = {} if share is None else {EQUAL.name: share}
-        return OutputFigures(values, pooled={**self._pooled(elements - equal, elements), **rows})
+        return OutputFigures(values, pooled={**self._pooled(common.size - equal, common.size), **rows})
 
-    def _common(self, place: int, output: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        reference = self._reference[place]
-        return (reference, output) if reference.shape == output.shape else common_region(reference, output)
-
-    def _equal(self, place: int, output: np.ndarray) -> int:
-        """The number of equal elements at equal indices; for sets of indices, and for different numbers of rows, the
-        number that both outputs have.
+    def _compared(self, place: int, output: np.ndarray) -> tuple[tuple[np.ndarray, np.ndarray], int, float | None]:
+        """The region that an output has in common with FP32's, in both; the number of its elements that are equal, and
+        their share.
         """
-        reference = self._reference[place]
-        if (self._by_rows or reference.shape != output.shape) and reference.ndim == output.ndim:
-            return _in_equal_rows(reference, output)
-        reference, output = self._common(place, output)
+        reference, alike = self._reference[place], self._reference[place].shape == output.shape
+        common = (reference, output) if alike else common_region(reference, output)
+        if (self._by_rows or not alike) and reference.ndim == output.ndim:
+            equal = _in_equal_rows(reference, output)
+        else:
+            equal = self._equal(*common)
+        if common[0].size:
+            return common, equal, equal / common[0].size
+        return common, equal, 1.0 if reference.size == output.size else None
+
+    def _equal(self, reference: np.ndarray, output: np.ndarray) -> int:
+        """The number of equal elements at equal indices; for sets of indices, the number that both outputs have."""
         if self._unordered is None or not reference.ndim or not reference.size:
             return int((reference == output).sum())
         both = np.sort(np.concatenate([reference, output], self._unordered), self._unordered)
         return int((np.diff(both, axis=self._unordered) == 0).sum())
-
-    def _share(self, place: int, output: np.ndarray, equal: int) -> float | None:
-        size = self._common(place, output)[0].size
-        if size:
-            return equal / size
-        return 1.0 if self._reference[place].size == output.size else None
 
     def _beyond_chance(
         self, both: Sequence[tuple[np.ndarray, np.ndarray]], equal: int, elements: int

@@ -350,8 +350,8 @@ class Comparer:
         self._reference, self._with_groups, self._task = reference, slices.with_groups, task
         self._unlike = inputs_vary(inputs) if inputs else None
         self._judge: Judge | None = None
-        chosen = [only] if only is not None else [*BUILT_IN.values(), *(() if extra is None else (extra,))]
-        metrics = {metric.name: metric for metric in chosen if metric not in (AGREEMENT, EQUAL)}
+        chosen = [only] if only is not None else [*BUILT_IN.values(), extra]
+        metrics = {metric.name: metric for metric in chosen if metric not in (None, AGREEMENT, EQUAL)}
         parts = [self._with_groups(outputs) for outputs in reference]
         self._judges: dict[str, OutputJudge | IntegerJudge] = {}
         by_equality = set() if extra is not None and extra.code else set(integers.of(reference[0]))

@@ -107,8 +107,8 @@ def engine_experiment(plans: AnswerPlans, emulated: Experiment, engine: str) -> 
     parts = setup.fingerprint_parts(network, builder, ranges, feeds)
     if "reference" in emulated.parts:
         parts["reference"] = emulated.parts["reference"]
-    key, without_scales = fingerprint(parts), {**parts, "ranges": ""}
-    store = plans.experiment.store.under(key, parts)
+    without_scales = {**parts, "ranges": ""}
+    store = plans.experiment.store.under(fingerprint(parts), parts)
     unscaled = plans.experiment.store.under(fingerprint(without_scales), without_scales)
 
     def apart(plan: PrecisionPlan, outputs: Sequence[Outputs]) -> float:
@@ -143,7 +143,6 @@ def engine_experiment(plans: AnswerPlans, emulated: Experiment, engine: str) -> 
         builder=builder,
         store=store,
         evaluator=evaluator,
-        key=key,
         parts=parts,
     )
 

@@ -23,7 +23,7 @@ import onnx
 from onnx import helper
 
 from trt_bisect.builder.base import Outputs
-from trt_bisect.builder.inspector import onnx_layers_in
+from trt_bisect.builder.inspector import WIDTHS, onnx_layers_in
 from trt_bisect.builder.tensorrt_build import Definition
 from trt_bisect.data.feeds import Feeds
 from trt_bisect.errors import TrialFailed
@@ -46,10 +46,9 @@ stored.
 _FP32_NOISE, _ROUNDED_NOISE = 1e-3, 2e-2
 """The largest distance that another order of sums explains: in FP32, and with roundings to fewer bits."""
 _FORMAT = re.compile(
-    r"(two|four|sixteen|thirty-two) wide channel|CHW(\d+)|HWC(\d+)|channel major(?:.*channel % (\d+))?", re.IGNORECASE
+    rf"({'|'.join(WIDTHS)}) wide channel|CHW(\d+)|HWC(\d+)|channel major(?:.*channel % (\d+))?", re.IGNORECASE
 )
 """The inspector's formats with grouped channels, and with channels last; a number divides the channels."""
-_WIDE = {"two": 2, "four": 4, "sixteen": 16, "thirty-two": 32}
 
 
 def mark_unfused(definition: Definition) -> None:
@@ -114,7 +113,7 @@ def on_graph(shown: Outputs, inspected: str, graph: onnx.GraphProto) -> Iterator
         tensor, match = name if name in tensors else graph_names.get(name, name), _FORMAT.search(formats.get(name, ""))
         if match and values.ndim > 2:
             word = match[match.lastindex] if match.lastindex else "1"
-            multiple, channels = _WIDE.get(word.lower()) or int(word), values.shape[1]
+            multiple, channels = WIDTHS.get(word.lower()) or int(word), values.shape[1]
             if channels % multiple:
                 continue
             width = multiple if match.lastindex in (1, 2) else channels

@@ -266,8 +266,9 @@ def _in_regions(engine: Sequence[EngineLayer], network: Sequence[Layer]) -> dict
 
 _REFORMATS = frozenset({"Reformat", "MyelinReformat", "Quantize", "Dequantize", "Cast"})
 _REGIONS = frozenset({"Myelin", "DLA"})
-_WIDTHS = {"two": 2, "four": 4, "eight": 8, "sixteen": 16, "thirty-two": 32}
-_WIDE = re.compile(rf"^({'|'.join(_WIDTHS)}) wide", re.IGNORECASE)
+WIDTHS = {"two": 2, "four": 4, "eight": 8, "sixteen": 16, "thirty-two": 32}
+"""By the word in a format's description, how many channels are stored together."""
+_WIDE = re.compile(rf"^({'|'.join(WIDTHS)}) wide", re.IGNORECASE)
 _MULTIPLE = re.compile(r"channel % (\d+) == 0")
 _POOLED = "Conv"
 """The prefix of a convolution's keys in a layer that also has a pooling."""
@@ -296,7 +297,7 @@ class Tensor:
         text = _format(described)
         wide, multiple = _WIDE.search(text), _MULTIPLE.search(text)
         if wide:
-            width = _WIDTHS[wide[1].lower()]
+            width = WIDTHS[wide[1].lower()]
         else:
             width = int(multiple[1]) if multiple else 1
         shape = tuple(max(int(size), 1) for size in described.get("Dimensions", ()))

@@ -218,10 +218,9 @@ def _pieces(writer: PlanWriter, facts: TensorFacts | None) -> list[Piece | None]
     if count < 2:
         return [None]
     pieces = cut(network, facts, max(PIECE_LAYERS, -(-len(network.quantizable) // count)))
-    made = {name for piece in pieces for name in piece.makes}
     types = network.types
     declared = all(_is_declared(name, types, facts) for piece in pieces[1:] for name in piece.reads)
-    if len(pieces) == 1 or not declared or not made.issuperset(output.name for output in network.outputs):
+    if len(pieces) == 1 or not declared or not all(output.name in network.producers for output in network.outputs):
         return [None]
     return list(pieces)
 
@@ -275,13 +274,15 @@ class OnnxRuntimeBuilder:
         if options.device is not None:
             use_device(options.device, or_cpu=True)
         self.provider = usable_provider()
-        self.versions: Mapping[str, str] = {
+        versions = {
             "onnxruntime": ort.__version__,
             "device": self.provider,
             "processor": processor(),
             "numpy": np.__version__,
-            **({"operators": digests_of(options.operators)} if options.operators else {}),
         }
+        if options.operators:
+            versions["operators"] = digests_of(options.operators)
+        self.versions: Mapping[str, str] = versions
 
     def build(self, plan: PrecisionPlan) -> OnnxRuntimeEngine:
         """Builds the session of a plan."""

@@ -36,10 +36,10 @@ On an H200, TensorRT 8.6.0 gave the layers of LeNet the names, ranges and constr
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from types import ModuleType, SimpleNamespace
+from types import ModuleType
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -80,10 +80,13 @@ _LAST_MAJOR = 10
 
 @dataclass(frozen=True)
 class WalkStep:
-    """A layer of a TensorRT network, and the ONNX layer that it belongs to.
+    """A layer of a TensorRT network, or a node of the ONNX graph, and the ONNX layer that it belongs to.
 
     Attributes:
-        layer: the ``trt.ILayer``.
+        layer: the ``trt.ILayer``; None for a node.
+        kind: the name of TensorRT's layer type.
+        reads: the names of the tensors that it reads.
+        makes: the names of the tensors that it makes, each with its TensorRT type; empty for an activation.
         owner: the index of the network's layer that it belongs to.
         named: true if the owner is known from the name or the metadata, not from the neighbours.
         main: true if it has the owner's name.
@@ -91,33 +94,29 @@ class WalkStep:
     """
 
     layer: Any
-    owner: int | None
+    name: str
+    kind: str
+    reads: tuple[str, ...]
+    makes: tuple[tuple[str, str], ...]
+    owner: int | None = None
     named: bool = False
     main: bool = False
     constant: bool = False
-
-    @property
-    def kind(self) -> str:
-        """The name of TensorRT's layer type."""
-        return str(self.layer.type.name)
 
     @property
     def computes(self) -> bool:
         """True if it does the main work of its owner, not that of a bias or the like."""
         return self.main or (self.named and self.kind in _HEAVY)
 
-    def read(self) -> Iterator[str]:
-        """Yields the names of the tensors that the layer reads."""
-        tensors = (self.layer.get_input(i) for i in range(self.layer.num_inputs))
-        return (tensor.name for tensor in tensors if tensor is not None)
+    @property
+    def made(self) -> list[str]:
+        """The names of the tensors that it makes."""
+        return [name for name, _ in self.makes]
 
-    def made(self) -> Iterator[str]:
-        """Yields the names of the tensors that the layer makes."""
-        return (self.layer.get_output(i).name for i in range(self.layer.num_outputs))
-
-    def outputs(self) -> Iterator[Any]:
-        """Yields the float tensors that the layer makes, except shape tensors."""
-        return filter(is_activation, (self.layer.get_output(i) for i in range(self.layer.num_outputs)))
+    @property
+    def activations(self) -> list[str]:
+        """The names of the activations that it makes: tensors of floats that are no shape tensors."""
+        return [name for name, kind in self.makes if not kind]
 
 
 def is_activation(tensor: Any) -> bool:
@@ -132,35 +131,44 @@ def walk_steps(definition: Any, layers: tuple[Layer, ...]) -> list[WalkStep]:
     constants: set[str] = set()
     makers: dict[str, int] = {}
     for step in (_step(definition.get_layer(i), indices) for i in range(definition.num_layers)):
-        read = list(step.read())
         if step.owner is None:
-            step = replace(step, owner=max((makers[name] for name in read if name in makers), default=None))
-        if step.kind == "CONSTANT" or (read and constants.issuperset(read)):
+            step = replace(step, owner=max((makers[name] for name in step.reads if name in makers), default=None))
+        if step.kind == "CONSTANT" or (step.reads and constants.issuperset(step.reads)):
             step = replace(step, constant=True)
-            constants.update(step.made())
+            constants.update(step.made)
         elif step.owner is not None:
-            makers.update(dict.fromkeys(step.made(), step.owner))
+            makers.update(dict.fromkeys(step.made, step.owner))
         steps.append(step)
     readers: dict[str, int] = {}
     for position, step in reversed(list(enumerate(steps))):
         owner = step.owner
         if owner is None:
-            owner = next((readers[name] for name in step.made() if name in readers), None)
+            owner = next((readers[name] for name in step.made if name in readers), None)
             steps[position] = replace(step, owner=owner)
         if owner is not None:
-            readers.update(dict.fromkeys(step.read(), owner))
+            readers.update(dict.fromkeys(step.reads, owner))
     return steps
 
 
-def _step(layer: Any, indices: Mapping[str, int]) -> WalkStep:
-    in_metadata = [name for name in onnx_layers_in(getattr(layer, "metadata", "") or "") if name in indices]
+def _outputs_of(trt_layer: Any) -> list[Any]:
+    return [trt_layer.get_output(i) for i in range(trt_layer.num_outputs)]
+
+
+def _step(trt_layer: Any, indices: Mapping[str, int]) -> WalkStep:
+    read = (trt_layer.get_input(i) for i in range(trt_layer.num_inputs))
+    reads = tuple(tensor.name for tensor in read if tensor is not None)
+    makes = tuple(
+        (tensor.name, "" if is_activation(tensor) else str(tensor.dtype.name)) for tensor in _outputs_of(trt_layer)
+    )
+    step = WalkStep(trt_layer, trt_layer.name, str(trt_layer.type.name), reads, makes)
+    in_metadata = [name for name in onnx_layers_in(getattr(trt_layer, "metadata", "") or "") if name in indices]
     if in_metadata:
-        owner = layer.name if layer.name in in_metadata else in_metadata[0]
-        return WalkStep(layer, indices[owner], named=True, main=layer.name == owner)
-    if layer.name in indices:
-        return WalkStep(layer, indices[layer.name], named=True, main=True)
-    numbered = indices.get(_NUMBERED.sub("", layer.name))
-    return WalkStep(layer, numbered, named=numbered is not None)
+        owner = trt_layer.name if trt_layer.name in in_metadata else in_metadata[0]
+        return replace(step, owner=indices[owner], named=True, main=trt_layer.name == owner)
+    if trt_layer.name in indices:
+        return replace(step, owner=indices[trt_layer.name], named=True, main=True)
+    numbered = indices.get(_NUMBERED.sub("", trt_layer.name))
+    return replace(step, owner=numbered, named=numbered is not None)
 
 
 def set_ranges(trt: ModuleType, definition: Any, steps: list[WalkStep], network: Network, scales: Scales) -> None:
@@ -187,20 +195,19 @@ def set_ranges(trt: ModuleType, definition: Any, steps: list[WalkStep], network:
         if step.computes and outputs:
             begun.add(step.owner)
         ahead = outputs if step.owner in begun else ()
-        for tensor in step.outputs():
+        for tensor in filter(is_activation, _outputs_of(step.layer)):
             if step.constant:
                 give(tensor, _largest_of_constants(trt, step, network, ranges))
             else:
                 give(tensor, _largest(scales, (tensor.name,)) or _moved(step, ranges) or _largest(scales, ahead))
-        if ahead and not set(ahead).isdisjoint(step.made()):
+        if ahead and not set(ahead).isdisjoint(step.made):
             begun.discard(step.owner)
 
 
 def scales_set(definition: Any) -> dict[str, np.float32]:
     """Returns the scales of the tensors with a dynamic range: the range's upper end divided by 127."""
     inputs = [definition.get_input(i) for i in range(definition.num_inputs)]
-    layers = [definition.get_layer(i) for i in range(definition.num_layers)]
-    made = [layer.get_output(i) for layer in layers for i in range(layer.num_outputs)]
+    made = [tensor for i in range(definition.num_layers) for tensor in _outputs_of(definition.get_layer(i))]
     ranges = {tensor.name: tensor.dynamic_range for tensor in (*inputs, *made)}
     return {name: np.float32(reach[1] / INT8_MAX) for name, reach in ranges.items() if reach is not None}
 
@@ -210,7 +217,7 @@ def _largest(scales: Scales, names: tuple[str, ...]) -> float | None:
 
 
 def _moved(step: WalkStep, ranges: Mapping[str, float]) -> float | None:
-    return ranges.get(next(step.read(), "")) if step.kind in _MOVES else None
+    return ranges.get(step.reads[0]) if step.kind in _MOVES else None
 
 
 def _largest_of_constants(
@@ -221,7 +228,7 @@ def _largest_of_constants(
         return largest_constant(trt, step.layer, network)
     if step.kind != "ELEMENTWISE":
         return _moved(step, ranges)
-    factors = [ranges[name] for name in step.read() if name in ranges]
+    factors = [ranges[name] for name in step.reads if name in ranges]
     multiplies = _as(trt.IElementWiseLayer, step.layer).op == trt.ElementWiseOperation.PROD
     return factors[0] * factors[1] if multiplies and len(factors) == 2 else None
 
@@ -271,10 +278,10 @@ class Constraint:
 
 
 def constraints(
-    definition: Any, steps: list[WalkStep], network: Network, plan: PrecisionPlan, force_int8: bool = False
+    results: Collection[str], steps: list[WalkStep], network: Network, plan: PrecisionPlan, force_int8: bool = False
 ) -> Iterator[tuple[WalkStep, Constraint]]:
     """Yields the constraints that make TensorRT run a plan, with their steps; the builder sets them, and the recipe's
-    files repeat them.
+    files repeat them. ``results`` are the outputs of the network.
 
     - A quantizable layer is INT8 or high as the plan says. If the low precision is FP16 or BF16, low layers are
       constrained too: TensorRT would choose by speed.
@@ -287,31 +294,26 @@ def constraints(
     """
     low = frozenset(i for i in plan.lowered if network.layers[i].quantizable)
     fed, read = _beside_int8(steps, network, low), _beside_int8(steps, network, low, backwards=True)
-    results = {definition.get_output(i).name for i in range(definition.num_outputs)}
     for step in steps:
-        outputs = [tensor.name for tensor in step.outputs()]
+        outputs = step.activations
         if step.owner is None or step.constant or step.kind in _LEFT_ALONE or not outputs:
             continue
         in_int8 = network.low.needs_ranges and step.computes and step.owner in low
         may_be_free = network.low.needs_ranges or not network.layers[step.owner].quantizable
-        between = _follows(step, network) and not (read.isdisjoint(outputs) or fed.isdisjoint(step.read()))
+        between = _follows(step, network) and not (read.isdisjoint(outputs) or fed.isdisjoint(step.reads))
         free = in_int8 or (may_be_free and between)
         planned = plan.precisions[step.owner]
         high = planned if planned in (*FLOAT_TYPES, Precision.FP32) else network.base or Precision.FP32
         chosen = Precision.INT8 if force_int8 and in_int8 else None
-        made = (step.layer.get_output(i) for i in range(step.layer.num_outputs))
-        types = tuple(_output_type(tensor, high, read if free else set(), results) for tensor in made)
-        constraint = Constraint(step.layer.name, chosen if free else high, types)
+        types = list[Precision | str | None]()
+        for name, kind in step.makes:
+            if kind or (free and name in read):
+                types.append(kind or None)
+            else:
+                types.append(Precision.FP32 if name in results else high)
+        constraint = Constraint(step.name, chosen if free else high, tuple(types))
         if constraint.precision is not None or any(isinstance(kind, Precision) for kind in types):
             yield step, constraint
-
-
-def _output_type(tensor: Any, high: Precision, left_free: set[str], results: set[str]) -> Precision | str | None:
-    if not is_activation(tensor):
-        return str(tensor.dtype.name)
-    if tensor.name in left_free:
-        return None
-    return Precision.FP32 if tensor.name in results else high
 
 
 def constrain(
@@ -326,7 +328,7 @@ def constrain(
     types = {Precision.INT8: trt.DataType.INT8, Precision.FP32: trt.DataType.FLOAT, Precision.FP16: trt.DataType.HALF}
     if Precision.BF16 in network.used_precisions(plan):
         types[Precision.BF16] = trt.DataType.BF16
-    for step, constraint in constraints(definition, steps, network, plan, force_int8):
+    for step, constraint in constraints(_results_of(definition), steps, network, plan, force_int8):
         if constraint.precision is not None:
             step.layer.precision = types[constraint.precision]
         for position, kind in enumerate(constraint.outputs):
@@ -338,6 +340,10 @@ def constrain(
             tensor.dtype = trt.DataType.FLOAT
 
 
+def _results_of(definition: Any) -> set[str]:
+    return {definition.get_output(i).name for i in range(definition.num_outputs)}
+
+
 def _follows(step: WalkStep, network: Network) -> bool:
     return step.owner is None or not step.computes or network.layers[step.owner].follows
 
@@ -346,8 +352,7 @@ def _beside_int8(steps: list[WalkStep], network: Network, int8: frozenset[int], 
     """Returns the tensors that an INT8 layer makes (``backwards``: reads), directly or through unquantized layers."""
     beside: set[str] = set()
     for step in steps[::-1] if backwards else steps:
-        inputs, outputs = list(step.read()), [tensor.name for tensor in step.outputs()]
-        towards, away = (outputs, inputs) if backwards else (inputs, outputs)
+        towards, away = (step.activations, step.reads) if backwards else (step.reads, step.activations)
         follows = _follows(step, network) and not beside.isdisjoint(towards)
         if follows or (step.computes and step.owner in int8):
             beside.update(away)
@@ -390,40 +395,31 @@ def weak_plan(builder: Builder, network: Network, plan: PrecisionPlan) -> WeakPl
         with suppress(TrialFailed):
             return builder.weak_plan(plan)
     network = network.for_parser
-    definition = _nodes(network)
-    constrained = constraints(definition, walk_steps(definition, network.layers), network, plan)
+    constrained = constraints([spec.name for spec in network.outputs], _nodes(network), network, plan)
     return WeakPlan(tuple(constraint for _, constraint in constrained), tuple(layer.name for layer in network.layers))
 
 
-def _nodes(network: Network) -> Any:
-    """Returns a network's nodes with the part of ``INetworkDefinition``'s interface that ``constraints`` uses.
+def _nodes(network: Network) -> list[WalkStep]:
+    """Returns a network's nodes as TensorRT's parser would make layers of them.
 
     The indices of a TopK are INT32; the parser of TensorRT 10 adds a Cast to ONNX's INT64
     (``DEFINE_BUILTIN_OP_IMPORTER(TopK)`` of onnx/onnx-tensorrt, 8.5 to 10.1).
     """
-    dtypes = network.types.dtypes
-    from_data = {spec.name for spec in network.inputs}
+    from_data, steps = {spec.name for spec in network.inputs}, list[WalkStep]()
     for layer in network.layers:
         if layer.op_type not in ("Shape", "Size") and from_data & {*layer.inputs}:
             from_data.update(layer.outputs)
-    tensors: dict[str, Any] = {}
-    for name in (*from_data, *(name for layer in network.layers for name in (*layer.inputs, *layer.outputs))):
-        kind = str(dtypes.get(name, "unknown"))
-        dtype = SimpleNamespace(name=_TYPES.get(kind, kind.upper()))
-        tensors[name] = SimpleNamespace(name=name, dtype=dtype, is_shape_tensor=name not in from_data)
-    for indices in (name for layer in network.layers if layer.op_type == "TopK" for name in layer.outputs[1:]):
-        tensors[indices].dtype = SimpleNamespace(name="INT32")
-    layers = []
-    for layer in network.layers:
-        inputs, outputs = ([tensors[name] for name in names] for names in (layer.inputs, layer.outputs))
-        node = SimpleNamespace(name=layer.name, num_inputs=len(inputs), num_outputs=len(outputs))
-        node.type = SimpleNamespace(name=_KINDS.get(layer.op_type, layer.op_type.upper()))
-        node.get_input, node.get_output = inputs.__getitem__, outputs.__getitem__
-        layers.append(node)
-    results = [tensors[spec.name] for spec in network.outputs if spec.name in tensors]
-    return SimpleNamespace(
-        num_layers=len(layers), get_layer=layers.__getitem__, num_outputs=len(results), get_output=results.__getitem__
-    )
+        makes = []
+        for name in layer.outputs:
+            dtype = str(network.types.dtypes.get(name, "unknown"))
+            kind = _TYPES.get(dtype, dtype.upper())
+            if layer.op_type == "TopK" and name in layer.outputs[1:]:
+                kind = "INT32"
+            makes.append((name, "" if kind in _FLOATS and name in from_data else kind))
+        kind = _KINDS.get(layer.op_type, layer.op_type.upper())
+        step = WalkStep(None, layer.name, kind, layer.inputs, tuple(makes), layer.index, named=True, main=True)
+        steps.append(step)
+    return steps
 
 
 class TensorRTWeakBuilder:
@@ -488,7 +484,7 @@ class TensorRTWeakBuilder:
         parsed_file = self.network_definition(plan)
         parsed = parsed_file.network
         steps = walk_steps(parsed, self._network.layers)
-        constrained = constraints(parsed, steps, self._network, plan, self._options.force_int8)
+        constrained = constraints(_results_of(parsed), steps, self._network, plan, self._options.force_int8)
         layers = tuple(parsed.get_layer(i).name for i in range(parsed.num_layers))
         parser = f"TensorRT {self._rt.module.__version__}"
         return WeakPlan(tuple(constraint for _, constraint in constrained), layers, parser, scales_set(parsed))

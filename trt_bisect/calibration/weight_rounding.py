@@ -27,7 +27,7 @@ import onnx
 from numpy.lib.stride_tricks import sliding_window_view
 
 from trt_bisect.data.feeds import Feeds
-from trt_bisect.model.equalise import with_constants
+from trt_bisect.model.equalise import from_grid, weight_grid, with_constants
 from trt_bisect.model.file import attribute
 from trt_bisect.model.network import Network
 from trt_bisect.model.observe import observe
@@ -74,9 +74,7 @@ def round_weights(network: Network, samples: Iterable[Feeds]) -> tuple[Network, 
             for change in (rows - nearest, rows - rounded)
         )
         if after < before:
-            keeps_order = node.op_type == "Conv" or attribute(node, "transB", 0)
-            new = rounded.reshape(weight.shape) if keeps_order else rounded[0].T
-            on_grid[name] = np.ascontiguousarray(new, np.float32)
+            on_grid[name] = np.ascontiguousarray(from_grid(node, rounded, weight.shape), np.float32)
             error_shares[name] = after / before
     return replace(network, on_grid=on_grid, rounded=RoundedWeights()), error_shares
 
@@ -116,11 +114,8 @@ def _roundable(network: Network) -> Iterator[tuple[onnx.NodeProto, int]]:
 
 
 def _rows(node: onnx.NodeProto, weight: np.ndarray) -> np.ndarray:
-    values = np.asarray(weight, np.float64)
-    if node.op_type == "Conv":
-        groups = attribute(node, "group", 1)
-        return values.reshape(groups, len(values) // groups, -1)
-    return (values if node.op_type == "Gemm" and attribute(node, "transB", 0) else values.T)[None]
+    grid = weight_grid(node, np.asarray(weight, np.float64))
+    return grid.reshape(*grid.shape[:2], -1)
 
 
 def _vectors(

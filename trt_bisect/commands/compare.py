@@ -135,7 +135,7 @@ class _Low(Planned):
 
     def shaped(self, network: Network) -> Planned:
         """Returns the same plan of the network with the shapes of a sample."""
-        return Planned(network, _writer(network, self.scales, unquantized_round=self.unquantized_round), self.plan)
+        return Planned(_writer(network, self.scales, unquantized_round=self.unquantized_round), self.plan)
 
 
 def _writer(network: Network, scales: Scales, *, unquantized_round: bool = False) -> PlanWriter:
@@ -151,7 +151,7 @@ def _in_low(network: Network, options: CompareOptions, progress: Progress) -> _L
     writer = _writer(network, ranges.scales, unquantized_round=options.unquantized_round)
     plan = network.full(network.base or Precision.FP32)
     notes = (*fixed_notes(network), *network.notes, *kept_high)
-    return _Low(network, writer, plan, data, notes, ranges.scales, ranges.origin, options.unquantized_round)
+    return _Low(writer, plan, data, notes, ranges.scales, ranges.origin, options.unquantized_round)
 
 
 def _data(

@@ -122,8 +122,30 @@ def _settle(pairs: Mapping[_Pair, int], magnitudes: Mapping[int, np.ndarray]) ->
     return factors
 
 
+def weight_grid(node: onnx.NodeProto, weight: np.ndarray) -> np.ndarray:
+    """Returns the weight of a Conv, ConvTranspose, Gemm or MatMul as [groups, outputs of a group, inputs of a group,
+    taps].
+    """
+    if node.op_type in ("Gemm", "MatMul"):
+        rows: np.ndarray = weight if attribute(node, "transB", 0) else weight.T
+        return rows[np.newaxis, :, :, np.newaxis]
+    groups = attribute(node, "group", 1)
+    grid: np.ndarray = weight.reshape(groups, weight.shape[0] // groups, weight.shape[1], -1)
+    return grid if node.op_type == "Conv" else grid.transpose(0, 2, 1, 3)
+
+
+def from_grid(node: onnx.NodeProto, grid: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+    """Returns the weight of this shape whose ``weight_grid`` holds these values."""
+    if node.op_type == "ConvTranspose":
+        grid = grid.transpose(0, 2, 1, 3)
+    if node.op_type in ("Conv", "ConvTranspose") or attribute(node, "transB", 0):
+        return grid.reshape(shape)
+    transposed: np.ndarray = grid.reshape(shape[::-1]).T
+    return transposed
+
+
 class _Weighted:
-    """A layer with a constant weight, seen as [groups, outputs of a group, inputs of a group, rest].
+    """A layer with a constant weight, and the channels of the layer before it.
 
     A Gemm after a flattening reads several inputs of each of the ``channels``.
     """
@@ -153,23 +175,14 @@ class _Weighted:
             grid = grid / after.reshape(grid.shape[0], -1, 1, 1)
             if self.bias is not None:
                 changed[self._index, BIAS_SLOT] = np.asarray(self.bias / after, np.float32)
-        changed[self._index, 1] = np.ascontiguousarray(self._ungrid(grid).astype(np.float32))
+        changed[self._index, 1] = np.ascontiguousarray(
+            from_grid(self._node, grid, self._weight.shape).astype(np.float32)
+        )
         return changed
 
     def _grid(self) -> np.ndarray:
-        weight, groups = self._weight, attribute(self._node, "group", 1)
-        if self._node.op_type == "Gemm":
-            rows: np.ndarray = weight if attribute(self._node, "transB", 0) else weight.T
-            return rows.reshape(1, rows.shape[0], -1, self._per_channel)
-        grid = np.reshape(weight, (groups, weight.shape[0] // groups, weight.shape[1], -1))
-        return grid if self._node.op_type == "Conv" else np.transpose(grid, (0, 2, 1, 3))
-
-    def _ungrid(self, grid: np.ndarray) -> np.ndarray:
-        if self._node.op_type != "Gemm":
-            grid = grid if self._node.op_type == "Conv" else grid.transpose(0, 2, 1, 3)
-            return grid.reshape(self._weight.shape)
-        rows: np.ndarray = grid.reshape(grid.shape[1], -1)
-        return rows if attribute(self._node, "transB", 0) else rows.T
+        grid = weight_grid(self._node, self._weight)
+        return grid if self._per_channel == 1 else grid.reshape(*grid.shape[:2], -1, self._per_channel)
 
 
 class _Finder:

@@ -23,14 +23,12 @@ class Piece:
 
     Attributes:
         reads: its inputs: tensors of earlier layers, or inputs of the network.
-        makes: the tensors that its layers compute.
         leaves: its outputs: tensors that later layers read or that are outputs of the network.
     """
 
     start: int
     stop: int
     reads: tuple[str, ...]
-    makes: tuple[str, ...]
     leaves: tuple[str, ...]
 
     @property
@@ -72,9 +70,8 @@ class Boundaries:
         """The piece of layers ``start`` to ``stop - 1``."""
         inside = self.layers[start:stop]
         reads = dict.fromkeys(name for layer in inside for name in layer.inputs if self.made.get(name, stop) < start)
-        makes = tuple(name for layer in inside for name in layer.outputs)
-        leaves = tuple(name for name in makes if self.last_read.get(name, -1) >= stop)
-        return Piece(start, stop, tuple(reads), makes, leaves)
+        leaves = (name for layer in inside for name in layer.outputs if self.last_read.get(name, -1) >= stop)
+        return Piece(start, stop, tuple(reads), tuple(leaves))
 
 
 def cut(network: Network, facts: TensorFacts, layers: int = PIECE_LAYERS) -> tuple[Piece, ...]:

@@ -38,7 +38,7 @@ import onnx
 from onnx import helper, numpy_helper
 
 from trt_bisect.data.feeds import Feeds
-from trt_bisect.model.equalise import BIAS_SLOT, BY_CHANNEL, with_constants
+from trt_bisect.model.equalise import BIAS_SLOT, BY_CHANNEL, weight_grid, with_constants
 from trt_bisect.model.existing import ExistingPairs
 from trt_bisect.model.file import attribute, refill
 from trt_bisect.model.layers import layers_of
@@ -199,11 +199,8 @@ def _read_axis(node: onnx.NodeProto, weight: np.ndarray) -> int:
 
 def _magnitudes_read(node: onnx.NodeProto, weight: np.ndarray) -> np.ndarray:
     """The magnitudes of a reader's weights, [outputs, channels]; of a depthwise convolution [1, channels]."""
-    if node.op_type == "Conv":
-        values: np.ndarray = np.abs(weight).reshape(*weight.shape[:2], -1).max(axis=2)
-        return values.T if _is_depthwise(node) else values
-    rows: np.ndarray = np.abs(weight if attribute(node, "transB", 0) else weight.T)
-    return rows
+    largest: np.ndarray = np.abs(weight_grid(node, weight)).max(axis=3)
+    return np.moveaxis(largest, 0, 1).reshape(largest.shape[1], -1)
 
 
 class _Finder:

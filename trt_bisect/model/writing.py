@@ -387,8 +387,7 @@ class GraphWriting:
         for slot in slots.inputs:
             node.input[slot] = self._typed(node.input[slot], kind, original.input[slot])
         if carries and self._context.emulates:
-            self._typed_names.update(((node.output[slot], kind.name), node.output[slot]) for slot in slots.outputs)
-            self.nodes.append(node)
+            self._add_carrying(node, kind, slots)
             return
         emulates, renamed_outputs = self._context.emulates, []
         for slot in slots.outputs:
@@ -405,6 +404,11 @@ class GraphWriting:
                 self._typed_names[final, kind.name] = raw
                 self._spare.add(final)
                 self._add("Cast", [raw], final, to=TensorProto.FLOAT)
+
+    def _add_carrying(self, node: onnx.NodeProto, kind: FloatType, slots: TypedSlots) -> None:
+        """Adds a node of the emulation whose outputs hold values of its inputs, and so need no rounding."""
+        self._typed_names.update(((node.output[slot], kind.name), node.output[slot]) for slot in slots.outputs)
+        self.nodes.append(node)
 
     def _add_rounded_parts(self, node: onnx.NodeProto, kind: FloatType) -> None:
         """Adds a node; in the emulation as TensorRT's layers, with a rounding after each but the last."""
@@ -427,8 +431,7 @@ class GraphWriting:
         if not read or any((name, kind.name) not in self._typed_names for name in read):
             return False
         if self._context.emulates:
-            self._typed_names.update(((node.output[slot], kind.name), node.output[slot]) for slot in slots.outputs)
-            self.nodes.append(node)
+            self._add_carrying(node, kind, slots)
         else:
             self._write_typed(layer, kind, slots, node)
         return True

@@ -67,9 +67,7 @@ def matching(network: Network, pattern: str) -> list[Layer]:
     if exact:
         return exact
     if pattern.startswith(RECIPE):
-        plan = read_plan(pattern.removeprefix(RECIPE))
-        _refuse_others(plan, network)
-        return [layer for name in plan.left_high for layer in matching(network, name)]
+        return [layer for name in _recipe(network, pattern).left_high for layer in matching(network, name)]
     if pattern.startswith(SENSITIVITY):
         return [layer for name in _most_sensitive(network, pattern) for layer in matching(network, name)]
     if pattern.startswith(OPERATOR):
@@ -170,13 +168,12 @@ def _fixed_network(
             chosen.update(dict.fromkeys(_layers_for(network, pattern, fixed), fixed))
     kept_high: dict[int, Precision] = {}
     for pattern in high:
-        recipe = read_plan(pattern.removeprefix(RECIPE)) if pattern.startswith(RECIPE) else None
-        if recipe is None:
-            kept_high.update(dict.fromkeys(_layers_for(network, pattern, precision), precision))
-        else:
-            _refuse_others(recipe, network)
+        if pattern.startswith(RECIPE):
+            recipe = _recipe(network, pattern)
             for name in recipe.left_high:
                 kept_high.update(dict.fromkeys(_layers_for(network, name, precision), recipe.layers[name]))
+        else:
+            kept_high.update(dict.fromkeys(_layers_for(network, pattern, precision), precision))
     lowered = {k: low for pattern in keep_low for k in _layers_for(network, pattern, low)}
     for k in kept_high.keys() & lowered.keys():
         name = network.layers[k].name
@@ -224,6 +221,12 @@ def _layers_for(network: Network, pattern: str, precision: Precision) -> list[in
         verb = "cannot" if len(layers) == 1 else "can"
         raise BadInput(f"{which} {verb} be in {network.low.title}: {layers[0].why_not}.", "Leave it out.")
     return [layer.index for layer in able]
+
+
+def _recipe(network: Network, pattern: str) -> FilePlan:
+    plan = read_plan(pattern.removeprefix(RECIPE))
+    _refuse_others(plan, network)
+    return plan
 
 
 def _refuse_others(plan: FilePlan, network: Network) -> None:

@@ -53,9 +53,9 @@ class Experiment:
         references: the reference's outputs for the judged inputs.
         about: the report's facts on the judged inputs.
         evaluator: the evaluator of the strategy.
-        key: the fingerprint of ``parts``, all that the figures depend on.
         data: the calibration data; None for given ranges.
         more: all data given: a recipe has to hold on their samples.
+        parts: all that the figures depend on.
         strategy: never ``auto``.
         curve: the boundaries of the curve; see ``driver.curves.search_for``.
         classes: how each judged output of classes is read.
@@ -72,7 +72,6 @@ class Experiment:
     rule: Rule
     store: TrialStore
     evaluator: Evaluator
-    key: str
     data: Dataset | None
     more: tuple[Dataset, ...]
     compare: Compare
@@ -83,6 +82,11 @@ class Experiment:
     slices: Slices
     task: Task | None
     integers: Integers
+
+    @property
+    def key(self) -> str:
+        """The fingerprint of ``parts``."""
+        return fingerprint(self.parts)
 
     @property
     def whole(self) -> RebuildEvaluator:
@@ -261,8 +265,7 @@ class Setup:
         judged_by = experiment.network.digest() if is_other else experiment.parts.get("reference")
         if judged_by:
             parts["reference"] = judged_by
-        key = fingerprint(parts)
-        store = experiment.store.under(key, parts)
+        store = experiment.store.under(fingerprint(parts), parts)
         whole = self.whole(network, builder, ranges, experiment.feeds, experiment.compare, store)
         return replace(
             experiment,
@@ -271,7 +274,6 @@ class Setup:
             builder=builder,
             store=store,
             evaluator=whole,
-            key=key,
             parts=parts,
         )
 
@@ -295,12 +297,7 @@ class Setup:
     ) -> dict[str, Any]:
         """Returns all that the figures of a trial depend on."""
         options, base, asked_task = self.options.build_options(), self.options.base_precision, self.options.asked_task()
-        typed = ""
-        if network.low is FP8:
-            typed = "by the operators' schemas, no Relu removed before FP8, reductions in parts"
-        elif not {network.low.precision, options.high, base}.isdisjoint(FLOAT_TYPES):
-            typed = "by the operators' schemas, reductions in parts"
-        return {
+        parts: dict[str, Any] = {
             "model": replace(network, base=Precision.FP32).digest(),
             "ranges": ranges.digest(),
             "inputs": [digest_of_feeds(sample) for sample in feeds],
@@ -312,15 +309,25 @@ class Setup:
             "optimization_level": options.optimization_level,
             "force_int8": options.force_int8,
             "tactic_sources": options.tactic_sources,
-            **({} if network.pipeline is None else {"pipeline": network.pipeline.digest}),
             "metric": self.judgement.asked_metric.code,
             "class_axis": self.options.class_axis,
             "judged": "each input by itself; integers and labels as floats by equality, those of NonMaxSuppression at "
             "any place, rows by their number, floats by their variation too",
-            **({"outputs": sorted(self.options.outputs)} if self.options.outputs else {}),
-            **({"unquantized": "int8"} if options.unquantized_round else {}),
-            **({} if base is options.high is Precision.FP32 else {"base": str(base)}),
-            **({"typed": typed} if typed else {}),
-            **({} if self.judged_by is None else {"judged_by": self.judged_by.digest}),
-            **({} if asked_task is None else {"task": asked_task.facts()}),
         }
+        if network.pipeline is not None:
+            parts["pipeline"] = network.pipeline.digest
+        if self.options.outputs:
+            parts["outputs"] = sorted(self.options.outputs)
+        if options.unquantized_round:
+            parts["unquantized"] = "int8"
+        if not base is options.high is Precision.FP32:
+            parts["base"] = str(base)
+        if network.low is FP8:
+            parts["typed"] = "by the operators' schemas, no Relu removed before FP8, reductions in parts"
+        elif not {network.low.precision, options.high, base}.isdisjoint(FLOAT_TYPES):
+            parts["typed"] = "by the operators' schemas, reductions in parts"
+        if self.judged_by is not None:
+            parts["judged_by"] = self.judged_by.digest
+        if asked_task is not None:
+            parts["task"] = asked_task.facts()
+        return parts

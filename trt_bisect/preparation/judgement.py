@@ -203,12 +203,10 @@ class ReferenceNetwork(Reference):
         if not self._outputs:
             problem = f"No output of '{network.source}' ({missing}) is one of '{reference.source}'."
             raise BadInput(problem, "Give a reference with the same outputs, of the same shapes.")
-        self._on_notes(
-            [
-                *matching.notes(network.source, reference.source),
-                *([f"not judged, because the reference has no such outputs: {missing}"] if missing else []),
-            ]
-        )
+        notes = matching.notes(network.source, reference.source)
+        if missing:
+            notes.append(f"not judged, because the reference has no such outputs: {missing}")
+        self._on_notes(notes)
         as_is = Planned.as_in_file(reference)
         return Observer(as_is.writer.write(as_is.plan), [list(self._outputs.values())], reference.source)
 

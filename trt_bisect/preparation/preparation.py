@@ -80,8 +80,7 @@ def prepared(setup: Setup, *, emulated: bool = False) -> Iterator[Experiment]:
         references, random = _references(setup, network, builder, feeds)
         rule, classes, slices, task = _judged(setup, network, feeds, references, engine)
         parts = setup.fingerprint_parts(network, builder, ranges, feeds)
-        key = fingerprint(parts)
-        store = _store(setup, open_files, key, parts)
+        store = _store(setup, open_files, parts)
         integers = setup.judgement.integers
         compare = Comparer(references, rule.metric, classes, slices, task, integers, inputs=feeds)
         plan, options = network.free_plan(network.quantizable), setup.build_options()
@@ -100,7 +99,6 @@ def prepared(setup: Setup, *, emulated: bool = False) -> Iterator[Experiment]:
             rule=rule,
             store=store,
             evaluator=whole,
-            key=key,
             data=data,
             more=_given(setup, data),
             compare=compare,
@@ -360,8 +358,9 @@ def _finite_outputs(
     return judged
 
 
-def _store(setup: Setup, open_files: ExitStack, key: str, parts: dict[str, Any]) -> TrialStore:
+def _store(setup: Setup, open_files: ExitStack, parts: dict[str, Any]) -> TrialStore:
     """Returns the journal in the run folder, or a store in memory."""
+    key = fingerprint(parts)
     if setup.folder is None:
         return setup.in_memory.under(key, parts)
     store = open_files.enter_context(Journal(setup.folder, key, parts))

@@ -188,19 +188,23 @@ class Planned:
     """A network under a plan, in the emulation.
 
     Attributes:
-        writer: writes plans of ``network``, with scales.
+        writer: writes plans of the network, with scales.
     """
 
-    network: Network
     writer: PlanWriter
     plan: PrecisionPlan
+
+    @property
+    def network(self) -> Network:
+        """The network."""
+        return self.writer.network
 
     @classmethod
     def as_in_file(cls, network: Network) -> Planned:
         """Returns ``network`` unchanged: with all of its pairs, asymmetric ones too, or in floats if it has none."""
         in_file = network.as_in_file()
         plan = in_file.free_plan(in_file.quantizable if in_file.has_pairs else ())
-        return cls(in_file, PlanWriter(in_file, {}, GraphTarget.ONNXRUNTIME), plan)
+        return cls(PlanWriter(in_file, {}, GraphTarget.ONNXRUNTIME), plan)
 
     def origins(self) -> dict[str, Origin]:
         """Returns the network's float tensors, with their roundings."""

@@ -17,6 +17,7 @@ import numpy as np
 from trt_bisect.analyzer.classes import LOGITS, OWN, SHARES, Classes, find_classes, sigmoid, softmax
 from trt_bisect.analyzer.tasks.detect import detect, ends_with, find_head
 from trt_bisect.analyzer.tasks.detections import Head
+from trt_bisect.analyzer.tasks.layouts import BACKGROUND
 from trt_bisect.analyzer.tasks.objects import instances, obb, pose
 from trt_bisect.analyzer.tasks.task import (
     AGREED,
@@ -38,8 +39,6 @@ from trt_bisect.errors import BadInput
 
 _FEW_CLASSES = 10
 _SURE = 0.9
-_BACKGROUND = 0.3
-"""The candidates of a detector are mostly background: the median of their best scores is below this."""
 
 CLASSIFY_OUTPUTS = "outputs of floats with an axis of classes, which --class-axis can name"
 _TOP = 5
@@ -580,7 +579,7 @@ def _suggested(reference: Sequence[Outputs]) -> tuple[str, str]:
 
 def _mostly_background(head: Head, reference: Sequence[Outputs]) -> bool:
     images = [image.scores for outputs in reference for image in head.read(outputs)]
-    return head.is_ready or not images or bool(np.median(np.concatenate(images)) < _BACKGROUND)
+    return head.is_ready or not images or bool(np.median(np.concatenate(images)) < BACKGROUND)
 
 
 _JUDGED: Mapping[str, str] = {

@@ -39,7 +39,8 @@ LAYOUT = "xywh,classes:1,keypoints:17x3"
 BINS = 16
 """The number of bins of a distance in every known export."""
 _LEAST_MAPS = 2
-_BACKGROUND = 0.3
+BACKGROUND = 0.3
+"""The candidates of a detector are mostly background: the median of their best scores is below this."""
 _QUARTER = math.pi / 4
 ANCHORS: Mapping[str, tuple[tuple[int, ...], ...]] = {
     "yolov5": ((10, 13, 16, 30, 33, 23), (30, 61, 62, 45, 59, 119), (116, 90, 156, 198, 373, 326)),
@@ -473,7 +474,7 @@ def _scores(scale: _Scale, outputs: Outputs) -> np.ndarray:
 
 def _mostly_background(best: Sequence[np.ndarray], *, is_logit: bool) -> bool:
     values = np.concatenate([image.ravel() for image in best])
-    return bool(np.median(sigmoid(values) if is_logit else values) < _BACKGROUND)
+    return bool(np.median(sigmoid(values) if is_logit else values) < BACKGROUND)
 
 
 def _decoded(scale: _Scale, layout: Layout, outputs: Outputs, is_logit: bool) -> tuple[np.ndarray, ...]:
@@ -521,7 +522,7 @@ def _is_raw(scales: Sequence[_Scale], layout: Layout, reference: Sequence[Output
     points, size = layout.shapes[kind]
     if size == 3 and are_shares(every.reshape(-1, points, 3)[..., 2]):
         return False
-    sure = [image.at(image.scores >= _BACKGROUND) for outputs in reference for image in read(outputs)]
+    sure = [image.at(image.scores >= BACKGROUND) for outputs in reference for image in read(outputs)]
     return all(not len(image) or float(np.mean(about_boxes(image.boxes, image.more))) >= 0.5 for image in sure)
 
 
