@@ -11,11 +11,11 @@ import pytest
 import trt_bisect
 from tests.support import networks
 from tests.support.suites import NETWORK, ONCE, SUITE, Remembered, differing, failing, only, save_suite
-from trt_bisect.commands.regress import LATEST, regress, run_network
+from trt_bisect.commands.regress import LATEST, regress
 from trt_bisect.commands.suite import read_suite
 from trt_bisect.errors import BadInput
 
-REMEMBERED = Remembered()
+REMEMBERED, DATA = Remembered(), ("calibration", "inputs")
 
 
 def nightly(suite, baseline=LATEST, **how):
@@ -209,20 +209,36 @@ def test_of_several_networks_the_runs_own_is_compared(suite, alone, tmp_path):
         nightly(suite, alone)
 
 
-def test_a_network_that_fails_does_not_cost_the_others(suite):
+def test_networks_that_fail_do_not_cost_the_others(suite):
+    """A file that is none, data that are not there, and a bug."""
     (suite.parent / "broken.onnx").write_bytes(b"no network")
-    suite.write_text(ONCE.replace("[[network]]", '[[network]]\nname = "bad"\nmodel = "broken.onnx"\n\n[[network]]'))
-    night = nightly(suite)
-    assert [result.status for result in night.networks] == ["error", "passed"]
+    tables = [NETWORK.replace('"chain"', '"bad"').replace('"chain.onnx"', '"broken.onnx"')]
+    tables += [NETWORK.replace('"chain"', f'"{name}"').replace(f'"{name}.npz"', '"gone.npz"') for name in DATA]
+    tables.append(NETWORK.replace('"chain"', '"bug"'))
+    suite.write_text(ONCE + "".join(tables))
+
+    def buggy(task, folder, progress):
+        if task.name == "bug":
+            raise KeyError("a bug")
+        return REMEMBERED(task, folder, progress)
+
+    night = regress(suite, runner=buggy)
+    assert [result.status for result in night.networks] == ["passed", *["error"] * 4]
     assert night.exit_code == 3
-    problem, _, remedy = night.networks[0].message.partition(" Check that ")
+    broken, *missing, bug = (result.message for result in night.networks[1:])
+    problem, _, remedy = broken.partition(" Check that ")
     assert "broken.onnx" in problem
     assert (problem[-1], bool(remedy)) == (".", True), "two sentences, in one line"
+    assert all("gone.npz" in message for message in missing)
+    assert "KeyError at test_regress.py" in bug
+    cases = ElementTree.parse(suite.parent / "nightly/junit.xml").getroot()
+    found = [(case.get("name"), case.get("errors")) for case in cases]
+    assert found == [("chain", "0"), *((name, "1") for name in ("bad", *DATA, "bug"))]
     assert [path.name for path in (night.folder / "baseline").iterdir()] == ["chain.json"]
-    again = nightly(suite)
+    again = regress(suite, runner=buggy)
     assert again.exit_code == 3
     assert again.baseline.startswith("nightly run 1 ")
-    assert nightly(suite).baseline.startswith("nightly run 2 ")
+    assert regress(suite, runner=buggy).baseline.startswith("nightly run 2 ")
 
 
 def test_the_baseline_is_per_network(suite):
@@ -254,34 +270,6 @@ def test_a_network_of_a_first_night_that_fails_has_no_baseline_and_the_others_ha
         "\\", ""
     )
     assert [result.baseline is None for result in nightly(suite).networks] == [True, False]
-
-
-@pytest.mark.parametrize("gone", ["inputs.npz", "calibration.npz"])
-def test_an_input_that_is_missing_is_an_error_of_its_network(suite, gone):
-    networks.save(networks.chain(3), suite.parent, "other.onnx")
-    shutil.copy(suite.parent / "inputs.npz", suite.parent / "others.npz")
-    other = '[[network]]\nmodel = "other.onnx"\ncalibration = "others.npz"\n'
-    suite.write_text(ONCE + other)
-    (suite.parent / gone).unlink()
-    night = nightly(suite)
-    assert night.exit_code == 3
-    assert [result.status for result in night.networks] == ["error", "passed"]
-    assert gone in night.networks[0].message
-    cases = ElementTree.parse(suite.parent / "nightly/junit.xml").getroot()
-    assert [(found.get("name"), found.get("errors")) for found in cases] == [("chain", "1"), ("other", "0")]
-
-
-def test_a_bug_in_one_network_does_not_cost_the_others(suite):
-    suite.write_text(ONCE + NETWORK.replace('"chain"', '"second"'))
-
-    def buggy(task, folder, progress):
-        if task.name == "chain":
-            raise KeyError("a bug")
-        return run_network(task, folder, progress)
-
-    night = regress(suite, runner=buggy)
-    assert [result.status for result in night.networks] == ["error", "passed"]
-    assert "KeyError at test_regress.py" in night.networks[0].message
 
 
 def test_the_suite_says_where_its_networks_are_measured(suite):

@@ -1,13 +1,11 @@
-"""Nights of ``regress`` on invented reports: baselines, noise, slides and what no CPU can show."""
+"""Nights of ``regress`` on invented reports: baselines, noise, slides and what no CPU can show. Clocks: test_nights."""
 
 import math
 import shlex
 from dataclasses import replace
-from datetime import datetime, timedelta, timezone
 from xml.etree import ElementTree
 
 import pytest
-import time_machine
 
 from tests.support.suites import NETWORK, ONCE, SUITE, differing, failing, only
 from trt_bisect.builder.base import Latency
@@ -255,19 +253,3 @@ def test_a_night_says_what_it_is_compared_with_and_why(passed, report, slow):
     assert after.baseline.startswith("nightly run 2 (")
     assert after.baseline.endswith("run 3 (failed)")
     assert only(after).baseline.measured == f"nightly run 1 ({first.began})"
-
-
-def test_a_week_of_nights(suite, passed, report, slow):
-    """The clock goes back an hour on Wednesday, to 1970 on Thursday; the network is worse on Friday and Saturday."""
-    monday = datetime(2026, 10, 19, 1, 30, tzinfo=timezone.utc)
-    clocks = [monday + timedelta(days=day) for day in range(7)]
-    clocks[2] -= timedelta(hours=1)
-    clocks[3] = datetime(1970, 1, 1, tzinfo=timezone.utc)
-    seen = []
-    for clock, found in zip(clocks, [report] * 4 + [slow, slow, report], strict=True):
-        with time_machine.travel(clock, tick=False):
-            night = passed(found)
-            seen.append((night.number, night.exit_code, night.baseline.split(" (")[0]))
-    baselines = ["", *(f"nightly run {number}" for number in (1, 2, 3, 4, 4, 4))]
-    assert seen == list(zip(range(1, 8), (0, 0, 0, 0, 1, 1, 0), baselines, strict=True))
-    assert len(list((suite.parent / "nightly").glob("*/night.json"))) == 7
