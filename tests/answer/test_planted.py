@@ -51,7 +51,7 @@ def test_planted_culprits(case, way, tmp_path):
 
 
 KINDS = ("chain", "residual", "depthwise", "transformer")
-FEW_HEALTHY = [("depthwise", "auto"), ("transformer", "exhaustive"), ("residual", "bisect")]
+FEW_HEALTHY = [("transformer", "exhaustive")]
 
 
 @pytest.mark.parametrize(("kind", "way"), edition(FEW_HEALTHY, list(product(KINDS, WAYS))))

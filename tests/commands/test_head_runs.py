@@ -96,7 +96,7 @@ def test_the_layer_that_loses_the_depths_is_named(tmp_path, squares):
 def test_the_columns_of_a_head_can_be_named_and_must_be_those_of_the_task(tmp_path, squares, command):
     model, data = networks.save(network("obb"), tmp_path), tmp_path / "x.npz"
     np.savez(data, x=np.stack([each["x"] for each in squares])[:, 0])
-    asked = ["run", model, "--calibration", data, "--engine", "onnxruntime", "--output", tmp_path / "run"]
+    asked = ["run", model, "--calibration", data, "--calibrator", "minmax", "--output", tmp_path / "run"]
     for wishes, words in (
         (("pose",), "--head xywh,classes:1,keypoints:17x3"),
         (("obb", "--head", "xywh,classes:2,masks:1"), "has no angle"),

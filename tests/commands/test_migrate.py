@@ -248,7 +248,8 @@ def test_tensorrt_rtx_builds_the_network(cache, tmp_path):
 
 
 def test_check_and_migrate_predict_the_times_that_run_predicts(cache, lenet, tmp_path, command):
-    report = trt_bisect.run(LENET, lenet / "digits.npz", gpu="T4", engine="onnxruntime", explain="none")
+    how = {"engine": "onnxruntime", "explain": "none", "calibrator": "minmax"}
+    report = trt_bisect.run(LENET, lenet / "digits.npz", gpu="T4", **how)
     fp16, int8 = (report.predicted.plans[plan].ms for plan in ("fp16", "int8"))
     told = f"Predicted on T4: FP16 {fp16:.3g} ms, full INT8 {int8:.3g} ms"
     (remark,) = trt_bisect.check(LENET, gpu="T4").remarks

@@ -68,7 +68,13 @@ def no_memory():
 
 
 @pytest.fixture
-def measured(monkeypatch, lenet, tmp_path):
+def given(tmp_path):
+    """A chain with a culprit, and four samples."""
+    return networks.given(networks.planted(networks.chain(4), ("conv2", "conv3")), tmp_path, 4)
+
+
+@pytest.fixture
+def measured(monkeypatch, given, tmp_path):
     """A run in one folder, on a machine that has no memory for the plans ``too_large``."""
 
     def call(*too_large, output=tmp_path / "run"):
@@ -77,9 +83,7 @@ def measured(monkeypatch, lenet, tmp_path):
 
         monkeypatch.setattr(job, "open_builder", scarce)
         how = {"engine": "onnxruntime", "calibrator": "minmax", "strategy": "exhaustive", "explain": "none"}
-        judged = {"data": np.load(lenet / "digits.npz")["data"][:4]}
-        data = lenet / "calibration.npz", judged
-        return trt_bisect.run(lenet / "lenet_planted.onnx", *data, output=output, **how)
+        return trt_bisect.run(*given, given[1], output=output, **how)
 
     return call
 
@@ -106,8 +110,8 @@ def test_it_is_reported_blames_nobody_and_is_tried_again(measured, tmp_path):
     assert MEMORY not in kinds(again.notes)
 
 
-def test_no_verdict_on_full_int8_that_had_no_memory(measured, lenet):
+def test_no_verdict_on_full_int8_that_had_no_memory(measured, given):
     """Exit code 1 would say that it was measured and misses the threshold."""
-    network = load_network(lenet / "lenet_planted.onnx")
+    network = load_network(given[0])
     assert measured(int8_set(len(network.layers), network.quantizable).key()).exit_code == 3
     assert measured().exit_code == 1
