@@ -9,8 +9,7 @@ import pytest
 
 import trt_bisect
 from tests.support import networks
-from tests.support.editions import edition
-from tests.support.goal_cases import JUDGED, WISHES, costs_of, engines_of, kept_high, planted
+from tests.support.goal_cases import JUDGED, WISHES, costs_of, engines_of, planted
 from tests.support.networks import plant_between
 from tests.support.records import kinds
 from trt_bisect.answer import recipe_search
@@ -104,21 +103,6 @@ def test_a_budget_of_nothing_is_full_int8(tmp_path):
     assert report.similarity.recipe == report.similarity.int8
 
 
-@pytest.mark.parametrize("precision", edition([None], ["mixed", None]))
-def test_a_culprit_that_costs_too_much_in_fp32_is_in_fp16_within_a_budget(tmp_path, precision):
-    """In FP32 its multiply-adds take four units of time instead of one, in FP16 two: a third of the cost."""
-    path, data, bad = planted("chain-1", tmp_path)
-    network = load_network(path)
-    costs = costs_of(network, {"x": data["x"][:1]})
-    budget = 0.5 * sum(costs[network.layer_named(name).index] for name in bad)
-    report = trt_bisect.run(path, data, budget=budget, **{**JUDGED, "precision": precision})
-    assert bad <= set(report.recipe.high)
-    assert set(kept_high(report).values()) == {"fp16"}
-    assert report.answer.cost <= budget
-    assert report.recipe.meets
-    assert report.similarity.recipe >= 20.0
-
-
 def test_a_budget_that_is_too_small_leads_to_the_recipe(command, tmp_path, monkeypatch):
     """The command that is named next finds what the culprits cost, and the one after it says what they cost."""
     monkeypatch.chdir(tmp_path)
@@ -139,14 +123,13 @@ def test_a_budget_that_is_too_small_leads_to_the_recipe(command, tmp_path, monke
     assert free.next.kind == (SEARCH if free.answer.cost > 0.5 else RECIPE)
 
 
-@pytest.mark.parametrize("factor", [3000, 3e6])
-def test_a_recipe_that_is_slower_than_fp16_leads_to_fp16(command, tmp_path, monkeypatch, factor):
+def test_a_recipe_that_is_slower_than_fp16_leads_to_fp16(command, tmp_path, monkeypatch):
     """By multiply-adds, conv1 is 8 of 11 parts: in FP32 it takes twice what all takes in FP16.
 
-    Planted by 3,000 FP16 passes, and its file is there. By 3,000,000 it overflows, and a search names its layers.
+    Planted by 3,000,000 FP16 overflows, and a search names its layers. Where it passes it is shipped: test_choices.
     """
     monkeypatch.chdir(tmp_path)
-    model = networks.planted(networks.chain(2), ("conv0", "conv1"), factor=factor)
+    model = networks.planted(networks.chain(2), ("conv0", "conv1"), factor=3e6)
     np.savez("data.npz", **networks.samples(model, 4))
     how = ["--calibration", "data.npz", "--engine", "onnxruntime", "--calibrator", "minmax"]
     how += ["--threshold", "0.99", "--precision", "fp32"]
@@ -157,12 +140,7 @@ def test_a_recipe_that_is_slower_than_fp16_leads_to_fp16(command, tmp_path, monk
     assert slow.answer.cost == pytest.approx(3 * 8 / 11, rel=0.05)
     words = shlex.split(slow.next.command)
     fp16 = next(choice for choice in slow.choices if choice.plan == "fp16")
-    assert fp16.meets is (factor == 3000)
-    if fp16.meets:
-        assert slow.lines[0].kind == slow.next.kind == "ship fp16"
-        assert words[1] == "--onnx=run/recipe/network.fp16.onnx"
-        assert (tmp_path / "run/recipe/network.fp16.onnx").is_file()
-        return
+    assert fp16.meets is False
     assert (slow.next.kind, words[words.index("--low") + 1]) == (SEARCH, "fp16")
     assert command(*words[1:])[0] == 1
     in_fp16 = trt_bisect.Report.load("run-fp16")

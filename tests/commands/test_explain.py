@@ -168,10 +168,9 @@ def test_a_report_saved_where_it_was_read_keeps_its_explanation(copied):
 
 def test_a_report_counts_the_plans_of_every_calibrator(tmp_path):
     """Those measured before another calibrator was chosen, those of the curve, and those of the explanation."""
-    explained, bare = (run(planted(), tmp_path / way, calibrator="auto", explain=way)[0] for way in ("tensors", "none"))
+    explained, _ = run(planted(), tmp_path, calibrator="auto", explain="tensors")
     assert len(explained.answer.calibrators) > 1
-    assert explained.plans >= bare.plans + 3, "the culprit by weight, activation and both"
-    records = [json.loads(line) for line in (tmp_path / "tensors/run/journal.jsonl").read_text().splitlines()]
+    records = [json.loads(line) for line in (tmp_path / "run/journal.jsonl").read_text().splitlines()]
     trials = [record["trial"] for record in records if "trial" in record]
     own = {(record["run"], record["trial"]["plan"]) for record in records if "trial" in record}
     assert explained.plans == len(own)

@@ -39,8 +39,6 @@ def test_the_cosine_passes_and_the_detections_are_gone(given, tmp_path):
     cosine = found.outputs.int8["output0_out"]["cosine"]
     assert cosine == plain.outputs.int8["output0_out"]["cosine"] > 0.99
     assert found.by_input.int8.misses == len(SQUARES)
-    again = trt_bisect.run(model, data, inputs=data, task="detect", output=tmp_path / "run", **HOW)
-    assert (again.culprits, again.fingerprint) == (found.culprits, found.fingerprint)
     assert found.fingerprint != plain.fingerprint
 
 
