@@ -5,11 +5,8 @@ import onnx
 import pytest
 from hypothesis import given, settings, strategies as st
 from onnx import numpy_helper
-from onnxruntime.quantization.calibrate import HistogramCollector
 
 from tests.support import networks
-from tests.support.editions import edition
-from tests.support.plain_entropy import best_bins
 from trt_bisect import BadInput, calibrate, load_network, read_cache, run
 from trt_bisect.calibration.cache import format_cache, parse_cache, parse_version, version_of_engine
 from trt_bisect.calibration.collect import CANDIDATES, Magnitudes, candidates, magnitudes
@@ -64,28 +61,11 @@ def test_percentile_is_numpys_to_a_bin():
     assert percentile_threshold(histogram, 100) == pytest.approx(np.abs(values).max(), rel=1e-6)
 
 
-def test_percentile_is_onnxruntimes_to_a_bin():
-    values = np.random.default_rng(2).normal(size=50_000).astype(np.float32)
-    collector = HistogramCollector("percentile", True, BINS, 128, 99.9, "same")
-    collector.collect({"t": [values]})
-    theirs = float(collector.compute_percentile()["t"][1])
-    histogram = histogram_of(values)
-    assert percentile_threshold(histogram, 99.9) == pytest.approx(theirs, abs=2 * histogram.width)
-
-
 def test_entropy_clips_an_outlier_and_is_not_minmax():
     values = np.append(np.random.default_rng(3).normal(size=200_000), 100.0)
     histogram = histogram_of(values)
     assert Calibrator("minmax").thresholds([histogram])[0] == 100.0
     assert 3.0 < entropy_threshold(histogram) < 20.0
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", edition(["laplace"], ["normal", "laplace"]))
-def test_entropy_agrees_with_a_plain_loop_over_every_threshold(kind):
-    values = getattr(np.random.default_rng(4), kind)(size=200_000).astype(np.float32)
-    histogram = histogram_of(values)
-    assert entropy_threshold(histogram) == pytest.approx(best_bins(histogram.used()) * histogram.width, rel=1e-6)
 
 
 @settings(max_examples=30, deadline=None)
@@ -103,13 +83,6 @@ def test_minmax_scales_are_numpys(tmp_path):
     ranges = calibrate(network, networks.feeds(stacked), "minmax")
     assert ranges.scales["x"] == np.float32(np.abs(stacked).max()) / np.float32(127)
     assert set(ranges.scales) == set(network.activations)
-
-
-def test_entropy_of_a_network_is_not_minmax(lenet):
-    network = load_network(lenet / "lenet.onnx")
-    samples = [{"data": d[None]} for d in np.load(lenet / "calibration.npz")["data"].reshape(-1, 1, 28, 28)[:40]]
-    entropy, minmax = calibrate(network, samples, "entropy"), calibrate(network, samples, "minmax")
-    assert any(entropy.scales[t] < 0.95 * minmax.scales[t] for t in network.rounded_activations)
 
 
 def test_cache_bits_round_trip():

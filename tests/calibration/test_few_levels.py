@@ -8,7 +8,7 @@ from tests.support.editions import edition
 from tests.support.plain_entropy import best_bins
 from tests.support.quantized import round_trip
 from trt_bisect import calibrate, load_network
-from trt_bisect.calibration.histogram import BINS, AbsHistogram, entropy_threshold
+from trt_bisect.calibration.histogram import BINS, AbsHistogram, Calibrator, entropy_threshold
 
 COUNT = 50_000
 
@@ -74,7 +74,7 @@ def test_elsewhere_the_threshold_is_the_published_one(random, kind):
         counts = histogram.used()
         bins = best_bins(counts)
         expected = bins * histogram.width if bins < counts.size - 0.5 else histogram.absmax
-        assert entropy_threshold(histogram) == pytest.approx(expected, rel=1e-6)
+        assert Calibrator("entropy").thresholds([histogram]) == pytest.approx([expected], rel=1e-6)
 
 
 def test_a_network_keeps_posterised_images_and_the_relu_of_them(tmp_path, random):

@@ -1,10 +1,8 @@
 """Mistakes at the command line and in its files: each is told in two lines, with what to do, and exit code 2."""
 
-import os
 import shlex
 import shutil
 import zipfile
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -149,14 +147,3 @@ def test_a_network_that_was_moved_goes_on_in_its_folder(command, two_networks, m
     assert command("run", "da/model.onnx", *HOW, "-o", "out")[0] == 0
     (two_networks / "da/model.onnx").rename(two_networks / "moved.onnx")
     assert command("run", "moved.onnx", *HOW, "-o", "out")[0] == 0
-
-
-def test_a_calibration_cache_goes_into_a_pipe(command, two_networks):
-    pipe = two_networks / "pipe"
-    os.mkfifo(pipe)
-    with ThreadPoolExecutor(1) as other:
-        read = other.submit(pipe.read_text)
-        job = ["calibrate", two_networks / "da/model.onnx", "--calibration", two_networks / "x.npy", "-o", pipe]
-        code, _, _ = command(*job)
-        assert (code, "Calibration" in read.result().splitlines()[0]) == (0, True)
-    assert pipe.is_fifo()

@@ -127,15 +127,6 @@ def test_a_photograph_lying_on_its_side_is_turned(tmp_path, pixels):
     np.testing.assert_array_equal(found[0], np.rot90(pixels, -1).transpose(2, 0, 1))
 
 
-def test_options_count_for_one_command_and_are_never_merged(folder, pixels):
-    fed(folder, NCHW, scale=255, colors="bgr")
-    of_pixels = fed(folder, NCHW, mean="123.7,116.3,103.5")[0]
-    np.testing.assert_allclose(of_pixels[0, 2], pixels[:, :, 2] - 103.5, rtol=1e-4, atol=1e-4)
-    plain = fed(folder, NCHW)[0]
-    np.testing.assert_allclose(plain[0, 0], pixels[:, :, 0] / 255.0, rtol=1e-6)
-    assert sorted(path.name for path in folder.iterdir()) == ["a.png", "b.png"]
-
-
 def test_options_of_version_0_2_are_named_and_not_taken(folder):
     old = folder / "preprocessing.toml"
     old.write_text("scale = 255.0\nmean = [0.485, 0.456, 0.406]\n")

@@ -120,18 +120,6 @@ def test_rows_with_pictures():
     np.testing.assert_allclose(feeds["image"][0, :, 0, 0], [1.0, 0.0, 0.2], rtol=1e-6)
 
 
-def test_polygraphys_data_loader_script(tmp_path):
-    script = tmp_path / "loader.py"
-    script.write_text(
-        "import numpy as np\n"
-        "def load_data():\n"
-        "    for k in range(3):\n"
-        "        yield {'x': np.full((1, 2, 3), k, np.float32)}\n"
-    )
-    for name in (script, f"{script}:load_data"):
-        assert [feeds["x"][0, 0, 0] for feeds in open_dataset(name, (X,))] == [0, 1, 2]
-
-
 def test_polygraphys_data_loader():
     from polygraphy.common import TensorMetadata
     from polygraphy.comparator import DataLoader

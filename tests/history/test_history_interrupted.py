@@ -82,6 +82,7 @@ def test_a_run_in_a_copy_of_its_folder_goes_on(planted, tmp_path):
     said = Said()
     again = trt_bisect.run(*planted, **QUICK, output=tmp_path / "copy", progress=said)
     assert any(f"{known} trials" in line for line in said.lines)
+    assert all(json.loads(line) for line in journal.read_text().splitlines())
     assert (again.culprits, again.similarity) == (whole.culprits, whole.similarity)
     assert [row.similarity for row in again.layers] == [row.similarity for row in whole.layers]
 

@@ -155,7 +155,8 @@ def test_recipe_texts_are_texts(tmp_path):
 
 
 def test_the_command_is_what_was_typed(tmp_path, lenet, command):
-    typed = ("run", lenet / "lenet.onnx", "--calibration", lenet / "calibration.npz", "-o", tmp_path / "a run")
+    quick = ("--calibrator", "minmax", "--explain", "none", "--effort", "quick")
+    typed = ("run", lenet / "lenet.onnx", "--calibration", lenet / "calibration.npz", *quick, "-o", tmp_path / "a run")
     code, out, _ = command(*typed)
     assert code == 0
     data = pages.data_of(tmp_path / "a run" / "report.html")
@@ -164,7 +165,8 @@ def test_the_command_is_what_was_typed(tmp_path, lenet, command):
 
 
 def test_a_report_without_a_run_folder_is_saved_with_its_graph(tmp_path, lenet):
-    report = trt_bisect.run(lenet / "lenet.onnx", lenet / "calibration.npz", engine="onnxruntime")
+    how = {"engine": "onnxruntime", "calibrator": "minmax", "explain": "none", "effort": "quick"}
+    report = trt_bisect.run(lenet / "lenet.onnx", lenet / "calibration.npz", **how)
     report.save(tmp_path / "a")
     data = pages.data_of(tmp_path / "a" / "report.html")
     assert data["command"] == ""

@@ -70,14 +70,22 @@ def test_two_saved_runs_without_a_network(tmp_path):
 
 
 def test_profile_writes_the_layers_that_were_asked_for(lenet, tmp_path):
+    """Of each of the first samples too, where that is asked for."""
     how = {"inputs": lenet / "calibration.npz", "prefix": "conv", "tensorboard": tmp_path / "logs"}
-    trt_bisect.profile(lenet / "lenet.onnx", **how)
+    trt_bisect.profile(lenet / "lenet.onnx", **how, tensorboard_detail={"samples": 3})
     runs = read(tmp_path / "logs")
     assert list(runs) == ["baseline"]
     of_layers = {f"conv{k}/{what}/fp32" for k in (1, 2) for what in ("output", "weights", "bias", "input")}
-    assert set(runs["baseline"].Tags()["histograms"]) == {"data/input/fp32"} | of_layers
+    tags = set(runs["baseline"].Tags()["histograms"])
+    samples = {f"{tag}/samples" for tag in of_layers if "weights" not in tag and "bias" not in tag}
+    assert tags == {"data/input/fp32", "data/input/fp32/samples"} | of_layers | samples
     with np.load(lenet / "calibration.npz") as archive:
-        assert_is_histogram_of(runs["baseline"].Histograms("data/input/fp32")[0], archive["data"])
+        data = archive["data"]
+    assert_is_histogram_of(runs["baseline"].Histograms("data/input/fp32")[0], data)
+    events = runs["baseline"].Histograms("data/input/fp32/samples")
+    assert [event.step for event in events] == [0, 1, 2]
+    for event, sample in zip(events, data, strict=False):
+        assert_is_histogram_of(event, sample)
 
 
 def test_profile_of_a_file_with_pairs_writes_the_rounded_side_of_each(pairs, lenet, tmp_path):
@@ -98,21 +106,6 @@ def test_profile_of_a_file_with_pairs_writes_the_rounded_side_of_each(pairs, len
     for tag in ("data/input/int8_rounded", "conv1/input/int8"):
         assert_is_histogram_of(runs["tune_1"].Histograms(tag)[0], rounded)
     assert_is_histogram_of(runs["baseline"].Histograms("conv1/input/fp32")[0], data)
-
-
-def test_each_of_the_first_samples_is_a_step_where_that_is_asked_for(lenet, tmp_path):
-    with np.load(lenet / "calibration.npz") as archive:
-        data = archive["data"][:5]
-    logs = {"tensorboard": tmp_path, "tensorboard_detail": {"samples": 3}}
-    trt_bisect.profile(lenet / "lenet.onnx", inputs={"data": data}, op_types=["Conv"], **logs)
-    baseline = read(tmp_path)["baseline"]
-    events = baseline.Histograms("data/input/fp32/samples")
-    assert [event.step for event in events] == [0, 1, 2]
-    for event, sample in zip(events, data, strict=False):
-        assert_is_histogram_of(event, sample)
-    assert [event.step for event in baseline.Histograms("conv2/input/fp32/samples")] == [0, 1, 2]
-    assert_is_histogram_of(baseline.Histograms("data/input/fp32")[0], data)
-    assert "conv1/weights/fp32/samples" not in baseline.Tags()["histograms"]
 
 
 def test_a_run_on_a_data_set_logs_as_many_samples_as_are_asked_for_and_the_layers_named(lenet, tmp_path):

@@ -83,14 +83,6 @@ def test_a_look_that_takes_long_is_rarer(monkeypatch):
     assert looks == [0, 20, 40]
 
 
-def test_a_run_that_is_killed_is_interrupted_and_its_figures_stay(run, under_way):
-    interrupted(run, under_way[-1])
-    look = RunFolder(run).snapshot()
-    assert (look.status, look.progress) == (INTERRUPTED, None)
-    assert [row.name for row in look.report.layers if row.culprit] == ["ip2"]
-    assert sum(row.outcome == "measured" for row in look.report.layers) == 6, "the whole curve"
-
-
 def test_a_run_that_goes_on_is_running_until_it_is_through(run, under_way):
     report = (run / REPORT).read_bytes()
     interrupted(run, replace(under_way[0], started=Report.load(run).started))
@@ -234,15 +226,3 @@ def test_a_real_run_is_watched_to_its_end(forks, lenet, tmp_path):
     assert any(0 < count < counts[-1] for count in counts)
     assert "Measuring plans" in stages
     assert not (folder / PROGRESS).exists()
-
-
-@pytest.mark.subprocess
-def test_a_real_run_that_is_killed_is_interrupted(forks, lenet, tmp_path):
-    folder = RunFolder(tmp_path / "run")
-    with waiting_run(forks, lenet, tmp_path / "run", tmp_path / "meeting"):
-        assert folder.snapshot().status == RUNNING
-        wait_until(lambda: folder.snapshot().report.plans >= 3)
-    look = folder.snapshot()
-    assert look.status == INTERRUPTED
-    assert look.report.plans >= 3
-    assert "Interrupted" in folder.state().data.headline
