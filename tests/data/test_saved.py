@@ -139,7 +139,7 @@ def test_run_worst_and_compare_take_the_files_of_trtexec(tmp_path):
     network = trt_bisect.load_network(LENET)
     ranges = trt_bisect.calibrate(network, open_dataset("samples/lenet/calibration.npz", network.inputs))
     calibration.write_text(trt_bisect.format_cache(ranges.scales))
-    how = {"engine": "onnxruntime", "history": "none", "explain": "none", "validation": "0"}
+    how = {"explain": "none", "effort": "quick", "validation": "0"}
     judged = trt_bisect.run(LENET, calibration, raw, reference=str(outputs), **how)
     usual = trt_bisect.run(LENET, calibration, tmp_path / "x.npz", **how)
     assert judged.similarity.int8 == pytest.approx(usual.similarity.int8, abs=1e-5)

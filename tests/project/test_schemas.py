@@ -83,7 +83,8 @@ def test_every_line_of_a_real_journal_validates(file_of: Callable[[str], Path]) 
 def test_a_report_of_a_bisection_without_folder_and_explanation_validates(tmp_path: Path) -> None:
     """Some keys are then left out, or null."""
     path, feeds = networks.given(networks.detector(), tmp_path, 4)
-    report = trt_bisect.run(path, feeds, feeds, engine="onnxruntime", strategy="bisect", explain="none")
+    how = {"strategy": "bisect", "explain": "none", "calibrator": "minmax", "effort": "quick"}
+    report = trt_bisect.run(path, feeds, feeds, **how)
     assert report.strategy == "bisect"
     validate(closed(make_schemas.schema("report.json")), record_of(report))
 

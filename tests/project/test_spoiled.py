@@ -200,11 +200,9 @@ def test_json_that_is_too_deep_is_no_record(tmp_path):
     assert codec.read(dict, tmp_path / "deep.json") is None
 
 
-def test_a_report_without_its_figures_is_none(lenet, tmp_path):
-    found = record_of(trt_bisect.run(lenet / "lenet.onnx", lenet / "calibration.npz", front=True, explain="none"))
+def test_a_report_without_its_figures_is_none(recorded, tmp_path):
+    found = json.loads((recorded("fronted") / "runs/fronted" / REPORT).read_text())
     file = tmp_path / REPORT
-    file.write_text(json.dumps(found))
-    assert record_of(read_report(file)) == found
     for part, spoiled in (
         ("goal", {**found["goal"], "most": [1]}),
         ("similarity", {**found["similarity"], "int8": [1]}),

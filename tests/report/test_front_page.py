@@ -202,7 +202,7 @@ def test_nulls_strange_names_and_accuracy(tab, fronted, by_accuracy, tmp_path):
     """A figure that is not known has no point; a hover has the name as text."""
     folder = shutil.copytree(fronted, tmp_path / "odd")
     by_accuracy.save(folder)
-    with tab.shown(folder / PAGE) as page:
+    with tab.shown(folder / PAGE, ready="usable") as page:
         assert plotted(page, "#front-plot").evaluate("plot => plot.data[1].x") == [30, 100]
         labels = plotted(page, "#front-plot").locator(".annotation-text").all_text_contents()
         assert "target 90.25%" in labels

@@ -54,7 +54,7 @@ def test_failed_layers_are_gaps_with_their_message(tab, strange_run, report, tmp
     (folder / NETWORK).write_text(json.dumps(facts))
     assert all(report.layers[k].quantizable and not report.layers[k].culprit for k in rows)
     page_file = pages.rewritten(folder, lambda row: pages.failed(row) if row.index in rows else row)
-    with tab.shown(page_file) as page:
+    with tab.shown(page_file, ready="usable") as page:
         bands = plotted(page, "#curve-plot").evaluate("plot => plot.layout.shapes.filter(s => s.type === 'rect')")
         assert [(band["x0"], band["x1"]) for band in bands] == [(3.5, 5.5), (11.5, 12.5)]
         line = plotted(page, "#curve-plot").evaluate("plot => plot.data[0]")
@@ -77,7 +77,7 @@ def test_layers_that_were_not_tried_are_not_drawn(tab, strange_model, tmp_path):
     report = pages.run_on(strange_model, tmp_path / "run", samples=2, **given)
     untried = [row.index for row in report.layers if row.outcome == "not tried"]
     assert untried
-    with tab.shown(tmp_path / "run" / "report.html") as page:
+    with tab.shown(tmp_path / "run" / "report.html", ready="usable") as page:
         traces = plotted(page, "#curve-plot").evaluate("plot => plot.data.map(t => [t.mode, t.x])")
         marked = {x for mode, xs in traces if mode == "markers" for x in xs}
         assert marked == {row.index for row in report.layers if row.quantizable} - set(untried)

@@ -22,7 +22,7 @@ def test_figures_that_are_not_finite(tab, strange_run, report, tmp_path):
     nothing = replace(report, similarity=ByPlan(None, None), verdict=UNMEASURED, culprits=())
     blank = {"similarity": None, "loss": None, "sqnr": None, "outcome": "not finite", "message": "NaN"}
     layers = tuple(replace(row, **blank, culprit=False) for row in report.layers)
-    with tab.shown(pages.written(folder, replace(nothing, layers=layers))) as page:
+    with tab.shown(pages.written(folder, replace(nothing, layers=layers)), ready="usable") as page:
         assert page.locator('[data-plan="int8"] .figure').inner_text() == "–"
         assert "NaN" not in page.locator("#table").inner_text()
 

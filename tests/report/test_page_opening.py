@@ -51,7 +51,7 @@ def test_what_a_gpu_measured(tab, strange_run, report, tmp_path):
     engine = {"engine": "tensorrt", "typing": "weak", "arithmetic": "measured", "versions": versions}
     measured = replace(report, latency=timed, layers=layers, **engine)
     shutil.copytree(strange_run / "recipe", tmp_path / "recipe")
-    with tab.shown(pages.written(pages.copied(strange_run, tmp_path), measured)) as page:
+    with tab.shown(pages.written(pages.copied(strange_run, tmp_path), measured), ready="usable") as page:
         speeds = [page.locator(f'[data-plan="{plan}"] .speed').inner_text() for plan in ("fp32", "int8", "recipe")]
         assert speeds == ["8 ms (p99 9)", "2 ms (p99 2.5) · 4.00× FP32", "2.5 ms (p99 2.75) · 3.20× FP32"]
         said = page.locator("#basis").inner_text()

@@ -20,7 +20,7 @@ from trt_bisect.report.titled import titled, titles_in
 def run(lenet, tmp_path_factory):
     folder = tmp_path_factory.mktemp("titled")
     network, data = written(lenet, folder)
-    how = {"engine": "onnxruntime", "history": "none", "tensorboard": folder / "events", "output": folder / "run"}
+    how = {"calibrator": "minmax", "tensorboard": folder / "events", "output": folder / "run"}
     return folder, trt_bisect.run(network, data, **how)
 
 
@@ -34,9 +34,8 @@ def test_files_and_python_have_the_names_of_the_file(run):
 
 def test_screen_page_and_tensorboard_have_the_modules(run, command):
     folder, report = run
-    _, screen, _ = command(
-        "run", folder / "net.onnx", "--calibration", folder / "calibration.npz", "-o", folder / "run"
-    )
+    asked = ["--calibration", folder / "calibration.npz", "--calibrator", "minmax", "-o", folder / "run"]
+    _, screen, _ = command("run", folder / "net.onnx", *asked)
     for text in (screen, report.summary, "\n".join(report.titled.overview.lines)):
         shown = [line for line in text.splitlines() if not line.strip().startswith(("trt-bisect", "python"))]
         assert any(f"'{MODULE}'" in line for line in shown)
@@ -54,7 +53,7 @@ def test_screen_page_and_tensorboard_have_the_modules(run, command):
 @pytest.mark.parametrize("named", [CULPRIT, MODULE, "head*1", "head"])
 def test_a_user_names_a_layer_in_either_way_or_a_module_of_several(run, named):
     folder, _ = run
-    how = {"engine": "onnxruntime", "history": "none", "explain": "none", "high": [named]}
+    how = {"explain": "none", "effort": "quick", "calibrator": "minmax", "high": [named]}
     report = trt_bisect.run(folder / "net.onnx", folder / "calibration.npz", **how)
     fixed = {row.name for row in report.layers if row.fixed and row.quantizable}
     assert fixed == ({CULPRIT, "/head/head.0/Gemm"} if named == "head" else {CULPRIT})
