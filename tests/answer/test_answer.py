@@ -28,7 +28,7 @@ from trt_bisect.model.qdq import GraphTarget, PlanWriter
 from trt_bisect.model.session import CPU, integer_sums_are_exact, make_session
 from trt_bisect.precision import Precision, int8_set
 from trt_bisect.report.answer import DECIDING, NUDGED, OFF as OPTIMISATIONS_OFF, OWN, PLAIN
-from trt_bisect.report.summary import NO_RECIPE, UNTESTED
+from trt_bisect.report.summary import HELD_OUT, NO_RECIPE, UNTESTED
 
 OFF = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
 HOW = {"engine": "onnxruntime", "explain": "none", "precision": "fp32", "effort": "quick"}
@@ -277,7 +277,8 @@ def test_unseen_inputs_that_are_given_too_do_not_count(tmp_path):
     assert (found.answer.given.inputs, found.answer.held_out.inputs) == (22, 3)
     assert any("2 held-out samples" in note for note in texts(found.notes))
     all_given = trt_bisect.run(path, data, inputs={"x": data["x"][::-1]}, calibrator="minmax", **HOW)
-    assert (all_given.answer.given.inputs, all_given.answer.held_out) == (25, None)
+    assert (all_given.answer.given.inputs, all_given.answer.held_out, all_given.bound) == (25, None, None)
+    assert HELD_OUT not in kinds(all_given.lines)
 
 
 def test_without_a_recipe_the_setting_that_misses_is_named(two_kinds, monkeypatch):

@@ -39,6 +39,7 @@ SHARES, WAYS = (0.3, 0.6, 0.8, 0.95), ("interrupted", "time limit")
 STOPPED_NETWORKS = ("lenet_planted", "lenet")
 FEW_STOPS = [("lenet_planted", 0.8, "time limit"), ("lenet_planted", 0.95, "interrupted")]
 BASED = {"engine": "onnxruntime", "calibrator": "minmax", "base": "fp16", "precision": "fp32", "explain": "none"}
+BASED["effort"] = "quick"
 
 
 def share_right(session, lenet):
@@ -274,6 +275,7 @@ def test_what_no_plan_in_fp16_reaches_leads_to_fp32(command, lenet, tmp_path, mo
     path = networks.save(model, tmp_path)
     how = ["--calibration", lenet / "calibration.npz", "--dataset", lenet / "digits.npz", "--engine", "onnxruntime"]
     how += ["--labels", lenet / "labels.npy", "--drop", "1%", "--precision", "fp16", "--calibrator", "minmax"]
+    how += ["--as-is"]
     code, _, _ = command("run", path, *how, "--explain", "none", "--effort", "quick", "--history", "none", "-o", "run")
     first = trt_bisect.Report.load("run")
     assert (code, first.recipe.meets, first.next.kind) == (1, False, SEARCH)

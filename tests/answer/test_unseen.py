@@ -91,10 +91,3 @@ def test_held_out_inputs_that_overflow_miss(planted):
     assert (held_out.inputs, held_out.holds, held_out.worst) == (7, 5, None)
     assert (report.bound.inputs, report.bound.missed) == (7, 2)
     assert report.verdict == "passes with doubts"
-
-
-def test_without_held_out_inputs_there_is_no_bound(planted):
-    path, data = planted
-    report = trt_bisect.run(path, data, validation=0.0, calibrator="minmax", **HOW)
-    assert report.bound is None
-    assert not [line for line in report.lines if line.kind == HELD_OUT]
