@@ -378,20 +378,6 @@ def test_what_can_be_told_in_no_way_or_in_several_is_refused(random, task, outpu
     assert words in f"{refused.value} {refused.value.advice if hasattr(refused.value, 'advice') else ''}"
 
 
-def test_the_columns_that_the_user_names_are_read(random):
-    boxes, scores = candidates(random, 3)
-    points = keypoints(random, boxes, 17, 3) / [SIZE, SIZE, 1]
-    moved = points.copy()
-    moved[0, :, :2] += 0.1
-    outputs = [dense(boxes / SIZE, scores, each.reshape(MANY, -1)) for each in (points, moved)]
-    with pytest.raises(BadInput):
-        find_task(AskedTask("pose"), outputs[:1])
-    _, found = figures("pose", *outputs, head="xywh,classes:3,keypoints:17x3")
-    assert (found["kept"], found["lost"], found["invented"]) == (2, 1, 1)
-    _, whole = figures("pose", outputs[0], outputs[0], head="xywh,classes:3,keypoints:17x3")
-    assert whole["kept"] == OBJECTS
-
-
 @pytest.mark.parametrize("text", [
     "", "xywh", "xywh,xyxy,classes:2", "classes:3", "xywh,classes:0", "xywh,score", "xyxy,classes:3,angle",
     "xywh,keypoints:17", "xywh,classes:3,classes:3", "xywh,score,class,classes:2", "ultralytics", "xywh,classes:-1",

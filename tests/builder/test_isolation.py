@@ -11,7 +11,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import trt_bisect
 from tests.support import fake_builders, networks
 from tests.support.editions import edition
 from tests.support.fake_builders import LAST_WORDS, FakeBuilder
@@ -27,7 +26,6 @@ from trt_bisect.evaluator.evaluators import RebuildEvaluator
 from trt_bisect.evaluator.trial import OutputFigures, Trial, TrialStore
 from trt_bisect.model.network import load_network
 from trt_bisect.precision import prefix
-from trt_bisect.preparation import experiment as job
 from trt_bisect.runs.journal import Journal
 
 FEEDS = {"x": np.arange(3, dtype=np.float32)}
@@ -108,17 +106,6 @@ def test_an_inference_that_crashes_costs_one_trial_too(isolated, request_):
         getattr(engine, request_)(FEEDS)
     assert failure.value.outcome == "inference failed"
     assert pid_of(builder)
-
-
-@pytest.mark.slow
-def test_a_hang_is_ended_at_the_limit(isolated):
-    builder = isolated(timeout=2.0, bad={"build": fake_builders.hang})
-    before = pid_of(builder)
-    with pytest.raises(TrialFailed, match=r"took over 2 s") as failure:
-        builder.build("bad")
-    assert failure.value.outcome == "timed out"
-    assert not is_running(before)
-    assert pid_of(builder) != before
 
 
 @pytest.mark.slow
@@ -253,6 +240,7 @@ def test_a_sweep_goes_on_after_a_crash_a_hang_and_an_empty_memory(process, chain
     trials = [evaluator.measure(plan) for plan in plans]
     assert [t.outcome for t in trials] == ["measured", "build failed", "timed out", "out of memory", "measured"]
     assert "Error Code 1" in trials[1].message
+    assert "took over 2 s" in trials[2].message
     assert trials[0].outputs["y"].values == {"mean": 2.0}
     assert trials[4].message == fake_builders.A_WARNING
     assert len(store.trials) == 5
@@ -291,27 +279,6 @@ def test_an_engine_that_cannot_run_here_says_so_from_its_worker(rtx_process, cha
         pytest.skip("there is a GPU")
     with builder.reference() as engine, pytest.raises(EngineUnavailable, match="NVIDIA GPU"):
         engine.infer({"x": np.zeros((1, 3, 16, 16), np.float32)})
-
-
-@pytest.mark.slow
-def test_a_run_outlives_a_crash_and_names_the_culprit_all_the_same(monkeypatch, lenet, tmp_path):
-    """pool2's own plan crashes: the layer is set aside, what is behind it is judged without it."""
-    crashing, shared = prefix(9, 3).key(), WorkerProcess()
-
-    def open_isolated(engine, typing, network, scales, options, shapes, process=None):
-        make = partial(OnnxRuntimeBuilder, network, scales, options)
-        return IsolatedBuilder(partial(make_faulty, make, {crashing: fake_builders.segfault}), None, process or shared)
-
-    monkeypatch.setattr(job, "open_builder", open_isolated)
-    how = {"engine": "onnxruntime", "strategy": "exhaustive", "output": tmp_path / "run", "explain": "none"}
-    how |= {"calibrator": "minmax", "effort": "quick"}
-    report = trt_bisect.run(lenet / "lenet_planted.onnx", lenet / "calibration.npz", **how)
-    rows = {row.name: row for row in report.layers}
-    assert rows["pool2"].outcome == "build failed"
-    assert "SIGSEGV" in rows["pool2"].message
-    assert report.culprits == ("ip2",)
-    assert report.recipe.meets
-    assert "SIGSEGV" in (tmp_path / "run/journal.jsonl").read_text()
 
 
 def test_a_trial_that_timed_out_or_ran_out_of_memory_is_tried_again_when_the_run_goes_on(tmp_path):

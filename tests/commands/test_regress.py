@@ -77,18 +77,15 @@ def test_a_planted_culprit_is_found_and_told(suite, a_night_before):
     assert record["exit_code"] == 1
 
 
-def test_another_sample_set(suite, a_night_before):
+def test_other_samples_and_options(suite, a_night_before):
     data = networks.samples(networks.chain(3), 2, seed=6)
     np.savez(suite.parent / "inputs.npz", **data)
-    assert differing(nightly(suite)) == {"data (the judged inputs)"}
-
-
-def test_another_option(suite, a_night_before):
     suite.write_text(SUITE + 'precision = "fp16"\nthreshold = 0.98\n')
     night = nightly(suite)
     options = {"option precision", "option base", "option threshold"}
     converted = {"model, or its opset"}  # from opset 17 to 19: Q/DQ pairs on tensors in FP16 need it
-    assert differing(night) == options | converted | {"how layers in FP16 and BF16 are written"}
+    others = {"data (the judged inputs)", "how layers in FP16 and BF16 are written"}
+    assert differing(night) == options | converted | others
     assert only(night).changes == ()
 
 
