@@ -394,7 +394,7 @@ def test_few_inputs_leave_inferences_for_the_search_itself(tmp_path):
 @pytest.mark.slow
 def test_a_margin_is_searched_among_the_calibrators_that_few_inputs_leave(tmp_path):
     """Nearly all layers are needed, so no set leaves a margin, and the sets measured to hold are compared."""
-    path, data = networks.given(networks.transformer(blocks=5, tokens=4), tmp_path, 2)
+    path, data = networks.given(networks.transformer(blocks=2, tokens=4), tmp_path, 2)
     asked = {**HOW, "threshold": 1 - 2e-5, "effort": "default", "curve": "culprits"}
     report = trt_bisect.run(path, data, as_is=True, validation=0, output=tmp_path / "run", **asked)
     feeds = [{name: values[k : k + 1] for name, values in data.items()} for k in range(2)]
