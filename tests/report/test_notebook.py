@@ -1,6 +1,8 @@
 """The sample notebook runs from its first cell to its last, and its stored outputs are those of this version."""
 
+import ast
 import re
+from functools import partial
 from pathlib import Path
 
 import ipykernel.kernelapp
@@ -9,6 +11,7 @@ import numpy as np
 import pytest
 from nbclient import NotebookClient
 
+import trt_bisect
 from tests.support.waiting import LIMIT
 from trt_bisect.support.progress import NotebookProgress, Silent, default_progress
 
@@ -24,16 +27,16 @@ def plain_texts(notebook):
     return [out.data.get("text/plain", "") if "data" in out else out.get("text", "") for out in outputs(notebook)]
 
 
-def verdicts(notebook):
+def verdicts(texts):
     """The labels of the lines of each printed verdict: figures may differ in their last digits."""
-    printed = [found[0] for text in plain_texts(notebook) if (found := _VERDICT.search(text))]
+    printed = [found[0] for text in texts if (found := _VERDICT.search(text))]
     return re.findall(r"^[A-Z][A-Z, ]+(?=: )", "\n".join(printed), re.MULTILINE)
 
 
 def test_the_notebook_ships_with_outputs_of_three_networks():
     notebook = nbformat.read(FOLDER / "lenet.ipynb", as_version=4)
     assert all(cell.outputs for cell in notebook.cells if cell.cell_type == "code")
-    assert verdicts(notebook).count("FAILS") >= 3
+    assert verdicts(plain_texts(notebook)).count("FAILS") >= 3
     assert (FOLDER / "lenet.ipynb").stat().st_size < 400_000
     assert not re.search(r"/(home|work|tmp|root)/", (FOLDER / "lenet.ipynb").read_text(encoding="utf-8"))
 
@@ -57,6 +60,16 @@ shown.stage("four", None)
 """
 
 
+@pytest.mark.slow
+def test_all_stages_share_one_bar_which_is_gone_at_the_end():
+    cells = [nbformat.v4.new_code_cell(BARS.format(end=end)) for end in ("shown.close()", "")]
+    notebook = nbformat.v4.new_notebook(cells=cells)
+    NotebookClient(notebook, timeout=LIMIT, kernel_name="python3").execute()
+    bars = [out.data for out in outputs(notebook) if out.output_type == "display_data"]
+    assert [bar["text/plain"] for bar in bars] == ["", "four 0, about 90 s left in all"]
+    assert ["<progress" in bar["text/html"] for bar in bars] == [False, True]
+
+
 def test_the_bar_escapes_names_and_tells_step_and_count(monkeypatch):
     displays = []
 
@@ -76,15 +89,6 @@ def test_the_bar_escapes_names_and_tells_step_and_count(monkeypatch):
     assert displays[-1]._repr_html_() == ""
 
 
-AS_IN_TESTS = """
-from functools import partial
-import trt_bisect
-from trt_bisect.builder import parser
-parser.PARSERS = ()  # as in tests/conftest.py
-trt_bisect.run = partial(trt_bisect.run, effort="quick", curve="culprits")
-"""
-
-
 @pytest.fixture
 def samples(lenet, tmp_path):
     """The samples, with a part of the data of each network, for which the verdicts are the same."""
@@ -97,27 +101,31 @@ def samples(lenet, tmp_path):
     return tmp_path
 
 
-def assert_all_stages_share_one_bar_which_is_gone_at_the_end(cells):
-    shown = [out.data for cell in cells for out in cell.outputs if out.output_type == "display_data"]
-    assert [bar["text/plain"] for bar in shown] == ["", "four 0, about 90 s left in all"]
-    assert ["<progress" in bar["text/html"] for bar in shown] == [False, True]
+def ran(notebook) -> list:
+    """Runs the cells in this process; returns the value of each that ends in an expression."""
+    scope, values = {}, []
+    for cell in notebook.cells:
+        if cell.cell_type != "code":
+            continue
+        tree = ast.parse(cell.source)
+        last = ast.Expression(tree.body.pop().value) if isinstance(tree.body[-1], ast.Expr) else None
+        exec(compile(tree, "cell", "exec"), scope)
+        if last is not None:
+            values.append(eval(compile(last, "cell", "eval"), scope))
+    return values
 
 
 @pytest.mark.slow
-def test_the_notebook_runs(samples):
-    stored = nbformat.read(FOLDER / "lenet.ipynb", as_version=4)
+def test_the_notebook_runs(samples, monkeypatch, capsys):
     notebook = nbformat.read(FOLDER / "lenet.ipynb", as_version=4)
-    bars = [nbformat.v4.new_code_cell(BARS.format(end=end)) for end in ("shown.close()", "")]
-    notebook.cells = [nbformat.v4.new_code_cell(AS_IN_TESTS), *notebook.cells, *bars]
-    NotebookClient(
-        notebook, timeout=int(LIMIT), kernel_name="python3", resources={"metadata": {"path": str(samples)}}
-    ).execute()
-    assert_all_stages_share_one_bar_which_is_gone_at_the_end(bars)
-    rich = next(out for out in outputs(notebook) if "data" in out and out.data.get("text/html"))
-    assert "ip2" in rich.data["text/html"]
-    texts = plain_texts(notebook)
-    assert any("('ip2',)" in text for text in texts)
-
-    assert any("(200, 700)" in text for text in texts)
-    there, here = ([kind for kind in verdicts(one) if kind != "HELD OUT"] for one in (stored, notebook))
+    monkeypatch.chdir(samples)
+    monkeypatch.setattr(trt_bisect, "run", partial(trt_bisect.run, effort="quick", curve="culprits"))
+    values = ran(notebook)
+    printed = capsys.readouterr().out
+    assert "ip2" in values[0]._repr_html_()
+    assert all(value._repr_html_() for value in values if hasattr(value, "_repr_html_"))
+    assert any("('ip2',)" in repr(value) for value in values)
+    assert "(200, 700)" in repr(values[-1])
+    there = [kind for kind in verdicts(plain_texts(notebook)) if kind != "HELD OUT"]
+    here = [kind for kind in verdicts([repr(values[0]), printed]) if kind != "HELD OUT"]
     assert here == there, "but the bound of held-out inputs: a part of the data has none held out"
