@@ -12,7 +12,7 @@ from benchmarks.reliability.subjects import twice, whole_lines
 from tests.support.editions import edition
 
 ROOT = Path(__file__).parents[2]
-TIMES = edition(3, 10)
+TIMES = edition(2, 10)
 
 
 @pytest.fixture
@@ -64,11 +64,11 @@ def test_a_disk_that_is_full_is_told_and_the_run_goes_on_when_there_is_room(figu
 @pytest.mark.slow
 @pytest.mark.subprocess
 def test_spoiled_inputs_are_refused_in_words(figures, tmp_path):
-    found = figures("fuzz", "--count", "8", "--seed", "3", "--keep", str(tmp_path / "kept"))
-    assert found["inputs"] == 8
+    found = figures("fuzz", "--count", "6", "--seed", "3", "--keep", str(tmp_path / "kept"))
+    assert found["inputs"] == 6
     assert found["findings"] == 0
     refused = sum(count for kind, count in found["by_kind"].items() if kind.endswith("exit 2"))
-    assert refused > 3
+    assert refused >= 3
 
 
 def trial(plan, run="r", inputs="", inferences=1):

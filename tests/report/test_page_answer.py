@@ -299,3 +299,5 @@ def test_the_accuracy_stands_under_the_similarity_and_is_no_figure_of_another_me
         kept = f"keeps {pages.percent(1 - report.answer.cost, 0.5)} of INT8's speedup over FP16"
         assert beside == [["accuracy 80%"], ["accuracy 40% · 50% of FP32's"], ["accuracy not measured", kept]]
         assert page.locator('[data-plan="fp32"] .under').inner_text() == "reference; threshold 20.00 dB"
+        assert plotted(page, "#curve-plot").evaluate("plot => plot.layout.yaxis.type") != "log"
+        assert page.get_by_label("log scale").is_hidden()

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 
 import pytest
 
 from tests.support import pages
-from tests.support.editions import edition
 from tests.support.page_parts import hovered, names_in_table, plotted, row_of, selected
-from trt_bisect import Report
 from trt_bisect.report.network_graph import NETWORK
 
 
@@ -82,30 +79,11 @@ def test_layers_that_were_not_tried_are_not_drawn(tab, strange_model, tmp_path):
         marked = {x for mode, xs in traces if mode == "markers" for x in xs}
         assert marked == {row.index for row in report.layers if row.quantizable} - set(untried)
         assert f"not tried ({len(untried)})" in page.locator("#curve-legend").inner_text()
-        assert_metric(page, report, "kl")
+        assert page.get_by_label("log scale").is_checked()
+        shown_figure = float(page.locator('[data-plan="int8"] .figure').inner_text())
+        assert shown_figure == pytest.approx(report.similarity.int8, rel=1e-2)
         row_of(page, report.layers[untried[0]].name).click()
         assert "not tried" in page.locator("#details-body").inner_text()
-
-
-@pytest.mark.parametrize("metric", edition([], ["sqnr", "top1", "kl", "mse"]))
-def test_other_metrics(tab, strange_model, strange_run, tmp_path, metric):
-    """The trials of ``strange_run`` have the figures of every metric. Other pages here are those of cosine and kl."""
-    folder = shutil.copytree(strange_run, tmp_path / "run")
-    threshold = {"mse": 1e-9}.get(metric)
-    report = pages.run_on(strange_model, folder, samples=2, metric=metric, threshold=threshold, explain="none")
-    with tab.shown(folder / "report.html", ready="usable") as page:
-        assert_metric(page, report, metric)
-
-
-def assert_metric(page, report: Report, metric: str) -> None:
-    """The curve's scale and the figure of full INT8 are those of the metric."""
-    is_log = plotted(page, "#curve-plot").evaluate("plot => plot.layout.yaxis.type") == "log"
-    assert is_log == (metric != "sqnr")
-    assert page.get_by_label("log scale").is_visible() == (metric != "sqnr")
-    shown_figure = page.locator('[data-plan="int8"] .figure').inner_text()
-    number = float(shown_figure.removesuffix("%").removesuffix(" dB"))
-    value = report.similarity.int8 * (100 if metric == "top1" else 1)
-    assert number == pytest.approx(value, rel=1e-2)
 
 
 def test_the_curve_has_lines_for_full_int8_and_the_recipe(opened, report):

@@ -4,11 +4,8 @@ import http.server
 from dataclasses import replace
 from functools import partial
 
-import pytest
-
 from tests.support import pages
 from tests.support.answering import answering
-from tests.support.editions import edition
 from tests.support.page_parts import idle, in_order, names_in_table, row_of, selected
 from trt_bisect.report.model import Report
 from trt_bisect.report.network_graph import Graph
@@ -27,15 +24,10 @@ def test_figures_that_are_not_finite(tab, strange_run, report, tmp_path):
         assert "NaN" not in page.locator("#table").inner_text()
 
 
-@pytest.mark.parametrize("missing", edition(["everything"], ["layers", "everything"]))
-def test_parts_may_be_missing(tab, strange_run, report, tmp_path, missing):
+def test_all_parts_may_be_missing(tab, tmp_path):
     """Pages without a graph or a recipe alone are among those of the answer."""
-    data = page_data(report, read(Graph, strange_run / "network.json"), None, {"a.txt": "x"})
-    if missing == "layers":
-        data = replace(data, report=replace(report, layers=()))
-    elif missing == "everything":
-        nothing_yet = Report("m", "", "", "", "", "cosine", 0.99, 0.5, "fp32", {"trt_bisect": "0"}, "")
-        data = page_data(nothing_yet, status="running")
+    nothing_yet = Report("m", "", "", "", "", "cosine", 0.99, 0.5, "fp32", {"trt_bisect": "0"}, "")
+    data = page_data(nothing_yet, status="running")
     with tab.shown(pages.drawn(tmp_path, data), ready="usable") as page:
         idle(page)
         assert page.locator("#graph-box").is_hidden()

@@ -6,12 +6,10 @@ import re
 import shutil
 from dataclasses import replace
 
-import pytest
-
 import trt_bisect
 from tests.support.run_states import interrupted, running
 from tests.support.view_server import TOKEN
-from trt_bisect.report.parts import FAILS, PASSES, REPORT, UNMEASURED, WITH_DOUBTS
+from trt_bisect.report.parts import FAILS, REPORT, UNMEASURED
 from trt_bisect.report.summary import FP16_INSTEAD
 from trt_bisect.runs.progress_file import INTERRUPTED, RUNNING
 from trt_bisect.view.index import Row, Runs
@@ -80,16 +78,13 @@ def test_runs_below_are_listed_with_their_folders(client, finished, tmp_path):
         assert web.get(f"/{outside}").status_code == 404
 
 
-@pytest.mark.parametrize(
-    ("verdict", "tone"), [(PASSES, "good"), (UNMEASURED, ""), (WITH_DOUBTS, "doubted"), (FAILS, "bad")]
-)
-def test_the_verdict_has_a_colour(run, under_way, verdict, tone):
-    changed(run, verdict=verdict)
-    [entry] = Runs(run.parent).rows()
-    assert entry.tone == tone
+def test_no_verdict_has_no_colour(run, under_way):
+    """The colours of the others are in test_contradictions."""
+    changed(run, verdict=UNMEASURED)
+    assert [entry.tone for entry in Runs(run.parent).rows()] == [""]
+    changed(run, verdict=FAILS)
     interrupted(run, under_way[-1])
-    [entry] = Runs(run.parent).rows()
-    assert entry.tone == ""
+    assert [entry.tone for entry in Runs(run.parent).rows()] == [""]
 
 
 def test_the_list_names_another_low_precision_and_fp16_where_it_is_the_plan_to_ship(run):
