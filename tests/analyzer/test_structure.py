@@ -33,7 +33,8 @@ from trt_bisect.analyzer.blame import Evidence
 from trt_bisect.analyzer.structure.check import structure_findings
 from trt_bisect.analyzer.structure.findings import KINDS, found
 from trt_bisect.analyzer.structure.graph import FileGraph
-from trt_bisect.model.file import save_model
+from trt_bisect.model.file import refill, save_model
+from trt_bisect.model.network import load_network
 from trt_bisect.model.qdq import GraphTarget, PlanWriter
 from trt_bisect.precision import Precision
 
@@ -239,6 +240,21 @@ def test_nodes_that_are_out_of_order_are_put_in_order():
     del model.graph.node[:]
     model.graph.node.extend(nodes)
     assert [finding.kind for finding in findings_of(model)] == ["asymmetric"]
+
+
+def test_a_choice_stands_after_what_its_branches_read():
+    """ONNX Runtime runs such a file in any order."""
+    sketch = networks.Sketch()
+    t = sketch.node("Relu", ["x"], "before")
+    ends = [onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, [1, 4]) for name in ("yes", "no")]
+    nodes = [onnx.helper.make_node(op, [t], [end.name], op) for op, end in zip(("Neg", "Abs"), ends, strict=True)]
+    yes, no = (onnx.helper.make_graph([node], node.name, [], [end]) for node, end in zip(nodes, ends, strict=True))
+    sketch.node("If", ["flag"], "choice", out="y", then_branch=yes, else_branch=no)
+    model = sketch.model([1, 4], [1, 4])
+    model.graph.input.append(onnx.helper.make_tensor_value_info("flag", onnx.TensorProto.BOOL, []))
+    refill(model.graph.node, reversed(model.graph.node))
+    assert [layer.name for layer in load_network(model).layers] == ["before", "choice"]
+    assert [node.name for node in FileGraph.of(model, "file").nodes] == ["before", "choice"]
 
 
 def test_a_circle_is_bad_input():

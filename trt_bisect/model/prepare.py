@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from graphlib import CycleError, TopologicalSorter
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,7 @@ from onnx_graphsurgeon.ir.tensor import LazyValues
 from onnx_graphsurgeon.logger import G_LOGGER
 
 from trt_bisect.errors import BadInput, first_line
-from trt_bisect.model.file import Weights, bodies_of, detached_tensor, refill
+from trt_bisect.model.file import Weights, bodies_of, detached_tensor, refill, tensors_read
 from trt_bisect.model.modules import Place, places_of
 from trt_bisect.model.operators import Cut, add_types, cut_around
 from trt_bisect.model.qoperator import with_pairs
@@ -177,6 +178,7 @@ def prepare(
         BadInput: the opset is too old or cannot be converted, a shape does not fit, or the graph is not valid.
     """
     model = with_pairs(with_named_nodes(model), weights)
+    sort_nodes(model.graph, source)
     places = places_of(model.graph)
     model, cut = cut_around(model, weights, source)
     _fix_shapes(model.graph, shapes, source)
@@ -191,8 +193,6 @@ def prepare(
     onnxruntime.set_default_logger_severity(_ONLY_ERRORS)
     graph = import_detached(model, weights)
     _use_numpy_types(graph)
-    if not _is_sorted(graph):
-        graph.toposort()
     _refuse_large_constants(graph, source)
     graph.fold_constants(
         partitioning="recursive",
@@ -377,13 +377,20 @@ def _convert_opset(model: onnx.ModelProto, source: str, needed: int) -> onnx.Mod
         raise BadInput(f"{problem}: {first_line(error)}", remedy) from error
 
 
-def _is_sorted(graph: gs.Graph) -> bool:
-    made_later = {id(out) for node in graph.nodes for out in node.outputs}
-    for node in graph.nodes:
-        if any(id(tensor) in made_later for tensor in node.inputs):
-            return False
-        made_later -= {id(out) for out in node.outputs}
-    return True
+def sort_nodes(graph: onnx.GraphProto, source: str) -> None:
+    """Sorts the nodes in place in execution order, unless they are; ``source`` names the file in an error."""
+    maker = {name: i for i, node in enumerate(graph.node) for name in node.output if name}
+    needed = [{maker[name] for name in tensors_read(node) if name in maker} for node in graph.node]
+    if all(max(before, default=-1) < i for i, before in enumerate(needed)):
+        return
+    try:
+        order = list(TopologicalSorter(dict(enumerate(needed))).static_order())
+    except CycleError as error:
+        raise BadInput(
+            f"The nodes of '{source}' form a cycle: a node reads a tensor that is computed from its own output.",
+            "Check it with onnx.checker.check_model and export it again.",
+        ) from error
+    refill(graph.node, [graph.node[i] for i in order])
 
 
 def name_nodes(graph: onnx.GraphProto) -> None:

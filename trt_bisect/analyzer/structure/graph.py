@@ -8,7 +8,6 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from copy import deepcopy
 from dataclasses import dataclass
 from functools import cached_property
-from graphlib import CycleError, TopologicalSorter
 from itertools import chain
 from typing import Annotated
 
@@ -16,11 +15,10 @@ import numpy as np
 import onnx
 from onnx import numpy_helper
 
-from trt_bisect.errors import BadInput
-from trt_bisect.model.file import Weights, bodies_of, detach_weights, refill, tensors_read
+from trt_bisect.model.file import Weights, bodies_of, detach_weights, tensors_read
 from trt_bisect.model.layers import TensorTypes, Wiring
 from trt_bisect.model.network import Network
-from trt_bisect.model.prepare import infer_shapes, opset_of, with_named_nodes
+from trt_bisect.model.prepare import infer_shapes, opset_of, sort_nodes, with_named_nodes
 from trt_bisect.support.table import NAME, Column
 
 PAIR = QUANTIZE, DEQUANTIZE = "QuantizeLinear", "DequantizeLinear"
@@ -70,7 +68,7 @@ class FileGraph:
         """
         weights = {**(weights or {}), **detach_weights(model)}
         model = with_named_nodes(model)
-        _sort(model.graph, source)
+        sort_nodes(model.graph, source)
         return cls(infer_shapes(model), weights)
 
     def with_body(self, body: onnx.GraphProto) -> FileGraph:
@@ -193,22 +191,6 @@ class FileGraph:
 
     def _passing(self, tensor: str) -> tuple[str, ...]:
         return (*PAIR, *(MOVES if tensor in self.constants else ("Identity",)))
-
-
-def _sort(graph: onnx.GraphProto, source: str) -> None:
-    """Sorts the nodes in place in execution order; ``source`` names the file in an error."""
-    maker = {name: i for i, node in enumerate(graph.node) for name in node.output if name}
-    needed = [{maker[name] for name in node.input if name in maker} for node in graph.node]
-    if all(max(before, default=-1) < i for i, before in enumerate(needed)):
-        return
-    try:
-        order = list(TopologicalSorter(dict(enumerate(needed))).static_order())
-    except CycleError as error:
-        raise BadInput(
-            f"The nodes of '{source}' form a cycle: a node reads a tensor that is computed from its own output.",
-            "Check it with onnx.checker.check_model and export it again.",
-        ) from error
-    refill(graph.node, [graph.node[i] for i in order])
 
 
 def in_scope(nodes: Iterable[onnx.NodeProto], graph: FileGraph) -> Iterator[tuple[onnx.NodeProto, FileGraph]]:
