@@ -168,7 +168,7 @@ class Rule:
         judged = self.judged(trial)
         if not judged or any(self.output_loss(figures) == math.inf for figures in judged.values()):
             return None
-        worst = max(judged.values(), key=self.output_loss)
+        worst = judged[self.worst_of(judged)]
         loss, value = self.output_loss(worst), worst.values.get(self.metric.name)
         return value if value is not None and self.own_loss(worst) == loss else self.metric.value(loss)
 
@@ -207,12 +207,16 @@ class Rule:
             invented=len(worst.keys() & empty),
         )
 
+    def worst_of(self, judged: Mapping[str, OutputFigures]) -> str:
+        """Returns the name of the worst of judged outputs; empty without any."""
+        return max(judged, key=lambda name: self.output_loss(judged[name]), default="")
+
     def deciding(self, trial: Trial) -> tuple[str, str]:
         """Returns the name of the worst output, and the kind of the figure over all inputs that decides there; the kind
         is empty if the metric decides.
         """
         judged = {} if trial.failed else self.judged(trial)
-        name = max(judged, key=lambda name: self.output_loss(judged[name]), default="")
+        name = self.worst_of(judged)
         if not name:
             return "", ""
         loss, own = self.output_loss(judged[name]), self.own_loss(judged[name])

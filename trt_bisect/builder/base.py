@@ -9,6 +9,7 @@ from typing import Protocol
 
 import numpy as np
 
+from trt_bisect.data.datasets import Span
 from trt_bisect.data.feeds import Feeds
 from trt_bisect.model.network import Network
 from trt_bisect.precision import WORDS, Precision, PrecisionPlan
@@ -63,7 +64,7 @@ class Latency:
 Outputs = dict[str, np.ndarray]
 """The final outputs of an inference, by name."""
 
-ProfileShapes = Mapping[str, tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]]
+ProfileShapes = Mapping[str, Span]
 """The smallest, the usual and the largest shape of each dynamic input."""
 
 EMULATED = "emulated"

@@ -10,9 +10,9 @@ import ctypes
 import functools
 import importlib
 import importlib.util
-import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
@@ -27,7 +27,7 @@ from trt_bisect.errors import BadInput, EngineUnavailable, TrialFailed, install
 from trt_bisect.model.file import save_model
 from trt_bisect.model.network import Network
 from trt_bisect.model.session import digests_of
-from trt_bisect.support.files import ScratchFolder
+from trt_bisect.support.files import ScratchFolder, write_whole
 from trt_bisect.support.machine import find_gpu
 
 TENSORRT = "tensorrt"
@@ -328,12 +328,8 @@ def _save_timing_cache(config: Any, path: Path | None) -> None:
     if path is None or (cache := config.get_timing_cache()) is None:
         return
     path.parent.mkdir(parents=True, exist_ok=True)
-    beside = path.with_name(f".{path.name}-{os.getpid()}")
-    try:
-        beside.write_bytes(bytes(cache.serialize()))
-        beside.replace(path)
-    except OSError:
-        beside.unlink(missing_ok=True)
+    with suppress(BadInput):
+        write_whole(path, bytes(cache.serialize()))
 
 
 def load_plugins(trt: ModuleType, logger: Any, libraries: Iterable[str]) -> None:

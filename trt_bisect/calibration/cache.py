@@ -172,6 +172,11 @@ def is_cache_path(source: object) -> bool:
         return False
 
 
+def is_data(calibration: object) -> bool:
+    """Returns true if ``calibration`` is data to run a network on: there is any, and it is no ranges and no cache."""
+    return not (calibration is None or isinstance(calibration, Ranges) or is_cache_path(calibration))
+
+
 def parse_cache(text: str, source: str) -> CalibrationCache:
     """Parses the text of a cache; raises BadInput if the text or a line of it has another format."""
     lines = text.splitlines()

@@ -9,7 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
-from trt_bisect.calibration.cache import is_cache_path
+from trt_bisect.calibration.cache import is_data
 from trt_bisect.calibration.ranges import Ranges
 from trt_bisect.commands.check import check
 from trt_bisect.commands.compare import compare, profile
@@ -28,7 +28,7 @@ from trt_bisect.precision import Precision
 from trt_bisect.preparation.asked_network import use_machine
 from trt_bisect.preparation.given_data import ranges_of
 from trt_bisect.preparation.pytorch import exported
-from trt_bisect.preparation.two_networks import renamed_feeds
+from trt_bisect.preparation.two_networks import feeds_between
 from trt_bisect.report.losses import Sensitivity, WorstReport
 from trt_bisect.report.structure import CheckReport
 from trt_bisect.support.progress import default_progress
@@ -138,19 +138,17 @@ class Analysis:
         data, inputs = self._data, self._given("inputs")
         if saved_outputs(self._reference) is not None and inputs is not None:
             return inputs
-        is_data = not (data is None or isinstance(data, Ranges) or is_cache_path(data))
-        return next((each for each in (self._dataset, data if is_data else None, inputs) if each is not None), None)
+        given = (self._dataset, data if is_data(data) else None, inputs)
+        return next((each for each in given if each is not None), None)
 
     def _renamed(self, data: Any) -> Any:
         first, second = self.network, self._diagnosed
         names = match_inputs(first, second)
-        no_data = data is None or isinstance(data, Ranges) or is_cache_path(data)
-        if no_data or all(name == other for name, other in names.items()):
+        if not is_data(data) or all(name == other for name, other in names.items()):
             return data
-        specs = {spec.name: spec for spec in second.inputs}
         pictures = CompareOptions.given("Analysis", self._for(CompareOptions)).preprocessing()
         samples = open_dataset(data, first.inputs, pictures=pictures)
-        return [renamed_feeds(feeds, names, specs) for feeds in samples]
+        return list(map(feeds_between(first, second), samples))
 
     @property
     def bad_case(self) -> tuple[Feeds, ...]:

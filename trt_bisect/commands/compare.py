@@ -24,15 +24,7 @@ from trt_bisect.analyzer.compared import (
 )
 from trt_bisect.analyzer.histograms import ChannelMap, channel_map
 from trt_bisect.analyzer.metrics import default_threshold
-from trt_bisect.analyzer.origins import (
-    WEIGHTED,
-    Origin,
-    Tensors,
-    activation_origins,
-    both_observer,
-    plan_observer,
-    sides_of,
-)
+from trt_bisect.analyzer.origins import WEIGHTED, Origin, Tensors, activation_origins, both_observer, plan_observer
 from trt_bisect.analyzer.tensors import TensorStatistics
 from trt_bisect.builder.base import EMULATED, BuildOptions
 from trt_bisect.builder.debug_tensors import ENGINE, FIRST_WITH_UNFUSED, EngineTensor, engine_tensors
@@ -45,7 +37,6 @@ from trt_bisect.data.feeds import Feeds, TensorSpec
 from trt_bisect.data.saved import open_dumps
 from trt_bisect.errors import BadInput, EngineUnavailable, TrialFailed, first_line
 from trt_bisect.model.layers import Layer, weight_axis
-from trt_bisect.model.matching import match_inputs
 from trt_bisect.model.network import GivenModel, Network
 from trt_bisect.model.observe import groups_within
 from trt_bisect.model.qdq import GraphTarget, PlanWriter
@@ -61,9 +52,9 @@ from trt_bisect.preparation.two_networks import (
     Planned,
     TwoNetworks,
     as_it_runs,
+    feeds_between,
     matched_layers,
     refuse_with_other,
-    renamed_feeds,
     same_tensors,
     weights_as_they_are,
 )
@@ -288,13 +279,10 @@ class _Comparing:
             return self._by_names(runs, low.as_it_runs(), low, samples, low.observer, low.notes)
         assert options.reference is not None
         reference = read_network(options, options.reference, None)
-        names, specs = match_inputs(network, reference), {spec.name: spec for spec in reference.inputs}
+        theirs = feeds_between(network, reference)
         first, every = _opened(samples)
-        two = TwoNetworks(
-            reference, network, renamed_feeds(first, names, specs), options.memory_bytes, planned=low.shaped
-        )
-        renamed = (renamed_feeds(feeds, names, specs) for feeds in every)
-        return self._matched(two, reference, network, samples, renamed, low.observer, low.notes)
+        two = TwoNetworks(reference, network, theirs(first), options.memory_bytes, planned=low.shaped)
+        return self._matched(two, reference, network, samples, map(theirs, every), low.observer, low.notes)
 
     def _matched(
         self,
@@ -558,7 +546,7 @@ class _Profiling:
         uses = (use for layer in layers for use in self.uses(layer))
         varying = {use.pair: use for use in uses if not self.network.has_constant(use.tensor)}.values()
         names = list(dict.fromkeys(name for layer in layers for name in (*layer.inputs, *layer.outputs)))
-        known = activation_origins(self.network, self.writer, self.plan.lowered, sides_of(self.plan))
+        known = Planned(self.writer, self.plan).origins()
         origins = {name: known.get(name, Origin(tensor=name)) for name in names}
         statistics: dict[_Pair, TensorStatistics] = {}
         first, every = _opened(samples)

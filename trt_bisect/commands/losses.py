@@ -17,7 +17,7 @@ from trt_bisect.analyzer.worst import WorstInputs, distribution_of, verdict
 from trt_bisect.builder.base import EMULATED, MEASURED, Outputs
 from trt_bisect.builder.engines import AUTO, ONNXRUNTIME, choose_engine
 from trt_bisect.builder.onnxruntime import OnnxRuntimeEngine
-from trt_bisect.calibration.cache import is_cache_path
+from trt_bisect.calibration.cache import is_data
 from trt_bisect.calibration.ranges import Ranges
 from trt_bisect.data.datasets import Dataset, open_dataset
 from trt_bisect.errors import BadInput, TrialFailed
@@ -158,7 +158,7 @@ def measure_alone(experiment: Experiment, progress: Progress, chosen: Collection
     ops = []
     for k, part, trial, gain in alone:
         layer, share, judged = network.layers[k], cost[k] / total, rule.judged(trial)
-        worst = max(judged, key=lambda name: rule.output_loss(judged[name]), default="")
+        worst = rule.worst_of(judged)
         ops.append(
             SensitiveOp(
                 index=k,
@@ -306,7 +306,7 @@ def _search_two(setup: Setup, options: WorstOptions) -> WorstReport:
     network, data = setup.read, options.saved_for
     if options.engine not in (AUTO, ONNXRUNTIME):
         raise BadInput(f"Two networks run on ONNX Runtime, not on {options.engine}.", "Leave out --engine.")
-    if data is None or is_cache_path(data):
+    if not is_data(data):
         raise BadInput("There is no data set to search.", "Give --dataset.")
     first = Planned.as_in_file(network)
     texts: list[str] = []

@@ -23,8 +23,7 @@ from typing import Any
 import numpy as np
 
 from trt_bisect.builder.engines import ONNXRUNTIME, choose_engine
-from trt_bisect.calibration.cache import is_cache_path
-from trt_bisect.calibration.ranges import Ranges
+from trt_bisect.calibration.cache import is_data
 from trt_bisect.data.datasets import open_dataset
 from trt_bisect.errors import BadInput, first_line
 from trt_bisect.model.layers import Layer
@@ -490,7 +489,7 @@ def _unseen(network: Network, options: MeasuringOptions | CompareOptions) -> lis
     names = [restored.tensor for restored in network.restored]
     seen, any_sample = set[str](), False
     for source in given:
-        if source is None or isinstance(source, Ranges) or is_cache_path(source):
+        if not is_data(source):
             continue
         data = open_dataset(source, network.inputs, pictures=options.preprocessing())
         for tensors in observe(network, names, data.first(_TELLING)):

@@ -20,7 +20,7 @@ from trt_bisect.analyzer.tasks.task import Task
 from trt_bisect.builder.base import Builder, BuildOptions, Engine, Outputs, ProfileShapes
 from trt_bisect.builder.engines import AUTO, ONNXRUNTIME, choose_engine, make_builder, open_builder, typing_of
 from trt_bisect.builder.pipeline import EmulatedBuilder
-from trt_bisect.calibration.cache import is_cache_path
+from trt_bisect.calibration.cache import is_cache_path, is_data
 from trt_bisect.calibration.ranges import Ranges, keeping_unusable_high
 from trt_bisect.cluster.ray_cluster import open_cluster
 from trt_bisect.data.datasets import Dataset, Profile, digest_of_feeds, may_be_sizes, profile_of
@@ -167,11 +167,11 @@ class Setup:
         notes, calibration, scale = noted(NETWORK, network.notes), options.calibration, network.stand_in
         if scale is not None:
             text = f"the Q/DQ pairs on activations share the scale {scale:.4g}, as in files of ModelOpt's autotune"
-            if calibration is None or isinstance(calibration, Ranges) or is_cache_path(calibration):
-                text += ": with --calibration data they keep their places and get scales from the data"
-            else:
+            if is_data(calibration):
                 network = network.without_scales()
                 text += ": they keep their places, and get scales from the calibration data"
+            else:
+                text += ": with --calibration data they keep their places and get scales from the data"
             notes += noted(RANGES, [text])
         reference = other_reference(
             options, network, options.saved_for, lambda texts: notes.extend(noted(JUDGED_BY, texts))

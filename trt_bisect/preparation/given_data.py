@@ -15,7 +15,7 @@ from typing import Any
 from trt_bisect._version import versions
 from trt_bisect.analyzer import data_warnings
 from trt_bisect.builder.engines import choose_engine, typing_of
-from trt_bisect.calibration.cache import is_cache_path, ranges_of_cache
+from trt_bisect.calibration.cache import is_data, ranges_of_cache
 from trt_bisect.calibration.collect import Magnitudes, calibrate, candidates, magnitudes
 from trt_bisect.calibration.histogram import THRESHOLDS, Calibrator
 from trt_bisect.calibration.ranges import Ranges, no_ranges, with_scales_given
@@ -62,22 +62,22 @@ class GivenData:
         return with_scales_given(ranges, self._network.scales), data
 
     def _ranges(self, calibration: Any) -> tuple[Ranges, Dataset | None]:
-        no_data = calibration is None or isinstance(calibration, Ranges) or is_cache_path(calibration)
+        has_data = is_data(calibration)
         if self._network.has_scales:
             if calibration is not None:
                 text = "trt-bisect uses their scales, and the calibration data only as inputs"
                 self._notes.append(Note(RANGES, f"the network has Q/DQ pairs: {text}"))
-            data = None if no_data else self._calibration_data(calibration)
+            data = self._calibration_data(calibration) if has_data else None
             return Ranges({}, {}, "the network's own Q/DQ"), data
         if not self._network.low.needs_ranges:
-            return no_ranges(self._network.low.title), None if no_data else self._calibration_data(calibration)
+            return no_ranges(self._network.low.title), self._calibration_data(calibration) if has_data else None
         if calibration is None:
             raise BadInput(
                 "There are no scales: neither calibration data nor a calibration cache was given.",
                 "Give --calibration with data (.npz, folder of pictures, module:function), or a TensorRT calibration "
                 "cache.",
             )
-        if no_data:
+        if not has_data:
             is_read = isinstance(calibration, Ranges)
             return calibration if is_read else ranges_of_cache(Path(calibration), self._network), None
         data = self._calibration_data(calibration)
@@ -326,17 +326,17 @@ def ranges_of(
     Raises:
         BadInput: nothing usable was given.
     """
-    cache = is_cache_path(calibration)
-    no_data = calibration is None or cache or isinstance(calibration, Ranges)
-    data = None if no_data else open_dataset(calibration, network.inputs, pictures=options.preprocessing())
+    data = None
+    if is_data(calibration):
+        data = open_dataset(calibration, network.inputs, pictures=options.preprocessing())
     if isinstance(calibration, Ranges):
         ranges = calibration
     elif network.has_pairs:
         ranges = Ranges({}, {}, "the network's own Q/DQ")
-    elif cache:
-        ranges = ranges_of_cache(Path(calibration), network)
     elif data is not None:
         ranges = ranges_from_data(network, data, options, progress)
+    elif calibration is not None:
+        ranges = ranges_of_cache(Path(calibration), network)
     elif network.scales and not network.unscaled:
         ranges = Ranges({}, {}, "the plan given")
     else:

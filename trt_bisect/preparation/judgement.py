@@ -28,13 +28,13 @@ from trt_bisect.data.named import code_digest
 from trt_bisect.data.saved import inferences_for
 from trt_bisect.errors import BadInput
 from trt_bisect.model.file import ONNX_TYPES, saved_model
-from trt_bisect.model.matching import match_inputs, match_layers
+from trt_bisect.model.matching import match_layers
 from trt_bisect.model.network import Network
 from trt_bisect.model.observe import Observer, facts_for
 from trt_bisect.options.concerns import COSINE, JudgeOptions, MeasuringOptions, NetworkOptions
 from trt_bisect.precision import Precision
 from trt_bisect.preparation.asked_network import read_network
-from trt_bisect.preparation.two_networks import AsItRuns, Planned, as_it_runs, renamed_feeds
+from trt_bisect.preparation.two_networks import AsItRuns, Planned, as_it_runs, feeds_between
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -182,8 +182,7 @@ class ReferenceNetwork(Reference):
 
     def __init__(self, network: Network, reference: Network, on_notes: Callable[[list[str]], None]) -> None:
         self._network, self._reference, self._on_notes = network, reference, on_notes
-        self._inputs = match_inputs(network, reference)
-        self._specs = {spec.name: spec for spec in reference.inputs}
+        self._theirs = feeds_between(network, reference)
         self.source = reference.source
         self._outputs: dict[str, str] = {}
         self._observer: Observer | None = None
@@ -212,7 +211,7 @@ class ReferenceNetwork(Reference):
 
     def infer(self, feeds: Feeds) -> Outputs:
         """Returns the outputs for a sample; raises BadInput if none can be matched, or ONNX Runtime refuses it."""
-        theirs = renamed_feeds(feeds, self._inputs, self._specs)
+        theirs = self._theirs(feeds)
         if self._observer is None:
             self._observer = self._opened(feeds, theirs)
         seen = next(self._observer.run(theirs, 0))

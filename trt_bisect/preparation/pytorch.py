@@ -22,8 +22,7 @@ import numpy as np
 import onnx
 import onnxruntime as ort
 
-from trt_bisect.calibration.cache import is_cache_path
-from trt_bisect.calibration.ranges import Ranges
+from trt_bisect.calibration.cache import is_data
 from trt_bisect.data.feeds import TensorSpec
 from trt_bisect.data.named import load_function
 from trt_bisect.data.samples import as_array
@@ -327,7 +326,7 @@ def _first_of(source: Any) -> Any:
         if Path(text).exists() or ":" not in text:
             return None
         source = load_function(text, "data set")
-    if source is None or isinstance(source, Ranges) or is_cache_path(source):
+    if not is_data(source):
         return None
     if isinstance(source, Mapping) or hasattr(source, "__array__"):
         return source

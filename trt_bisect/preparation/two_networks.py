@@ -243,6 +243,7 @@ class TwoNetworks:
         planned: returns the second network, which it gets with the sample's shapes, under a plan; default: unchanged.
 
     Attributes:
+        feeds_of_second: returns a sample with the names and dtypes of the second network's inputs.
         origins: by name in the first network, each tensor that both have, with its roundings in the second.
 
     Raises:
@@ -257,8 +258,7 @@ class TwoNetworks:
         memory: int,
         planned: Callable[[Network], Planned] = Planned.as_in_file,
     ) -> None:
-        self._inputs = match_inputs(first, second)
-        self._specs = {spec.name: spec for spec in second.inputs}
+        self.feeds_of_second = feeds_between(first, second)
         first = first.with_shapes(facts_for(first, feeds).shapes)
         second = second.with_shapes(facts_for(second, self.feeds_of_second(feeds)).shapes)
         self.matching = match_layers(first, second)
@@ -279,10 +279,6 @@ class TwoNetworks:
             plan_observer(self._second.writer, self._second.plan, {n: there[n] for n in self._back}, theirs),
         )
         self.groups = len(groups)
-
-    def feeds_of_second(self, feeds: Feeds) -> dict[str, np.ndarray]:
-        """Returns a sample with the names and dtypes of the second network's inputs."""
-        return renamed_feeds(feeds, self._inputs, self._specs)
 
     def _rounded_as(self, here: Origin, other: Origin) -> Origin:
         return replace(
@@ -334,9 +330,19 @@ class TwoNetworks:
                 yield named, values, theirs
 
 
-def renamed_feeds(feeds: Feeds, names: Mapping[str, str], specs: Mapping[str, TensorSpec]) -> dict[str, np.ndarray]:
-    """Returns a sample under other names (``names`` maps its own to them), with the dtypes of ``specs``."""
-    return {other: feeds[name].astype(specs[other].dtype, copy=False) for name, other in names.items() if name in feeds}
+def feeds_between(first: Network, second: Network) -> Callable[[Feeds], Feeds]:
+    """Returns a function from a sample of one network to the same sample of another, with its names and dtypes.
+
+    Raises:
+        BadInput: the inputs of the networks cannot be matched.
+    """
+    names, specs = match_inputs(first, second), {spec.name: spec for spec in second.inputs}
+
+    def renamed(feeds: Feeds) -> Feeds:
+        given = {other: feeds[name] for name, other in names.items() if name in feeds}
+        return {name: values.astype(specs[name].dtype, copy=False) for name, values in given.items()}
+
+    return renamed
 
 
 def matched_layers(matching: Matching) -> tuple[MatchedLayer, ...]:

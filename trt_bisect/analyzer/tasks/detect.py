@@ -174,10 +174,10 @@ def _table(reference: Sequence[Outputs]) -> Head | None:
     for name, value in reference[0].items():
         if value.ndim > 1 and value.dtype.kind == "f" and len({outputs[name].shape[-1] for outputs in reference}) == 1:
             rows = _rows(reference, name)
-            heads = (_table_head(name, title, rows) for title in _TABLES)
-            head = next((head for head in heads if head is not None), None)
-            if head is not None:
-                return head
+            for title in _TABLES:
+                head = _table_head(name, title, rows)
+                if head is not None:
+                    return head
     return None
 
 
@@ -333,9 +333,10 @@ _REACH = 0.5
 def _yolo(reference: Sequence[Outputs]) -> Head | None:
     masks = [value.shape[1] for value in reference[0].values() if value.ndim == 4]
     for name, last, many, rows in rows_either_way(reference):
-        if not _are_classes(reference, name):
-            heads = (_yolo_head(name, rows[:, : rows.shape[-1] - extra], last, many, extra) for extra in (0, *masks))
-            head = next((head for head in heads if head is not None), None)
+        if _are_classes(reference, name):
+            continue
+        for extra in (0, *masks):
+            head = _yolo_head(name, rows[:, : rows.shape[-1] - extra], last, many, extra)
             if head is not None:
                 return head
     return None

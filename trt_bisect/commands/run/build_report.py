@@ -448,7 +448,7 @@ def layer_rows(
                 ran=ran,
                 obeyed=ran == precision if row.quantizable and ran and ran not in UNPROVEN else None,
                 sqnr=min(ratios, default=None),
-                output=max(judged, key=lambda name: rule.output_loss(judged[name]), default=""),
+                output=rule.worst_of(judged),
                 message=trial.message if trial and trial.outcome != MEASURED else "",
             )
         )
