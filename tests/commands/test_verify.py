@@ -57,6 +57,15 @@ def test_the_cause_of_a_stand_in_is_named(cause, name, layers, tmp_path):
     assert result.next[0].startswith("NEXT: ")
 
 
+def test_of_values_that_are_not_finite_no_distance_is_told(lenet):
+    outputs = outputs_of_lenet(lenet)
+    outputs[0]["prob"] = np.full_like(outputs[0]["prob"], np.nan)
+    result = verified(lenet, lenet.saved("not finite", outputs))
+    assert (result.answer, result.distance, result.similarity) == ("differs", None, None)
+    assert "values missing or not finite" in result.lines[0]
+    assert any("NaN or infinite values in 'prob'" in note for note in result.notes)
+
+
 def test_healthy_engines_of_both_files_are_their_files(lenet):
     for name, given in healthy(lenet):
         result = trt_bisect.verify(given.model, **given.options)

@@ -56,8 +56,9 @@ class Verdict:
         nearest: the suspicion that explains most, if none reproduces the outputs.
         explained: the share of the squared difference that the cause, or the nearest suspicion, explains; None without
             either, or if the engine's own tensors show the cause.
-        similarity: the cosine of the engine's outputs and the file's.
-        distance: the distance between them.
+        similarity: the cosine of the engine's outputs and the file's; None if a value is missing, or not
+            finite, in one of both only.
+        distance: the distance between them; None as ``similarity``.
         floor: the distance that other kernels and the order of sums explain.
         next: the next steps, a line each; a command is indented.
         tried: the suspicions, the best first.
@@ -70,8 +71,8 @@ class Verdict:
     layers: tuple[str, ...]
     nearest: str | None
     explained: float | None
-    similarity: float
-    distance: float
+    similarity: float | None
+    distance: float | None
     floor: float
     next: tuple[str, ...]
     tried: tuple[Tried, ...]
@@ -123,7 +124,12 @@ class Verification(Result, Verdict):
         lines = []
         for verdict in (self, self.other):
             if verdict is not None:
-                figures = f"distance {percent(verdict.distance)}, float noise up to {percent(verdict.floor)}"
+                apart = (
+                    "values missing or not finite"
+                    if verdict.distance is None
+                    else f"distance {percent(verdict.distance)}"
+                )
+                figures = f"{apart}, float noise up to {percent(verdict.floor)}"
                 lines += [f"{verdict.text} ({verdict.outputs}: {figures})", *verdict.next]
         names = [row.layer for row in self.different]
         if names:

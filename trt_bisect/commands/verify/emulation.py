@@ -231,6 +231,17 @@ class Held:
         """The distance between the engine's and the file's outputs."""
         return float(np.linalg.norm(self.of_engine - self.of_file))
 
+    @property
+    def is_far(self) -> bool:
+        """True if a value is missing or not finite in one of both only: the distance then has no meaning."""
+        for place in self.places:
+            for name in self._units:
+                file, engine = (np.ravel(outputs[place][name]) for outputs in (self.reference, self.engine))
+                engine = engine[: file.size]
+                if engine.size < file.size or not np.array_equal(np.isfinite(file), np.isfinite(engine)):
+                    return True
+        return False
+
     def apart(self, emulation: Emulation) -> float:
         """Returns the distance between an emulation's and the file's outputs."""
         return float(np.linalg.norm(self.vector(emulation.outputs(self.places)) - self.of_file))

@@ -191,6 +191,7 @@ class _Verifying:
                 nearest = None
         shown = cause or nearest
         norms = float(np.linalg.norm(held.of_file) * np.linalg.norm(held.of_engine))
+        similarity = float(held.of_file @ held.of_engine) / norms if norms else 0.0
         tried = sorted(search.tried, key=lambda row: (row is not shown, not row.reproduces, -row.explained))
         return Verdict(
             outputs=str(source),
@@ -200,8 +201,8 @@ class _Verifying:
             layers=cause.layers if cause else (),
             nearest=nearest.kind if nearest else None,
             explained=shown.explained if shown in tried else None,
-            similarity=float(held.of_file @ held.of_engine) / norms if norms else 0.0,
-            distance=held.distance,
+            similarity=None if held.is_far else similarity,
+            distance=None if held.is_far else held.distance,
             floor=floor,
             next=tuple(self._next(answer, cause)),
             tried=tuple(tried),
