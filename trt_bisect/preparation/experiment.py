@@ -31,7 +31,6 @@ from trt_bisect.evaluator.inferences import SHARE_KEPT
 from trt_bisect.evaluator.trial import Trial, TrialStore
 from trt_bisect.evaluator.workers import Cluster, TrialSpec, WorkerPool
 from trt_bisect.model.network import Network
-from trt_bisect.model.quantizer import FLOAT_TYPES, FP8
 from trt_bisect.options.concerns import EMULATION, JudgeOptions, MeasuringOptions
 from trt_bisect.precision import Precision
 from trt_bisect.preparation.given_data import GivenData
@@ -41,6 +40,13 @@ from trt_bisect.report.parts import JudgedInputs
 from trt_bisect.runs.cached_inputs import fingerprint
 from trt_bisect.support.progress import Forecast, Progress
 from trt_bisect.support.text import JUDGED_BY, NETWORK, RANGES, Note, noted
+
+_ARITHMETIC = (
+    "each input by itself; integers and labels as floats by equality, those of NonMaxSuppression at any place, rows by "
+    "their number, floats by their variation too; types by the operators' schemas, no Relu removed before FP8, "
+    "reductions in parts; float sums in the order of the file"
+)
+"""The way figures are made, in their fingerprint: with another text, earlier trials are those of another run."""
 
 
 @dataclass(frozen=True)
@@ -311,8 +317,7 @@ class Setup:
             "tactic_sources": options.tactic_sources,
             "metric": self.judgement.asked_metric.code,
             "class_axis": self.options.class_axis,
-            "judged": "each input by itself; integers and labels as floats by equality, those of NonMaxSuppression at "
-            "any place, rows by their number, floats by their variation too",
+            "arithmetic": _ARITHMETIC,
         }
         if network.pipeline is not None:
             parts["pipeline"] = network.pipeline.digest
@@ -322,10 +327,6 @@ class Setup:
             parts["unquantized"] = "int8"
         if not base is options.high is Precision.FP32:
             parts["base"] = str(base)
-        if network.low is FP8:
-            parts["typed"] = "by the operators' schemas, no Relu removed before FP8, reductions in parts"
-        elif not {network.low.precision, options.high, base}.isdisjoint(FLOAT_TYPES):
-            parts["typed"] = "by the operators' schemas, reductions in parts"
         if self.judged_by is not None:
             parts["judged_by"] = self.judged_by.digest
         if asked_task is not None:

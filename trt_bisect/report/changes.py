@@ -46,7 +46,7 @@ _LABELS = {
     "onnx": "ONNX",
     "metric code": "the metric's function",
     "high": "option precision",
-    "typed": "how layers in FP16 and BF16 are written",
+    "arithmetic": "arithmetic of trt-bisect",
     "culprits": "what the culprits are",
     **{name: name for name in ("model", "ranges", "engine", "typing", "driver", "costs")},
 }
