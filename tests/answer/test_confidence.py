@@ -20,7 +20,7 @@ from trt_bisect.answer.validation import PutBack
 from trt_bisect.builder.base import BuildOptions
 from trt_bisect.model.network import load_network
 from trt_bisect.precision import Precision
-from trt_bisect.report.answer import DECIDING, HALF, NUDGED, OFF
+from trt_bisect.report.answer import DECIDING, HALF, NUDGED, OWN
 from trt_bisect.support.text import Line
 
 SURE = {
@@ -45,7 +45,7 @@ def invented(metric="cosine", threshold=0.99, **changed) -> SimpleNamespace:
         recipe=SimpleNamespace(
             space=SimpleNamespace(units=[(k,) for k in range(len(names))], budget=rule.budget),
             put_back={
-                names.index(name): PutBack(loss, NUDGED if name in facts.moved else OFF, facts.given)
+                names.index(name): PutBack(loss, NUDGED if name in facts.moved else OWN, facts.given)
                 for name, loss in facts.culprits.items()
             },
             checked=SimpleNamespace(losses=facts.losses),
@@ -250,4 +250,4 @@ def test_the_recipe_is_measured_with_scales_moved_by_the_rounding_of_fp16(tmp_pa
     assert settings[HALF] == pytest.approx(
         min(worst, *(settings[name] for name in DECIDING if name in settings)), abs=2e-5
     )
-    assert settings[HALF] != settings[OFF]
+    assert settings[HALF] != settings[OWN]

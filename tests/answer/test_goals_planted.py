@@ -19,6 +19,7 @@ from tests.support.records import record_of
 from trt_bisect.builder.base import BuildOptions
 from trt_bisect.builder.tensorrt_rtx import layers_of_file
 from trt_bisect.model.network import load_network
+from trt_bisect.model.session import UNOPTIMISED, make_session
 
 FACTORS = edition([("residual", 40.0), ("chain", 1.0)], list(product(goal_cases.SMALL, (40.0, 1.0))))
 
@@ -79,17 +80,18 @@ def test_the_front_goes_from_int8_to_high_and_gets_better(measured):
 
 
 def test_points_of_the_front_on_engines_of_their_own(measured):
-    """On the worst of the samples, with the recipe's scales."""
+    """On the worst of the samples, with the recipe's scales; by ONNX Runtime without optimisations."""
     network = load_network(measured.path)
     ranges = trt_bisect.calibrate(network, networks.feeds(measured.data["x"]), "minmax")
     builder = trt_bisect.make_builder("onnxruntime", "strong", network, ranges.scales, BuildOptions())
     for point in measured.report.front:
         high = {network.layer_named(name).index for name in point.high}
         plan = trt_bisect.all_but(len(network.layers), high)
-        with builder.reference() as exact, builder.build(plan) as engine:
-            pairs = [(exact.infer({"x": x[None]})["y"], engine.infer({"x": x[None]})["y"]) for x in measured.data["x"]]
+        engine = make_session(builder.writer.write(plan), threads=1, level=UNOPTIMISED)
+        with builder.reference() as exact:
+            pairs = [(exact.infer({"x": x[None]})["y"], *engine.run(["y"], {"x": x[None]})) for x in measured.data["x"]]
         worst = min(trt_bisect.similarity(one, other, "sqnr") for one, other in pairs)
-        assert point.figure == pytest.approx(worst, abs=0.05), point.names
+        assert point.figure == pytest.approx(worst, abs=1e-3), point.names
 
 
 def test_it_goes_on_from_what_was_measured(measured, tmp_path):

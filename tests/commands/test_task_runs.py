@@ -174,7 +174,7 @@ def test_search_and_report_have_one_figure_of_vectors_that_of_their_files(tmp_pa
     closest = [[set(np.argsort(-row)[:2]) for row in rows @ vectors.T] for rows in (vectors, recipe)]
     agreement = np.mean([one == other for one, other in zip(*closest, strict=True)])
     assert found.similarity.recipe == pytest.approx(agreement)
-    assert found.answer.settings["own engine"] == found.answer.settings["optimisations off"] == pytest.approx(agreement)
+    assert found.answer.settings["scales as they are"] == pytest.approx(agreement)
     assert (found.similarity.int8 >= threshold) == passes
     assert 0 < found.by_input.int8.misses < len(data), "a pass is that of all inputs together"
 

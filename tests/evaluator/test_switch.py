@@ -75,13 +75,25 @@ def test_a_network_with_pairs_at_its_output(tmp_path):
         assert np.array_equal(own["z"] % 0.25 == 0, own["z"] == 0), "what is read inside is not rounded"
 
 
+def test_a_session_with_fp16_as_third_precision_rounds_as_an_engine_does(tmp_path):
+    network, feeds, builder = prepared(networks.residual, tmp_path)
+    wider = builder.switch(more=[Precision.FP16])
+    low = int8_set(len(network.layers), network.quantizable)
+    mixed = low.keeping(network.quantizable[:5], Precision.FP16)
+    for plan in (low, mixed):
+        assert wider.runs(plan)
+        engine = builder.build(plan).infer(feeds)["y"]
+        np.testing.assert_allclose(wider.infer(plan, feeds)["y"], engine, atol=1e-6)
+    assert not np.array_equal(wider.infer(low, feeds)["y"], wider.infer(mixed, feeds)["y"])
+
+
 def test_plans_of_other_precisions_are_built(tmp_path):
     """The session has FP32 as its high precision: a plan with a layer in FP16 takes an engine of its own."""
     network, feeds, builder = prepared(networks.residual, tmp_path)
     switch = builder.switch()
     low = int8_set(len(network.layers), network.quantizable)
     mixed = low.keeping(network.quantizable[:2], Precision.FP16)
-    runner = SwitchRunner(switch, {}, lambda: builder, at_once=1)
+    runner = SwitchRunner(lambda plan: switch if switch.runs(plan) else None, {}, lambda: builder, at_once=1)
     with runner.opened(mixed) as infer:
         assert np.array_equal(infer(feeds)["y"], builder.build(mixed).infer(feeds)["y"])
     assert (switch.runs(low), switch.runs(mixed)) == (True, False)

@@ -190,13 +190,14 @@ def test_a_network_in_fp16_is_measured_as_onnxruntime_runs_it(opset, stored, tmp
 
 @pytest.mark.parametrize("strategy", ["auto", "bisect"])
 def test_a_run_on_a_network_in_fp16(strategy, tmp_path):
+    """Nearly as in ONNX Runtime, which leaves some roundings to FP16 between layers out."""
     path = half_network(tmp_path, 19, stored=True)
     feeds = {"x": networks.normal(0, 2, 3, 8, 8)}
     how = {"engine": "onnxruntime", "strategy": strategy, "threshold": 0.9999999, "explain": "none"}
     report = trt_bisect.run(path, inputs=[feeds], **how, output=tmp_path / "run")
     whole = load_network(path)
     expected = cosine(by_onnxruntime(path, feeds), int8_and_float(whole, feeds)[1])
-    assert report.similarity.int8 == pytest.approx(expected, abs=1e-6)
+    assert report.similarity.int8 == pytest.approx(expected, abs=1e-5)
     assert not any(row.outcome == "build failed" for row in report.layers)
     assert "FP16" in texts(report.notes)[0]
     recipe = trt_bisect.check(tmp_path / "run" / "recipe" / "network.qdq.onnx")

@@ -148,7 +148,7 @@ def answered(report) -> Report:
 
 def test_the_answer_a_suspect_and_what_could_reverse_the_verdict(tab, strange_run, answered, tmp_path):
     """As a phone and a wide window show it; of labelled data it is told which percentages are accuracies."""
-    settings = {"optimisations off": 1.0, "unquantized layers in INT8": 0.5}
+    settings = {"scales as they are": 1.0, "unquantized layers in INT8": 0.5}
     fragile = replace(
         answered,
         answer=replace(answered.answer, close=True, settings=settings),
@@ -185,7 +185,7 @@ def test_the_answer_a_suspect_and_what_could_reverse_the_verdict(tab, strange_ru
         page.evaluate("window.dispatchEvent(new Event('beforeprint'))")
         page.emulate_media(media="print")
         assert page.locator("#advice details.action:not([open])").count() == 0
-    steady = replace(fragile, answer=replace(fragile.answer, close=False, settings={"own engine": 1.0}))
+    steady = replace(fragile, answer=replace(fragile.answer, close=False, settings={"scales as they are": 1.0}))
     assert page_data(steady).fragile == ()
 
 

@@ -507,12 +507,12 @@ class AskedAccuracy:
             losses.append(None if figure is None or tie is None else self.reference - figure + TIE * min(tie, 1.0))
         return losses
 
-    def check(self, experiment: Experiment, plan: PrecisionPlan, **_: object) -> Checked:
+    def check(self, experiment: Experiment, plan: PrecisionPlan) -> Checked:
         """Measures a plan, always on an engine of its own."""
         (loss,) = self.losses([plan], experiment.ranges)
         return Checked({OWN: inf if loss is None else loss})
 
-    def put_back(self, plan: PrecisionPlan, experiment: Experiment, setting: str, **_: object) -> PutBack:
+    def put_back(self, plan: PrecisionPlan, experiment: Experiment, setting: str = OWN, **_: object) -> PutBack:
         """Measures ``plan`` on the whole data set; see ``Target``."""
         (loss,) = self.losses([plan], experiment.ranges)
         return PutBack(loss, setting, None)

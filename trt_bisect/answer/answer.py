@@ -50,7 +50,7 @@ from trt_bisect.evaluator.trial import Trial
 from trt_bisect.options.concerns import AUTO, DEFAULT, QUICK, THOROUGH, RunOptions
 from trt_bisect.precision import Precision, PrecisionPlan
 from trt_bisect.preparation.experiment import Experiment, Setup
-from trt_bisect.report.answer import ALL_HIGH, HALF, KNEE, OFF, OWN, PLAIN, RECIPE, UNQUANTIZED, FrontPoint
+from trt_bisect.report.answer import ALL_HIGH, HALF, KNEE, PLAIN, RECIPE, UNQUANTIZED, FrontPoint
 from trt_bisect.report.choices import kept_speed
 from trt_bisect.report.summary import over_inputs
 from trt_bisect.support.progress import CHECKS
@@ -223,7 +223,7 @@ class AnswerSearch:
         self._know(recipe)
         low = recipe.experiment.network.low.title
         plans.setup.progress.stage(f"Each layer of the recipe put back in {low}", len(recipe.kept))
-        return with_all_put_back(self.target, recipe, switches=plans.switches)
+        return with_all_put_back(self.target, recipe)
 
     def _within(self, most: float) -> Answer:
         """Finds the most accurate plan within a cost (a share of INT8's speedup), and measures it with each unit put
@@ -235,12 +235,12 @@ class AnswerSearch:
         space = in_half(plans, target, space, experiment.ranges) or space
         kept = most_accurate(plans, target, space, experiment.ranges, most)
         recipe = Recipe(space, kept, experiment, target.budget).checked_by(target)
-        missed_in, put_back = OFF if plans.switches else OWN, dict[int, PutBack]()
+        put_back = dict[int, PutBack]()
         if recipe.holds:
             self._found_recipe(recipe)
         # Where the plan misses, no layer was shown to be to blame.
         for unit in sorted(kept) if recipe.holds else ():
-            put_back[unit] = target.put_back(space.plan(kept - {unit}), experiment, missed_in)
+            put_back[unit] = target.put_back(space.plan(kept - {unit}), experiment)
         return self._answer(in_fp16(replace(recipe, meets=recipe.holds, put_back=put_back), plans, target))
 
     def so_far(self, settled: Recipe | None = None) -> Answer | None:
@@ -259,12 +259,12 @@ class AnswerSearch:
         self.space = replace(self.space, budget=self.target.budget)
         recipe, put_back = settled or self._known_recipe(), dict[int, PutBack]()
         if recipe.meets and self._by_similarity:
-            experiment, kept, missed_in = recipe.experiment, recipe.kept, OFF if plans.switches else OWN
+            experiment, kept = recipe.experiment, recipe.kept
             for unit in sorted(kept):
                 plan = recipe.space.plan(kept - {unit})
                 loss = plans.each(experiment.ranges).least_loss(plan, plans.inputs.counting)
                 if loss is not None and loss > self.space.budget:
-                    put_back[unit] = self.target.put_back(plan, experiment, missed_in, to_the_end=bool(settled))
+                    put_back[unit] = self.target.put_back(plan, experiment, to_the_end=bool(settled))
         recipe = replace(recipe, aim=self.space.budget, put_back=put_back, reserve=0.0, cheapest=None)
         answer = self._made(recipe, plans.known)
         return None if answer is None else replace(answer, not_done=tuple(self._not_done(answer)))

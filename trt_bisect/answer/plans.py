@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from math import inf, nan
+from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ from trt_bisect.analyzer.judge import Comparer, Rule, outputs_to_judge
 from trt_bisect.analyzer.metrics import AGREEMENT, BUILT_IN, EQUAL
 from trt_bisect.analyzer.slices import output_of
 from trt_bisect.analyzer.tasks.task import FOUND, ITEMS, NEARBY, finds_nothing
-from trt_bisect.builder.base import Engine, Outputs
+from trt_bisect.builder.base import Builder, Engine, Outputs, precisions_in
 from trt_bisect.builder.pipeline import AllPlans, EmulatedBuilder
 from trt_bisect.calibration.ranges import Ranges
 from trt_bisect.data.datasets import digest_of_feeds
@@ -31,6 +32,7 @@ from trt_bisect.evaluator.inferences import (
     InputLoss,
     Judged,
     Runner,
+    SessionEngine,
     SwitchRunner,
     WholeRunner,
     switch_session,
@@ -43,7 +45,7 @@ from trt_bisect.model.observe import facts_for
 from trt_bisect.model.pieces import Boundaries
 from trt_bisect.model.session import give_back_arena
 from trt_bisect.options.concerns import RunOptions
-from trt_bisect.precision import PrecisionPlan
+from trt_bisect.precision import Precision, PrecisionPlan
 from trt_bisect.preparation.experiment import Experiment, Setup
 from trt_bisect.support.machine import cores
 from trt_bisect.support.memory import give_back_memory
@@ -97,6 +99,8 @@ class AnswerPlans:
     changes: tuple[str, ...] = field(default=(), init=False)
     changed: dict[str, AnswerPlans | str] = field(default_factory=dict, init=False)
     _session: AllPlans | None = None
+    _has_fp16: bool = False
+    _widening: Lock = field(default_factory=Lock)
     _by_ranges: dict[str, EachInput] = field(default_factory=dict)
     _comparisons: dict[str, Comparer] = field(default_factory=dict)
 
@@ -184,8 +188,11 @@ class AnswerPlans:
     def runner(self, ranges: Ranges) -> Runner:
         """Returns the runner of plans with some ranges."""
         if self._session is not None:
-            return SwitchRunner(self._session, ranges.scales, lambda: self.with_ranges(ranges).builder, self._at_once)
-        return WholeRunner(self.with_ranges(ranges).builder)
+            return SwitchRunner(self._session_of, ranges.scales, lambda: self._builder_with(ranges), self._at_once)
+        return WholeRunner(self._builder_with(ranges))
+
+    def _builder_with(self, ranges: Ranges) -> Builder:
+        return self.with_ranges(ranges).builder
 
     def _noise_at(self, input_index: int, outputs: Outputs) -> Judged:
         figures = self._compare_noise.at(input_index, outputs)
@@ -343,7 +350,10 @@ class AnswerPlans:
         kind: str = "whole",
         build: Callable[[], Engine] | None = None,
     ) -> Trial:
-        """Returns the trial of a plan on its own engine and some inputs, judged by all metrics; it is measured once.
+        """Returns the trial of a plan on some inputs, judged by all metrics; it is measured once.
+
+        It runs on the session of all plans if that has it, so that its figures are those of the search; else on an
+        engine of its own.
 
         Args:
             experiment: the experiment with the ranges.
@@ -357,16 +367,43 @@ class AnswerPlans:
         trial = store.find(key)
         if trial is None:
             self.setup.progress.stage(f"Measuring on {name}", len(inputs))
-            self.give_back()
-            give_back_arena()
-            trial = self._measured(key, build or partial(experiment.builder.build, canonical), inputs)
+            session = None
+            if build is None and experiment.network is self.experiment.network:
+                session = self._session_of(canonical)
+            if session is not None:
+                ran = precisions_in(experiment.network, canonical)
+                engine = SessionEngine(session, canonical, experiment.ranges.scales, ran)
+                trial = replace(self._measured(key, lambda: engine, inputs), builds=0)
+            else:
+                self.give_back()
+                give_back_arena()
+                trial = self._measured(key, build or partial(experiment.builder.build, canonical), inputs)
             store.keep(trial)
         self.varying |= inputs is self.inputs.given and self.experiment.rule.only_varies_less(trial)
         return trial
 
+    def _session_of(self, plan: PrecisionPlan) -> AllPlans | None:
+        """Returns the session of all plans; None if it cannot run a plan.
+
+        For the first plan with a layer in FP16 it is made again, with FP16 as a third precision of each layer: few
+        searches need that, and it takes more memory.
+        """
+        with self._widening:
+            session = self._session
+            if session is None or session.runs(plan):
+                return session
+            if Precision.FP16 in plan.precisions and not self._has_fp16:
+                self._has_fp16 = True
+                memory = self._memory // SHARE_KEPT
+                wider = switch_session(self.experiment.builder, self._facts, memory, [Precision.FP16])
+                if wider is not None:
+                    session.close()
+                    self._session = session = wider
+            return session if session.runs(plan) else None
+
     def known(self, plan: PrecisionPlan, experiment: Experiment) -> Trial | None:
-        """Returns the trial of a plan on all inputs without measuring: that of its own engine, or one made of its
-        losses on single inputs; None if neither is known.
+        """Returns the trial of a plan on all inputs without measuring: that of ``whole``, or one made of its losses on
+        single inputs; None if neither is known.
         """
         plan, rule, inputs = experiment.whole.canonical(plan), experiment.rule, self.inputs
         key = self._key("whole", plan, experiment, inputs.given)

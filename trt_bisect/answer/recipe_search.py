@@ -55,7 +55,7 @@ from trt_bisect.model.cost import Costs
 from trt_bisect.options.concerns import DEFAULT, MIXED, QUICK, THOROUGH
 from trt_bisect.precision import Precision, PrecisionPlan
 from trt_bisect.preparation.experiment import Experiment
-from trt_bisect.report.answer import AS_CHEAP, OFF, OWN
+from trt_bisect.report.answer import AS_CHEAP, NUDGED, OWN
 
 JUDGED = 32
 """The number of inputs judged at first: the worst in full INT8."""
@@ -515,15 +515,12 @@ class RecipeSearch:
         return self.plans.with_ranges(self.ranges[number])
 
 
-def with_all_put_back(target: Target, recipe: Recipe, *, switches: bool) -> Recipe:
+def with_all_put_back(target: Target, recipe: Recipe) -> Recipe:
     """Measures a recipe with each of its units put back (low again), on all inputs; returns the recipe with these
     losses.
 
     If the plan misses only in another setting, it is measured in that setting. A unit that no setting needs stays for
     the reserve, or because the plan is slower without it.
-
-    Args:
-        switches: one session runs all plans.
     """
     space, experiment = recipe.space, recipe.experiment
     put_back, faster = dict[int, PutBack](), set[int]()
@@ -533,11 +530,11 @@ def with_all_put_back(target: Target, recipe: Recipe, *, switches: bool) -> Reci
         smaller = recipe.kept - {unit}
         plan = space.plan(smaller)
         (loss,) = target.losses([plan], experiment.ranges)
-        setting = OFF if switches else OWN
+        setting = OWN
         if loss is not None and loss <= space.budget:
-            again = target.check(experiment, plan, own_engine=False)
+            again = target.check(experiment, plan)
             if not again.meets(space.budget):
-                setting = [*again.losses][-1]
+                setting = OWN if again.losses[OWN] > space.budget else NUDGED
             elif space.cost(smaller) > recipe.cost:
                 faster.add(unit)
         put_back[unit] = target.put_back(plan, experiment, setting)

@@ -1,4 +1,4 @@
-"""The judge of plans in the search, and the check of a recipe: on its own engine, and in similar settings."""
+"""The judge of plans in the search, and the check of a recipe: on all inputs, and with scales moved a little."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from trt_bisect.model.network import followed_tensors
 from trt_bisect.options.concerns import MeasuringOptions
 from trt_bisect.precision import PrecisionPlan
 from trt_bisect.preparation.experiment import Experiment
-from trt_bisect.report.answer import NUDGED, OFF, OWN
+from trt_bisect.report.answer import NUDGED, OWN
 
 
 @dataclass(frozen=True)
@@ -124,33 +124,25 @@ class Recipe:
 
 def deciding_settings(plans: AnswerPlans, ranges: Ranges) -> tuple[str, ...]:
     """Returns the settings in which ``check`` measures a plan that holds."""
-    if not plans.switches:
-        return (OWN,)
-    return (OFF, NUDGED, OWN) if ranges.scales else (OFF, OWN)
+    return (OWN, NUDGED) if plans.switches and ranges.scales else (OWN,)
 
 
-def check(plans: AnswerPlans, experiment: Experiment, plan: PrecisionPlan, *, own_engine: bool = True) -> Checked:
-    """Measures a plan on all inputs: with optimisations off, with scales moved a little, and on its own engine.
+def check(plans: AnswerPlans, experiment: Experiment, plan: PrecisionPlan) -> Checked:
+    """Measures a plan on all inputs, and with scales moved a little where one session runs all plans.
 
-    Args:
-        own_engine: if false, and one session runs all plans, the slowest setting (the plan's own engine) is left out.
+    There inputs are run one by one first, up to a miss; then all together, since figures over all inputs count too.
     """
     checked, rule, ranges, counting = Checked({}), experiment.rule, experiment.ranges, plans.inputs.counting
-    for setting in deciding_settings(plans, ranges):
-        if setting == OFF:
-            (loss,) = plans.losses([plan], ranges, counting)
-            by_place = plans.each(ranges).by_place(plan)
-        elif setting == NUDGED:
-            loss, by_place = plans.nudged(plan, ranges)
-        elif own_engine or not plans.switches:
-            trial = plans.whole(plan, experiment)
-            loss, by_place = rule.loss(trial), losses_by_place(rule, trial, counting)
-        else:
-            continue
-        checked = checked.then(setting, _or_infinite(loss), plans, by_place)
+    if plans.switches:
+        (loss,) = plans.losses([plan], ranges, counting)
+        checked = checked.then(OWN, _or_infinite(loss), plans, plans.each(ranges).by_place(plan))
+        if checked.meets(rule.budget) and ranges.scales:
+            moved, by_place = plans.nudged(plan, ranges)
+            checked = checked.then(NUDGED, moved, plans, by_place)
         if not checked.meets(rule.budget):
-            break
-    return checked
+            return checked
+    trial = plans.whole(plan, experiment)
+    return checked.then(OWN, _or_infinite(rule.loss(trial)), plans, losses_by_place(rule, trial, counting))
 
 
 def losses_by_place(rule: Rule, trial: Trial, counting: tuple[int, ...]) -> dict[int, float]:
@@ -189,13 +181,11 @@ class Target(Protocol):
         plan misses.
         """
 
-    def check(self, experiment: Experiment, plan: PrecisionPlan, *, own_engine: bool = True) -> Checked:
-        """Checks a plan on all inputs in all settings. If ``own_engine`` is false, the run on an engine built for it
-        may be left out.
-        """
+    def check(self, experiment: Experiment, plan: PrecisionPlan) -> Checked:
+        """Checks a plan on all inputs in all settings."""
 
     def put_back(
-        self, plan: PrecisionPlan, experiment: Experiment, setting: str, *, to_the_end: bool = True
+        self, plan: PrecisionPlan, experiment: Experiment, setting: str = OWN, *, to_the_end: bool = True
     ) -> PutBack:
         """Measures ``plan``, a recipe with one unit low again, in the setting in which it misses, on all inputs if
         ``to_the_end``.
@@ -224,19 +214,19 @@ class SimilarityTarget:
         """Returns the losses of plans on the judged inputs."""
         return self._plans.losses(plans, ranges, to_the_end=to_the_end)
 
-    def check(self, experiment: Experiment, plan: PrecisionPlan, *, own_engine: bool = True) -> Checked:
+    def check(self, experiment: Experiment, plan: PrecisionPlan) -> Checked:
         """Measures a plan on all inputs and in all settings."""
-        return check(self._plans, experiment, plan, own_engine=own_engine)
+        return check(self._plans, experiment, plan)
 
     def put_back(
-        self, plan: PrecisionPlan, experiment: Experiment, setting: str, *, to_the_end: bool = True
+        self, plan: PrecisionPlan, experiment: Experiment, setting: str = OWN, *, to_the_end: bool = True
     ) -> PutBack:
         """See ``Target``."""
         plans, ranges, counting = self._plans, experiment.ranges, self._plans.inputs.counting
         if setting == NUDGED:
             loss, _ = plans.nudged(plan, ranges, to_the_end=True)
             return PutBack(loss, NUDGED, len(counting))
-        if plans.switches and (setting == OWN or plans.varying):
+        if plans.varying and plans.switches:
             return PutBack(experiment.rule.loss(plans.whole(plan, experiment)), OWN, len(counting))
         evaluator = plans.each(ranges)
         if to_the_end:
@@ -250,7 +240,7 @@ class SimilarityTarget:
         trial = self._plans.known(plan, experiment)
         if trial is None:
             return None
-        return Checked({OWN if trial.builds else OFF: _or_infinite(experiment.rule.loss(trial))})
+        return Checked({OWN: _or_infinite(experiment.rule.loss(trial))})
 
     def worse(self, plan: PrecisionPlan, ranges: Ranges) -> tuple[int, ...]:
         """See ``Target``."""

@@ -107,6 +107,8 @@ class SwitchSession:
         TrialFailed: ONNX Runtime refuses a session.
     """
 
+    messages: tuple[str, ...] = ()
+
     def __init__(
         self,
         writer: PlanWriter,
@@ -285,7 +287,7 @@ class OnnxRuntimeBuilder:
         self.versions: Mapping[str, str] = versions
 
     def build(self, plan: PrecisionPlan) -> OnnxRuntimeEngine:
-        """Builds the session of a plan."""
+        """Builds the session of a plan, whose sums do not depend on the number of threads."""
         session = make_session(self.writer.write(plan), self.provider, self._options.threads)
         return OnnxRuntimeEngine(session, self.ran(plan))
 

@@ -147,11 +147,16 @@ class EmulatedPipelineBuilder(PipelineBuilder):
 
 
 class PipelineSession:
-    """The sessions of all plans of a pipeline's networks; it has the methods of ``SwitchSession``."""
+    """The sessions of all plans of a pipeline's networks; it has the methods of ``SwitchSession``.
+
+    Attributes:
+        messages: the reasons for samples without outputs.
+    """
 
     def __init__(self, pipeline: Pipeline, parts: tuple[Part, ...], sessions: list[SwitchSession], memory: int) -> None:
         self._pipeline, self._parts, self._sessions = pipeline, parts, sessions
         self._kept = Kept[Feeds](memory)
+        self.messages: tuple[str, ...] = ()
 
     def runs(self, plan: PrecisionPlan) -> bool:
         """See ``SwitchSession.runs``."""
@@ -166,7 +171,10 @@ class PipelineSession:
             set_by = np.array(list((own_scales or {}).values()), np.float32).tobytes()
             key = part.name, own_plan, set_by
             engines[part.name] = partial(self._infer, key, partial(session.infer, own_plan, scales=own_scales))
-        return self._pipeline.run(feeds, engines)[0]
+        outputs, reason = self._pipeline.run(feeds, engines)
+        if reason and reason not in self.messages:
+            self.messages = (*self.messages, reason)
+        return outputs
 
     def _infer(self, key: tuple[object, ...], infer: Callable[[Feeds], Outputs], feeds: Feeds) -> Outputs:
         name, digest = key[0], digest_of_feeds(feeds)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -19,7 +19,7 @@ from trt_bisect.errors import TrialFailed
 from trt_bisect.evaluator.trial import OutputFigures
 from trt_bisect.model.layers import TensorFacts
 from trt_bisect.model.quantizer import Scales
-from trt_bisect.precision import PrecisionPlan
+from trt_bisect.precision import Precision, PrecisionPlan
 from trt_bisect.support.machine import InThisThread, ThreadsIfLong
 
 Infer = Callable[[Feeds], Outputs]
@@ -66,14 +66,20 @@ class SwitchRunner:
     """Runs plans with certain scales on the session that has the layers of all plans.
 
     Args:
-        session: shared by the runners of all scales.
+        session_of: returns the session, shared by the runners of all scales; None if it cannot run a plan.
         builder: makes the builder with these scales, for plans that the session cannot run.
         at_once: the number of inferences at a time.
     """
 
-    def __init__(self, session: AllPlans, scales: Scales, builder: Callable[[], Builder], at_once: int) -> None:
+    def __init__(
+        self,
+        session_of: Callable[[PrecisionPlan], AllPlans | None],
+        scales: Scales,
+        builder: Callable[[], Builder],
+        at_once: int,
+    ) -> None:
         self.at_once = at_once
-        self._session = session
+        self._session_of = session_of
         self._scales = scales
         self._make_builder = builder
 
@@ -84,8 +90,9 @@ class SwitchRunner:
     @contextmanager
     def opened(self, plan: PrecisionPlan) -> Iterator[Infer]:
         """Opens a plan; it is built only if the session does not run it."""
-        if self._session.runs(plan):
-            yield lambda feeds: self._session.infer(plan, feeds, self._scales)
+        session = self._session_of(plan)
+        if session is not None:
+            yield lambda feeds: session.infer(plan, feeds, self._scales)
         else:
             with self._builder.build(plan) as engine:
                 yield engine.infer
@@ -95,17 +102,50 @@ class SwitchRunner:
         return {}
 
 
-def switch_session(builder: Builder, facts: TensorFacts, memory: int) -> AllPlans | None:
+def switch_session(
+    builder: Builder, facts: TensorFacts, memory: int, more: Collection[Precision] = ()
+) -> AllPlans | None:
     """Returns the session of all plans, with a thread for each inference; None if the engine has none.
 
-    It keeps at most ``memory`` bytes of tensors.
+    It keeps at most ``memory`` bytes of tensors. ``more`` are further precisions of quantizable layers.
     """
     if not isinstance(builder, EmulatedBuilder):
         return None
     try:
-        return builder.switch(1, facts, memory)
+        return builder.switch(1, facts, memory, more)
     except TrialFailed:
         return None
+
+
+class SessionEngine:
+    """A plan on the session of all plans, with the interface of an engine of its own.
+
+    Attributes:
+        ran: by index, the precision in which each layer runs.
+        messages: the session's, as of the last sample.
+    """
+
+    def __init__(self, session: AllPlans, plan: PrecisionPlan, scales: Scales, ran: Mapping[int, str]) -> None:
+        self._session = session
+        self._plan = plan
+        self._scales = scales
+        self.ran = ran
+        self.messages: tuple[str, ...] = ()
+
+    def infer(self, feeds: Feeds) -> Outputs:
+        """Returns the outputs for a sample, which must not be changed; raises TrialFailed."""
+        outputs = self._session.infer(self._plan, feeds, self._scales)
+        self.messages = self._session.messages
+        return outputs
+
+    def latency(self, feeds: Feeds) -> None:
+        """Returns None: an emulation's time is not an engine's."""
+
+    def __enter__(self) -> SessionEngine:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Leaves the session open: other plans use it."""
 
 
 class InputLoss(NamedTuple):

@@ -36,8 +36,7 @@ class TrialKey:
 
     Attributes:
         plan: the plan's key, or another word without a space.
-        measured_in: ``WHOLE``: an engine of this plan. ``SWITCH``: the session that switches precisions, whose float
-            sums have another order, so that values between two INT8 levels can fall to the other side. Others: see
+        measured_in: ``WHOLE``: an engine of this plan. ``SWITCH``: the session that switches precisions. Others: see
             ``evaluator.each_input`` and ``evaluator.accuracy``.
     """
 

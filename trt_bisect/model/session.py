@@ -1,7 +1,7 @@
 """ONNX Runtime sessions of written graphs, and libraries with operators that ONNX Runtime does not have.
 
 Q/DQ fusion is off: with it, a high layer between INT8 neighbours is quantized silently, and x86 INT8 kernels without
-VNNI saturate 16-bit sums. All other optimisations keep the float arithmetic and are on.
+VNNI saturate 16-bit sums.
 """
 
 from __future__ import annotations
@@ -153,8 +153,8 @@ def make_session(
         provider: default: that of the device in use.
         threads: for one inference.
         one_of_many: use an arena that all such sessions share.
-        level: of optimisations. Up to ``SAME_SUMS`` outputs are the same bit by bit; beyond it float sums get another
-            order.
+        level: of optimisations. Up to ``SAME_SUMS`` float sums keep their order, and only operators that are fused or
+            folded can differ in the last bit.
         arena: keep memory between inferences; without it they take longer.
         integers: use ONNX Runtime's INT8 kernels, as default options do.
     """

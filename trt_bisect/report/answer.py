@@ -12,9 +12,9 @@ from trt_bisect.model.gpu_time import Predicted
 from trt_bisect.support.table import FIGURE, PERCENT, Column
 from trt_bisect.support.text import Line
 
-OFF, OWN, NUDGED = "optimisations off", "own engine", "scales moved by 2e-5"
-DECIDING = (OFF, OWN, NUDGED)
-"""The engine settings in which a recipe must meet the threshold."""
+OWN, NUDGED = "scales as they are", "scales moved by 2e-5"
+DECIDING = (OWN, NUDGED)
+"""The settings in which a recipe must meet the threshold."""
 ENGINE_PASSES, KERNEL, DIFFUSE = "engine passes", "wrong kernel", "engine loses more"
 SCALES_DIFFER, NOT_NEEDED, BASE_MISSES = "other scales", "not needed on the engine", "base misses"
 OTHER_CALIBRATOR = "another calibrator"
@@ -217,6 +217,10 @@ class AnswerFacts:
         if any(row.chosen and row.meets for row in self.calibrators):
             return ()
         return tuple(row for row in self.calibrators if row.confirmed)
+
+    def is_bound(self, row: CalibratorRow) -> bool:
+        """Returns true if a calibrator was not run on all inputs, so that it measures its figure or worse."""
+        return row.similarity is not None and row.inputs < max(each.inputs for each in self.calibrators)
 
     @property
     def rests_on(self) -> str:

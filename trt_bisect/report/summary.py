@@ -429,7 +429,8 @@ def _other_ranges(report: Report, answer: AnswerFacts, low: str) -> Iterator[Lin
         return  # the calibrators were tried in the emulation, or not by the accuracy that decides
     first = answer.calibrators[0] if answer.calibrators else None
     if first is not None and not first.chosen and not first.meets:
-        misses = f"misses the threshold ({_figure(first.similarity, report.text)}): use the recipe's scales."
+        figure = _figure(first.similarity, report.text) + (" or worse" if answer.is_bound(first) else "")
+        misses = f"misses the threshold ({figure}): use the recipe's scales."
         yield Line(RANGES, f"SCALES: with calibrator {first.calibrator} full {low} {misses}")
 
 

@@ -314,10 +314,11 @@ def _why_chosen(report: Report, rows: Sequence[CalibratorRow]) -> str:
 
 def calibrator_cells(report: Report, row: CalibratorRow) -> tuple[str, ...]:
     """Returns the cells of a calibrator; ``-`` if its search was given up, ``or worse`` if not all inputs were run."""
-    metric, rows = report.metric, report.answer.calibrators if report.answer else (row,)
-    cut = row.similarity is not None and row.inputs < max(each.inputs for each in rows)
+    metric, answer = report.metric, report.answer
     layers = "-" if row.high is None else str(row.high)
-    figure = figure_text(metric, row.similarity, report.threshold) + (" or worse" if cut else "")
+    figure = figure_text(metric, row.similarity, report.threshold)
+    if answer is not None and answer.is_bound(row):
+        figure += " or worse"
     mean = loss_text(metric, row.mean_loss)
     meets, chosen = "yes" if row.meets else "no", "chosen" if row.chosen else ""
     if report.goal.drop:
