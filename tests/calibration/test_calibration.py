@@ -197,7 +197,7 @@ def test_calibrate_and_run_write_the_version_asked(command, lenet, tmp_path):
     assert code == 0
     assert "TensorRT 10.7.0" in out
     code, _, err = command("run", model, "--calibration", data, "-o", tmp_path / "run", "--trt-version", "8.6.1",
-                           "--explain", "none", "--engine", "onnxruntime")  # fmt: skip
+                           "--explain", "none", "--effort", "quick")  # fmt: skip
     assert code in (0, 1), err
     written = tmp_path / "run/recipe/calibration.cache"
     headers = [path.read_text().splitlines()[0] for path in (cache, written)]

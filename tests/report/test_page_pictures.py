@@ -72,6 +72,7 @@ def test_the_six_worst_images_are_shown_with_what_is_lost(tab, seen):
         assert_the_picture_is_the_input(page, data)
         for look, width in LOOKS:
             tab.stand(width, 900, look)
+            page.wait_for_function("look => document.documentElement.dataset.theme === look", arg=look)
             assert_it_can_be_read_by_everyone(page, width)
 
 

@@ -18,17 +18,16 @@ from trt_bisect.precision import int8_set
 
 @pytest.fixture(scope="module")
 def planted(recorded):
-    """LeNet with its culprit: the report and the log folder, not to be changed."""
+    """LeNet with its culprit: the report, the log folder and the runs in it, not to be changed."""
     folder = recorded("lenet")
-    return trt_bisect.Report.load(folder / "runs/lenet"), folder / "logs"
+    return trt_bisect.Report.load(folder / "runs/lenet"), folder / "logs", read(folder / "logs")
 
 
 def test_the_runs_and_their_scores(planted):
-    report, folder = planted
+    report, _, runs = planted
     full, recipe = (f"{value:#.6g}" for _, value in report.similarity.items())
     [fp16] = [f"{choice.similarity:#.6g}" for choice in report.choices if choice.plan == "fp16"]
     tunes = {f"tune_{number}_cosine_{figure}" for number, figure in enumerate((full, recipe, fp16), 1)}
-    runs = read(folder)
     assert set(runs) == {"baseline", *tunes, "curve", "plans"}
     assert "FP16: 0 layers in INT8" in text(runs[f"tune_3_cosine_{fp16}"], "plan")
     assert "full INT8; up to 'ip2', with it: 6 layers in INT8" in text(runs[f"tune_1_cosine_{full}"], "plan")
@@ -40,9 +39,8 @@ def test_the_runs_and_their_scores(planted):
 
 
 def test_the_tags_of_a_layer_begin_alike(planted):
-    runs = read(planted[1])
+    report, _, runs = planted
     histograms = {name.split("_cosine")[0]: set(run.Tags()["histograms"]) for name, run in runs.items()}
-    report = planted[0]
     outputs = {f"{row.name}/output" for row in report.layers}
     weights = {f"{name}/weights" for name in ("conv1", "conv2", "ip1", "ip2")}
     whole = {name: {tag for tag in tags if not tag.endswith("/channels")} for name, tags in histograms.items()}
@@ -59,8 +57,8 @@ def test_the_tags_of_a_layer_begin_alike(planted):
 
 
 def test_the_curve_is_the_reports(planted):
-    report, folder = planted
-    curve = read(folder)["curve"]
+    report, _, runs = planted
+    curve = runs["curve"]
     figures = {
         "similarity": [row.similarity for row in report.layers],
         "loss of the layer": [row.loss for row in report.layers],
@@ -72,7 +70,7 @@ def test_the_curve_is_the_reports(planted):
 
 
 def test_histograms_are_of_the_tensors_that_onnxruntime_gives(planted, lenet):
-    report, folder = planted
+    report, folder, runs = planted
     known = json.loads((folder.parent / "runs/lenet/network.json").read_text())["tensors"]
     scales = {name: np.float32(each["scale"]) for name, each in known.items() if each["scale"] is not None}
     network = trt_bisect.load_network(lenet / "lenet_planted.onnx")
@@ -82,7 +80,6 @@ def test_histograms_are_of_the_tensors_that_onnxruntime_gives(planted, lenet):
         feeds = [{"data": sample} for sample in archive["data"]]
     assert len(feeds) == report.inputs.judged
     ip2 = network.layer_named("ip2").index
-    runs = read(folder)
     plans = {"baseline": ((), "fp32"), "tune_1": (network.quantizable, "int8")}
     plans["tune_2"] = ([k for k in network.quantizable if k != ip2], "int8")
     for beginning, (int8, kind) in plans.items():
@@ -110,7 +107,7 @@ def test_histograms_are_of_the_tensors_that_onnxruntime_gives(planted, lenet):
 
 
 def test_histograms_of_the_loudest_channels(planted, lenet):
-    runs = read(planted[1])
+    *_, runs = planted
     weight = trt_bisect.load_network(lenet / "lenet_planted.onnx").constant("conv1.weight")
     peaks = np.abs(weight).max(axis=(1, 2, 3))
     events = run_named(runs, "baseline").Histograms("conv1/weights/fp32/channels")
@@ -127,7 +124,7 @@ def test_histograms_of_the_loudest_channels(planted, lenet):
 def test_the_graph_has_every_layer_and_edge(planted, lenet):
     network = trt_bisect.load_network(lenet / "lenet_planted.onnx")
     model = onnx.load(lenet / "lenet_planted.onnx")
-    runs = read(planted[1])
+    *_, runs = planted
     graph = GraphDef.FromString(run_named(runs, "baseline").Graph().SerializeToString())
     nodes = {node.name: node for node in graph.node}
     assert set(nodes) == {"data", "prob_output", *(layer.name for layer in network.layers)}
@@ -147,8 +144,9 @@ def test_the_graph_has_every_layer_and_edge(planted, lenet):
 
 @pytest.mark.subprocess
 def test_plain_tensorboard_serves_all_of_it(planted):
-    with serving(str(planted[1])) as address:
-        assert_serves_all(address, read(planted[1]))
+    _, folder, runs = planted
+    with serving(str(folder)) as address:
+        assert_serves_all(address, runs)
 
 
 def assert_serves_all(served, runs):

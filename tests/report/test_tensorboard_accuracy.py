@@ -16,9 +16,9 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture(scope="module")
 def labelled(recorded):
-    """LeNet with its culprit and labels: the report, the log folder and the run folder, not to be changed."""
+    """LeNet with its culprit and labels: the report, the runs of its logs and the run folder, not to be changed."""
     folder = recorded("labelled")
-    return trt_bisect.Report.load(folder / "runs/labelled"), folder / "logs", folder / "runs/labelled"
+    return trt_bisect.Report.load(folder / "runs/labelled"), read(folder / "logs"), folder / "runs/labelled"
 
 
 def plan_told(run):
@@ -27,8 +27,7 @@ def plan_told(run):
 
 
 def test_where_labels_were_given_the_names_hold_the_accuracy(labelled):
-    report, logs, _ = labelled
-    runs = read(logs)
+    report, runs, _ = labelled
     names = [f"baseline_acc_{report.accuracy.fp32:#.6g}", f"tune_1_acc_{report.accuracy.int8:#.6g}"]
     assert set(names) <= set(runs)
     recipe = next(name for name, run in runs.items() if name.startswith("tune") and "the recipe" in plan_told(run))
@@ -48,8 +47,8 @@ def test_where_labels_were_given_the_names_hold_the_accuracy(labelled):
 
 def test_plans_of_the_search_are_runs_with_their_accuracy_up_to_twenty(labelled, lenet):
     """The accuracy is that of ONNX Runtime on a network that is written anew from the names in the run's text."""
-    _, logs, folder = labelled
-    runs = {name: run for name, run in read(logs).items() if name.startswith("tune")}
+    _, runs, folder = labelled
+    runs = {name: run for name, run in runs.items() if name.startswith("tune")}
     assert 10 <= len(runs) <= 20
     others = [run for run in runs.values() if plan_told(run).startswith("measured in the search")]
     assert len(others) >= 8
@@ -70,8 +69,8 @@ def test_plans_of_the_search_are_runs_with_their_accuracy_up_to_twenty(labelled,
 
 def test_all_plans_of_the_recipes_ranges_are_scalars(labelled):
     """Each plan in the journal that was measured with the ranges of the report, once."""
-    report, logs, folder = labelled
-    plans = read(logs)["plans"]
+    report, runs, folder = labelled
+    plans = runs["plans"]
     records = [json.loads(line) for line in (folder / "journal.jsonl").read_text().splitlines()]
     ranges, found = report.made_of["ranges"][:12], set()
     for record in records:

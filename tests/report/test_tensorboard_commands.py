@@ -297,7 +297,3 @@ def test_each_plan_of_the_front_is_a_run_of_its_own(with_a_front):
         assert all(each in named for each in point.names)
         assert ("Not in INT8" in named) == bool(point.high)
     assert ("accuracy" in runs["plans"].Tags()["scalars"]) == (figure == "accuracy")
-    if figure == "accuracy":
-        assert f"baseline_acc_{report.accuracy.fp32:#.6g}" in runs
-        measured = [event.value for event in runs["plans"].Scalars("accuracy")]
-        assert report.accuracy.recipe in [pytest.approx(value) for value in measured]
