@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
-import onnxruntime as ort
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import trt_bisect
 from tests.support import networks
+from tests.support.quantized import plain_session
 from trt_bisect.analyzer.compare_output import OutputJudge
 from trt_bisect.analyzer.fp32_itself import data_warnings, started_at
 from trt_bisect.analyzer.metrics import BUILT_IN
@@ -113,7 +113,7 @@ def test_infinite_values_on_some_inputs_are_told_unless_they_are_a_mask(tmp_path
     path = network(tmp_path, makers[kind], size=8, one=1.0, low=-np.inf)
     x = np.full((4, 1, 8), 0.5, np.float32)
     x[2, 0, 3] = {"log": -1.0, "constant": 2.0, "input": -np.inf}[kind]
-    session = ort.InferenceSession(path)
+    session = plain_session(path)
     references = [{"y": session.run(None, {"x": sample})[0]} for sample in x]
     assert [int(np.isinf(outputs["y"]).sum()) for outputs in references] == [0, 0, 1, 0]
     feeds = [{"x": sample} for sample in x]
@@ -178,7 +178,7 @@ def test_a_score_that_no_input_raises_is_a_doubt_on_the_data(tmp_path):
     report = trt_bisect.run(path, {"x": x}, inputs={"x": x}, **HOW)
     assert "No input raises the score 'y'" in report.lines[0].text
     assert report.verdict == "passes with doubts"
-    session = ort.InferenceSession(path)
+    session = plain_session(path)
     scores = [session.run(None, {"x": sample[None]})[0].item() for sample in x]
     figures = report.outputs.int8["y"]
     assert figures["largest_score"] == pytest.approx(max(scores))

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
-import onnxruntime as ort
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import trt_bisect
 from tests.support import networks
+from tests.support.quantized import plain_session
 from trt_bisect.analyzer.doubts import BY_CHANCE, LENGTH, doubts
 from trt_bisect.analyzer.integers import IntegerJudge, Integers, integers_of, integers_text
 from trt_bisect.analyzer.judge import Comparer, make_rule
@@ -147,7 +147,7 @@ def test_rows_of_a_suppression_are_equal_in_any_order(tmp_path):
     path = network(tmp_path, nodes, [value("kept", ["n", 3], TensorProto.INT64)], [1, 1, 3], constants)
     found = integers_of(load_network(path))
     assert found == Integers(selections=frozenset({"kept"}))
-    session = ort.InferenceSession(path)
+    session = plain_session(path)
     first, second = (session.run(None, {"x": np.array([[scores]], np.float32)})[0] for scores in ([3, 2, 1], [2, 3, 1]))
     assert first[:, 2].tolist() == [0, 1, 2]
     for by_rows, equal in ((True, 1.0), (False, 7 / 9)):

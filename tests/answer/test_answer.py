@@ -162,14 +162,14 @@ def test_ranges_without_a_doubt_come_before_those_in_use(tmp_path):
     found = trt_bisect.run(path, data, output=tmp_path / "run", **HOW)
     assert (found.exit_code, texts(found.answer.doubts), found.answer.cost) == (0, [], 0.0)
     session = plain_session(tmp_path / "run/recipe/network.qdq.onnx", optimised=False)
-    exact = ort.InferenceSession(path, providers=[CPU])
+    exact = plain_session(path)
     reached, largest = (max(np.abs(s.run(None, {"x": x[None]})[0]).max() for x in data["x"]) for s in (session, exact))
     assert reached >= 0.95 * largest
 
 
 def test_of_calibrators_with_the_same_top1_the_outputs_decide(tmp_path):
     path, data = networks.given(networks.chain(depth=3), tmp_path, 12)
-    exact, decibels = ort.InferenceSession(path, providers=[CPU]), {}
+    exact, decibels = plain_session(path), {}
     network = load_network(path)
     for calibrator in CANDIDATES:
         feeds = ({"x": x[None]} for x in data["x"])

@@ -6,12 +6,12 @@ import json
 from types import SimpleNamespace
 
 import numpy as np
-import onnxruntime as ort
 import pytest
 
 import trt_bisect
 from tests.model.test_unquantized import swish
 from tests.support import networks
+from tests.support.quantized import plain_session
 from trt_bisect.analyzer.judge import make_rule
 from trt_bisect.analyzer.metrics import find_metric
 from trt_bisect.answer import confidence
@@ -241,7 +241,7 @@ def test_the_recipe_is_measured_with_scales_moved_by_the_rounding_of_fp16(tmp_pa
     for factor in (1 - 2**-11, 1 + 2**-11):
         scales = {tensor: np.float32(scale * factor) for tensor, scale in ranges.scales.items()}
         builder = trt_bisect.make_builder("onnxruntime", "strong", network, scales, BuildOptions())
-        exact = ort.InferenceSession(path, providers=["CPUExecutionProvider"])
+        exact = plain_session(path)
         with builder.build(network.full(Precision.FP16)) as engine:
             for sample in feeds:
                 (reference,) = exact.run(None, sample)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 
 import numpy as np
-import onnxruntime
 import pytest
 from onnx import helper
 from PIL import Image
@@ -13,6 +12,7 @@ from PIL import Image
 import trt_bisect
 from tests.support import networks
 from tests.support.networks import Sketch
+from tests.support.quantized import plain_session
 from trt_bisect.answer import accuracy as labels
 from trt_bisect.answer.mean_precision import at_pixels, input_size
 from trt_bisect.data.datasets import open_dataset
@@ -61,7 +61,7 @@ def write(pictures, folder):
 
 def outputs(model, folder):
     """The output of ONNX Runtime for each picture, by its name."""
-    session = onnxruntime.InferenceSession(model)
+    session = plain_session(model)
     found = {}
     for path in sorted(folder.rglob("*.png")):
         pixels = np.asarray(Image.open(path).resize((SIDE, SIDE), Image.Resampling.BILINEAR), np.float32) / 255

@@ -4,12 +4,12 @@ import shutil
 from dataclasses import replace
 
 import numpy as np
-import onnxruntime
 import pytest
 
 import trt_bisect
 from tests.support import networks
 from tests.support.editions import edition
+from tests.support.quantized import plain_run
 from tests.support.records import kinds, texts
 from trt_bisect.report.parts import PASSES, WITH_DOUBTS
 from trt_bisect.report.summary import DOUBTED
@@ -52,7 +52,7 @@ def test_the_layer_that_destroys_the_scores_is_named(strategy, planted, data, ju
     assert set(report.outputs.int8) == {"y", SCORES, BOXES}
     assert report.outputs.int8[BOXES]["cosine"] > 0.999
     [note] = [note.text for note in report.notes if note.kind == OUTPUTS and "[:, 0:4]" in note.text]
-    largest = np.abs(onnxruntime.InferenceSession(planted).run(None, data)[0]).max(axis=(0, 2))
+    largest = np.abs(plain_run(planted, data)[0]).max(axis=(0, 2))
     assert f"[:, 0:4] up to {largest[:4].max():.3g}, [:, 4:10] up to {largest[4:].max():.3g}" in note
 
 
@@ -87,7 +87,7 @@ def test_a_sigmoid_clipped_at_a_quarter(tmp_path, data):
     assert (report.exit_code, report.culprits) == (1, ("join",))
     whole = trt_bisect.run(model, clipped, inputs=data, **WHOLE, **HOW)
     assert whole.exit_code == 1
-    reference = onnxruntime.InferenceSession(model).run(None, data)[0]
+    reference = plain_run(model, data)[0]
     assert f"clipped at {100 * 0.256 / reference[:, 4:].max():.2f}%" in whole.summary
     assert whole.outputs.int8["y"]["cosine"] > 0.999
 

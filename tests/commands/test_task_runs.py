@@ -1,13 +1,12 @@
 """A detector whose boxes hide the loss of its detections: judged by its numbers, and by its detections."""
 
 import numpy as np
-import onnxruntime
 import pytest
 
 import trt_bisect
 from tests.support import networks
 from tests.support.networks import Sketch
-from tests.support.quantized import plain_session
+from tests.support.quantized import plain_run, plain_session
 from tests.support.records import texts
 from tests.support.squares import JUDGED, SQUARES, detector, images
 from trt_bisect.errors import BadInput
@@ -18,8 +17,7 @@ HOW = {**JUDGED, "effort": "quick"}
 @pytest.fixture
 def given(tmp_path, random):
     model, data = networks.save(detector(), tmp_path), images(random)
-    session = onnxruntime.InferenceSession(model)
-    found = [session.run(None, {"x": x})[0][0, 4:] for x in data]
+    found = [plain_run(model, {"x": x})[0][0, 4:] for x in data]
     assert [(scores > 0.3).sum() for scores in found] == list(SQUARES)
     return model, [{"x": x} for x in data]
 

@@ -4,13 +4,13 @@ import json
 
 import numpy as np
 import onnx
-import onnxruntime as ort
 import pytest
 from PIL import Image
 
 import trt_bisect
 from benchmarks.verify import standin
 from benchmarks.verify.cases import CASES, Subject, healthy, subject, with_wrong_kernel
+from tests.support.quantized import plain_session
 from trt_bisect.commands.verify.verify import NEXT
 from trt_bisect.errors import BadInput
 from trt_bisect.report.verification import Verification
@@ -216,7 +216,7 @@ def test_the_minimal_network_of_a_wrong_kernel_gives_what_the_layer_should_give(
     result = trt_bisect.verify(given.model, **given.options, output=tmp_path / "result")
     assert (result.answer, result.cause, result.layers) == ("differs", "kernel", ("block0.scores",))
     folder = tmp_path / "result" / "kernel"
-    session = ort.InferenceSession(str(folder / "network.onnx"), providers=["CPUExecutionProvider"])
+    session = plain_session(folder / "network.onnx")
     feeds = {}
     for place, value in enumerate(session.get_inputs()):
         feeds[value.name] = np.fromfile(folder / f"input{place}.bin", np.float32).reshape(value.shape)

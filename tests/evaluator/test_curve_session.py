@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import onnx
-import onnxruntime as ort
 import pytest
 from hypothesis import HealthCheck, assume, given, settings, strategies as st
 from onnx import TensorProto, helper, numpy_helper
@@ -12,6 +11,7 @@ from onnx import TensorProto, helper, numpy_helper
 from tests.support import networks
 from tests.support.editions import edition
 from tests.support.networks import Sketch, attached
+from tests.support.quantized import plain_session
 from trt_bisect.analyzer.judge import Comparer
 from trt_bisect.builder.base import BuildOptions
 from trt_bisect.builder.onnxruntime import OnnxRuntimeBuilder
@@ -256,7 +256,7 @@ def test_shapes_are_those_that_onnxruntime_gives(tmp_path):
     exposed.CopyFrom(onnx.load(str(tmp_path / "network.onnx")))
     names = [name for layer in network.layers for name in layer.outputs if name != "y"]
     exposed.graph.output.extend(helper.make_tensor_value_info(n, TensorProto.FLOAT, None) for n in names)
-    session = ort.InferenceSession(exposed.SerializeToString(), providers=["CPUExecutionProvider"])
+    session = plain_session(exposed)
     values = dict(zip(names, session.run(names, feeds), strict=True))
     facts = facts_for(network, feeds)
     assert {name: facts.shapes[name] for name in names} == {name: value.shape for name, value in values.items()}

@@ -3,12 +3,11 @@
 import ml_dtypes
 import numpy as np
 import onnx
-import onnxruntime as ort
 import pytest
 from onnx import TensorProto, helper, shape_inference
 
 from tests.support.networks import Sketch, save, scale_constant
-from tests.support.quantized import in_plan
+from tests.support.quantized import in_plan, plain_run
 from trt_bisect.builder.base import BuildOptions
 from trt_bisect.builder.onnxruntime import OnnxRuntimeBuilder
 from trt_bisect.builder.tensorrt_weak import weak_plan
@@ -136,7 +135,7 @@ def test_the_exported_network_is_read_back(base, low, path, tmp_path):
         np.testing.assert_array_equal(found, measured)
         assert exported(again, full, tmp_path, "twice.onnx").is_file()
     else:
-        alone = ort.InferenceSession(str(file), providers=["CPUExecutionProvider"]).run(None, {"x": x})[0]
+        alone = plain_run(file, {"x": x})[0]
         np.testing.assert_allclose(found, measured, atol=3e-3)
         np.testing.assert_allclose(alone, measured, atol=3e-3)
 

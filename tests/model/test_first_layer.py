@@ -4,11 +4,11 @@ import tracemalloc
 
 import numpy as np
 import onnx
-import onnxruntime as ort
 import pytest
 
 import trt_bisect
 from tests.support import networks
+from tests.support.quantized import plain_session
 from trt_bisect import load_network
 from trt_bisect.analyzer.data_warnings import first_layer, first_outputs
 
@@ -18,7 +18,7 @@ def conv_outputs(path, samples):
     model = onnx.load(path)
     conv = next(node for node in model.graph.node if node.op_type == "Conv")
     model.graph.output.append(onnx.helper.make_empty_tensor_value_info(conv.output[0]))
-    session = ort.InferenceSession(model.SerializeToString())
+    session = plain_session(model)
     found = np.concatenate([session.run([conv.output[0]], {"x": x[None]})[0] for x in samples])
     return np.moveaxis(found[:, :, 3:-3, 3:-3].astype(np.float64), 1, 0).reshape(found.shape[1], -1)
 

@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import numpy as np
 import onnx
-import onnxruntime as ort
 import pytest
 from onnx import TensorProto, helper
 
 from tests.support.networks import chain, model_of, residual
+from tests.support.quantized import plain_run
 from trt_bisect.builder.base import BuildOptions
 from trt_bisect.builder.onnxruntime import OnnxRuntimeBuilder
 from trt_bisect.errors import BadInput
@@ -64,9 +64,7 @@ def test_parts_compute_what_the_networks_do(changed):
             np.testing.assert_array_equal(together[f"{part.name}/{name}"], array)
         names = [layer.name for layer in part.network.layers]
         assert [network.layers[k].name for k in part.layers] == [f"{part.name}/{name}" for name in names]
-    wanted = ort.InferenceSession(residual(1).SerializeToString(), providers=["CPUExecutionProvider"]).run(
-        None, {"x": X}
-    )
+    wanted = plain_run(residual(1), {"x": X})
     np.testing.assert_allclose(outputs_of(network, network.free_plan(), feeds)["a/y"], wanted[0], rtol=1e-3, atol=1e-4)
 
 

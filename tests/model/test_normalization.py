@@ -4,12 +4,12 @@ from itertools import product
 
 import numpy as np
 import onnx
-import onnxruntime as ort
 import pytest
 
 import trt_bisect
 from tests.support.editions import edition
 from tests.support.norm_in_parts import WIDTH, in_parts, saved
+from tests.support.quantized import plain_run
 from trt_bisect.model.network import load_network
 
 PARTS = [(True, True), (True, False), (False, False)]
@@ -25,14 +25,14 @@ def test_it_becomes_one_node_with_the_same_outputs(tmp_path, opset, square, scal
     network = load_network(path, fuse_norms=True)
     assert [layer.op_type for layer in network.layers] == ["MatMul", "LayerNormalization", "MatMul"]
     x = np.random.default_rng(1).normal(0, 3, (1, 4, WIDTH)).astype(np.float32)
-    (expected,) = ort.InferenceSession(str(path)).run(None, {"x": x})
+    (expected,) = plain_run(path, {"x": x})
     run = trt_bisect.run(
         path, {"x": x}, {"x": x}, fuse_norms=True, base="fp16", explain="none", history="none", output=tmp_path / "run",
         engine="onnxruntime",
     )  # fmt: skip
     written = tmp_path / "run" / "recipe" / "network.onnx"
     assert "LayerNormalization" in {node.op_type for node in onnx.load(written).graph.node}
-    (fused,) = ort.InferenceSession(str(written)).run(None, {"x": x})
+    (fused,) = plain_run(written, {"x": x})
     np.testing.assert_allclose(fused, expected, rtol=1e-5, atol=1e-5)
     assert len(run.layers) == 3
 

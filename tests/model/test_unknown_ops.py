@@ -8,7 +8,6 @@ from types import SimpleNamespace
 
 import numpy as np
 import onnx
-import onnxruntime as ort
 import pytest
 from onnx import TensorProto, helper
 
@@ -16,6 +15,7 @@ import trt_bisect
 from tests.support import networks
 from tests.support.networks import Sketch, model_of
 from tests.support.norm_in_parts import saved
+from tests.support.quantized import plain_session
 from tests.support.records import texts
 from trt_bisect.builder.base import BuildOptions
 from trt_bisect.builder.onnxruntime import OnnxRuntimeBuilder
@@ -60,7 +60,7 @@ def test_what_comes_before_is_kept_and_computes_the_same(tmp_path, domain, op):
     del model.graph.output[:]
     model.graph.output.extend(onnx.ValueInfoProto(name=name) for name in ("conv2_out", "relu1_out"))
     feeds = {"x": networks.normal(0, 2, 3, 8, 8)}
-    expected = ort.InferenceSession(model.SerializeToString()).run(["conv2_out", "relu1_out"], feeds)
+    expected = plain_session(model).run(["conv2_out", "relu1_out"], feeds)
     found = OnnxRuntimeBuilder(network, {}, BuildOptions()).reference().infer(feeds)
     for name, array in zip(("conv2_out", "relu1_out"), expected, strict=True):
         np.testing.assert_allclose(found[name], array, rtol=1e-5, atol=1e-6)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import onnx
-import onnxruntime as ort
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 from onnx.external_data_helper import convert_model_to_external_data
 
 from tests.support import networks
 from tests.support.networks import attached
+from tests.support.quantized import plain_run
 from trt_bisect.errors import BadInput
 from trt_bisect.model import file as file_module
 from trt_bisect.model.file import read_model, refer_to_weights, save_model
@@ -77,7 +77,7 @@ def test_a_written_file_holds_what_protobuf_would_write(tmp_path):
     save_model(skeleton, weights, path)
     assert onnx.load(str(path)) == attached(skeleton, weights)
     x = RANDOM.normal(0, 1, (3, 24)).astype(np.float32)
-    (found,) = ort.InferenceSession(str(path)).run(None, {"x": x})
+    (found,) = plain_run(path, {"x": x})
     np.testing.assert_allclose(found, x @ LARGE.T @ LARGE + LARGE[0], rtol=1e-4, atol=1e-4)
 
 
@@ -99,7 +99,7 @@ def test_a_graph_refers_to_the_weights_of_a_written_file(inline, tmp_path, monke
     for one, other in zip(first.graph.initializer, second.graph.initializer, strict=True):
         np.testing.assert_array_equal(numpy_helper.to_array(one), numpy_helper.to_array(other))
     x = RANDOM.normal(0, 1, (3, 24)).astype(np.float32)
-    np.testing.assert_array_equal(*(ort.InferenceSession(path).run(None, {"x": x})[0] for path in paths))
+    np.testing.assert_array_equal(*(plain_run(path, {"x": x})[0] for path in paths))
 
 
 @pytest.mark.parametrize("kind", [TensorProto.BFLOAT16, TensorProto.FLOAT8E4M3FN, TensorProto.INT4, TensorProto.BOOL])
@@ -127,7 +127,7 @@ def test_external_data_is_read(tmp_path):
     loaded = load_network(path)
     np.testing.assert_array_equal(loaded.constant("small"), expected["small"])
     save_model(loaded.skeleton, loaded.weights, tmp_path / "whole.onnx")
-    runs = [ort.InferenceSession(str(each)).run(None, {"x": x})[0] for each in (path, tmp_path / "whole.onnx")]
+    runs = [plain_run(each, {"x": x})[0] for each in (path, tmp_path / "whole.onnx")]
     np.testing.assert_array_equal(*runs)
 
 
@@ -157,5 +157,5 @@ def test_weights_that_preparing_needs_are_there(tmp_path):
     for sign in (1, -1):
         x = sign * np.abs(RANDOM.normal(0, 1, (2, 24))).astype(np.float32)
         files = (tmp_path / "prepared.onnx", path)
-        found, expected = (ort.InferenceSession(str(each)).run(["y"], {"x": x})[0] for each in files)
+        found, expected = (plain_run(each, {"x": x})[0] for each in files)
         np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)

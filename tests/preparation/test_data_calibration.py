@@ -3,11 +3,11 @@
 from contextlib import contextmanager
 
 import numpy as np
-import onnxruntime
 import pytest
 
 import trt_bisect
 from tests.support import networks
+from tests.support.quantized import plain_session
 from trt_bisect.calibration.collect import CANDIDATES, Magnitudes
 from trt_bisect.calibration.histogram import Calibrator
 from trt_bisect.errors import BadInput
@@ -208,7 +208,7 @@ def test_labels_follow_their_samples(lenet):
     held = np.arange(20) % 5 == 4
     true = np.load(lenet / "labels.npy")[:20]
     labels = np.where(held, (true + 1) % 10, true)
-    session = onnxruntime.InferenceSession(lenet / "lenet.onnx")
+    session = plain_session(lenet / "lenet.onnx")
     outputs = [session.run(None, {"data": image[np.newaxis]})[0] for image in images]
     right = np.array([output.argmax() for output in outputs]) == labels
     asked = {"engine": "onnxruntime", "labels": labels, "drop": 1.0, "explain": "none"}

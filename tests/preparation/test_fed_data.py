@@ -4,13 +4,13 @@ from pathlib import Path
 
 import numpy as np
 import onnx
-import onnxruntime as ort
 import pytest
 from PIL import Image
 
 import trt_bisect
 from tests.support import networks
 from tests.support.networks import Sketch, reshaped_as_told, save, scale_constant
+from tests.support.quantized import plain_session
 from tests.support.records import record_of, texts
 from trt_bisect.analyzer.data_warnings import first_layer, has_large_weights, on_growing_ranges, on_values
 from trt_bisect.calibration.collect import magnitudes
@@ -80,7 +80,7 @@ def test_a_network_that_is_dead_on_its_data_does_not_pass(tmp_path, random, opti
     path = tmp_path / "dead.onnx"
     onnx.save(model, path)
     data = random.random((8, 3, 8, 8), np.float32)
-    session = ort.InferenceSession(path)
+    session = plain_session(path)
     for sample in data:
         np.testing.assert_array_equal(session.run(None, {"x": sample[None]}), session.run(None, {"x": data[:1]}))
     report = run(path, data, **options)
@@ -128,7 +128,7 @@ def test_data_so_small_that_the_first_layer_hardly_moves(scale):
     path, labels = SAMPLES / "lenet/lenet.onnx", np.load(SAMPLES / "lenet/labels.npy")
     with np.load(SAMPLES / "lenet/digits.npz") as file:
         digits = file["data"]
-    session, found = ort.InferenceSession(path), {}
+    session, found = plain_session(path), {}
     for factor in (1, scale):
         given = (digits * factor).astype(np.float32)
         outputs = [session.run(None, {"data": digit[None]})[0].argmax() for digit in given]
