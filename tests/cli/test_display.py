@@ -89,7 +89,7 @@ def arguments(lenet, run_folder):
         "history": ([run_folder], None),
         "clean": ([run_folder], "found"),
         "demo": ([], "culprits"),
-        "regress": (["--config", suite], "networks"),
+        "regress": ([suite], "networks"),  # as ``--config`` in test_ci_samples
     }
 
 

@@ -79,18 +79,6 @@ def test_an_unexpected_error_is_told_in_two_lines_and_as_json(raised, code, prob
         main()
 
 
-def test_a_suite_is_taken_as_argument(folder, command, monkeypatch, tmp_path):
-    """As option it is in tests/cli/test_display.py."""
-    monkeypatch.chdir(tmp_path)
-    (folder / "suite.toml").write_text(
-        f'output = "{tmp_path}/nights"\n[[network]]\nname = "lenet"\nmodel = "lenet.onnx"\ncalibration = "data.npz"\n'
-        'repeats = 1\ncalibrator = "minmax"\nexplain = "none"\n'
-    )
-    code, out, _ = command("regress", folder / "suite.toml", "--json", "-q")
-    assert [network["name"] for network in json.loads(out)["networks"]] == ["lenet"]
-    assert code in (0, 1)
-
-
 def test_counts_that_are_repeated_are_joined_and_lists_and_switches_may_be_repeated():
     words = "run net.onnx --tensorboard t --tensorboard-detail channels=2 --tensorboard-detail samples=1 -q -q --as-is"
     given = "--high a --high b --threshold 0.9 --threshold 0.9"
