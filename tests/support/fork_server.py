@@ -33,7 +33,7 @@ _SIZE = 1 << 24
 _ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
 """A process with threads cannot be forked."""
 _COMMAND = "from trt_bisect.cli import main; main()"
-_PRELOADED = ("benchmarks.reliability.__main__", "tests.support.fake_builders", "tests.support.fake_metrics")
+_PRELOADED = ("benchmarks.reliability.__main__", "tests.support.fake_builders")
 _CLIENT = """#!{python} -IS
 import json, os, socket, sys
 there = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)

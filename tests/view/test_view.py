@@ -1,18 +1,12 @@
 """The server of ``trt-bisect view``: what is told of runs that go on, stop and vanish."""
 
-import contextlib
-import os
 import shutil
-import time
 from dataclasses import replace
 
-import httpx
-import numpy as np
 import pytest
 
 from tests.support.run_states import embedded, interrupted, running
-from tests.support.view_server import TOKEN, serving
-from tests.support.waiting import LIMIT, wait_until
+from tests.support.view_server import TOKEN
 from trt_bisect import Report
 from trt_bisect.report.parts import REPORT, SO_FAR
 from trt_bisect.report.summary import headline
@@ -167,62 +161,3 @@ def test_a_folder_that_is_deleted_is_not_there_any_more(client, run):
     assert "lenet" not in parent.get("/rows").text
     with pytest.raises(Gone):
         RunFolder(run).snapshot()
-
-
-@contextlib.contextmanager
-def waiting_run(forks, lenet, folder, meeting):
-    """LeNet's exhaustive sweep in a process of its own. After a few trials it waits for the file ``go on``."""
-    meeting.mkdir()
-    digits = meeting.with_name("digits.npz")
-    np.savez(digits, data=np.load(lenet / "calibration.npz")["data"][:2])
-    arguments = ["run", lenet / "lenet_planted.onnx", "--calibration", digits, "--calibrator", "minmax"]
-    arguments += ["--input", digits]
-    arguments += ["--metric", "tests.support.fake_metrics:cosine_that_waits", "--threshold", "0.99"]
-    arguments += ["--strategy", "exhaustive", "--output", folder]
-    environment = {**os.environ, "TRT_BISECT_TEST_FOLDER": str(folder)}
-    environment["TRT_BISECT_TEST_MEETING"] = str(meeting)
-    process = forks.start(*arguments, environment=environment)
-    try:
-        wait_until(lambda: process.poll() is not None or any(meeting.iterdir()))
-        assert process.poll() is None
-        yield process
-    finally:
-        process.kill()
-        process.wait()
-
-
-@pytest.mark.subprocess
-def test_a_real_run_is_watched_to_its_end(forks, lenet, tmp_path):
-    """The curve grows, and the end is that of report.html."""
-    folder, meeting = tmp_path / "runs" / "sweep", tmp_path / "meeting"
-    seen, tag, stages, deadline = [], "", set(), time.monotonic() + LIMIT
-    with (
-        waiting_run(forks, lenet, folder, meeting) as process,
-        serving(tmp_path / "runs") as base,
-        httpx.Client(base_url=base, params={"token": TOKEN}) as web,
-    ):
-        while time.monotonic() < deadline:
-            answer = web.get("/run/sweep/data.json", headers={"If-None-Match": tag})
-            if answer.status_code == 304:
-                time.sleep(0.05)
-                continue
-            assert answer.status_code == 200
-            tag, data = answer.headers["etag"], answer.json()
-            rows = [row for row in data["report"]["layers"] if row["outcome"] == "measured"]
-            seen.append((data["status"], len(rows)))
-            stages.add((data["progress"] or {}).get("stage"))
-            if data["status"] == FINISHED:
-                break
-            assert process.poll() is None or data["status"] == RUNNING
-            if rows and "Measuring plans" in stages:
-                (meeting / "go on").touch()
-        page = web.get("/run/sweep/").text
-        assert process.wait() == 1
-    assert data == embedded(page) == embedded((folder / "report.html").read_text())
-    assert {status for status, _ in seen} == {RUNNING, FINISHED}
-    counts = [count for _, count in seen]
-    assert counts == sorted(counts)
-    assert counts[-1] == len([row for row in data["report"]["layers"] if row["quantizable"]])
-    assert any(0 < count < counts[-1] for count in counts)
-    assert "Measuring plans" in stages
-    assert not (folder / PROGRESS).exists()
