@@ -15,6 +15,8 @@ import pytest
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
 
+    from tests.support.browser import Tabs
+
 ROOT = Path(__file__).resolve().parents[2]
 _FETCHED = re.compile(r"""<(?:script|img|iframe|source|link)\b[^>]*?\b(?:src|href)=["']?((?:https?:)?//[^"' >]+)""")
 
@@ -63,12 +65,11 @@ def test_the_reference_has_every_public_name_with_its_text(site: Path) -> None:
 
 
 @pytest.mark.subprocess
-def test_the_search_works_from_the_disk(site: Path, browser: Browser) -> None:
-    page = browser.new_page()
-    fetched: list[str] = []
-    page.on("request", lambda request: fetched.append(request.url))
+def test_the_search_works_from_the_disk(site: Path, browser: Browser, tabs: Tabs) -> None:
+    tab = tabs.named(browser, "files")
+    page, fetched = tab.watched.page, tab.watched.requests
     page.goto((site / "commands/run.html").as_uri() + "?q=DLA")
-    hit = page.locator(".md-search-result__item a[href*='jetson.html']").first
-    hit.wait_for(state="attached")
+    page.locator(".md-search-result__item a[href*='jetson.html']").first.wait_for(state="attached")
+    assert fetched
     assert [url for url in fetched if not url.startswith(("file:", "data:", "about:"))] == []
-    page.close()
+    tab.leave()
