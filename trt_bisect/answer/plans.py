@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
@@ -105,7 +105,7 @@ class AnswerPlans:
     _comparisons: dict[str, Comparer] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self._session = switch_session(self.experiment.builder, self._facts, self._memory // SHARE_KEPT)
+        self._session = self._make_session()
         self._compare = self.experiment.comparison_with(self.inputs.given.references, deciding=True)
 
     @property
@@ -394,12 +394,12 @@ class AnswerPlans:
                 return session
             if Precision.FP16 in plan.precisions and not self._has_fp16:
                 self._has_fp16 = True
-                memory = self._memory // SHARE_KEPT
-                wider = switch_session(self.experiment.builder, self._facts, memory, [Precision.FP16])
-                if wider is not None:
-                    session.close()
-                    self._session = session = wider
+                session.close()
+                self._session = session = self._make_session([Precision.FP16]) or session
             return session if session.runs(plan) else None
+
+    def _make_session(self, more: Collection[Precision] = ()) -> AllPlans | None:
+        return switch_session(self.experiment.builder, self._facts, self._memory // SHARE_KEPT, more)
 
     def known(self, plan: PrecisionPlan, experiment: Experiment) -> Trial | None:
         """Returns the trial of a plan on all inputs without measuring: that of ``whole``, or one made of its losses on
