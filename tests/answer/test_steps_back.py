@@ -33,7 +33,7 @@ class Target:
     def losses(self, asked, ranges, *, to_the_end=False):
         return [0.0 for _ in asked]
 
-    def check(self, experiment, plan):
+    def check(self, experiment, plan, **_):
         self.checks += 1
         return Checked({OWN: 0.5 if self.needed & plan.lowered else 0.0})
 

@@ -507,7 +507,7 @@ class AskedAccuracy:
             losses.append(None if figure is None or tie is None else self.reference - figure + TIE * min(tie, 1.0))
         return losses
 
-    def check(self, experiment: Experiment, plan: PrecisionPlan) -> Checked:
+    def check(self, experiment: Experiment, plan: PrecisionPlan, **_: object) -> Checked:
         """Measures a plan, always on an engine of its own."""
         (loss,) = self.losses([plan], experiment.ranges)
         return Checked({OWN: inf if loss is None else loss})

@@ -532,7 +532,7 @@ def with_all_put_back(target: Target, recipe: Recipe) -> Recipe:
         (loss,) = target.losses([plan], experiment.ranges)
         setting = OWN
         if loss is not None and loss <= space.budget:
-            again = target.check(experiment, plan)
+            again = target.check(experiment, plan, jointly=False)
             if not again.meets(space.budget):
                 setting = OWN if again.losses[OWN] > space.budget else NUDGED
             elif space.cost(smaller) > recipe.cost:

@@ -127,10 +127,13 @@ def deciding_settings(plans: AnswerPlans, ranges: Ranges) -> tuple[str, ...]:
     return (OWN, NUDGED) if plans.switches and ranges.scales else (OWN,)
 
 
-def check(plans: AnswerPlans, experiment: Experiment, plan: PrecisionPlan) -> Checked:
+def check(plans: AnswerPlans, experiment: Experiment, plan: PrecisionPlan, *, jointly: bool = True) -> Checked:
     """Measures a plan on all inputs, and with scales moved a little where one session runs all plans.
 
-    There inputs are run one by one first, up to a miss; then all together, since figures over all inputs count too.
+    There inputs are run one by one first, up to a miss.
+
+    Args:
+        jointly: run all inputs once more for the figures over all of them, such as the variation of the outputs.
     """
     checked, rule, ranges, counting = Checked({}), experiment.rule, experiment.ranges, plans.inputs.counting
     if plans.switches:
@@ -139,7 +142,7 @@ def check(plans: AnswerPlans, experiment: Experiment, plan: PrecisionPlan) -> Ch
         if checked.meets(rule.budget) and ranges.scales:
             moved, by_place = plans.nudged(plan, ranges)
             checked = checked.then(NUDGED, moved, plans, by_place)
-        if not checked.meets(rule.budget):
+        if not checked.meets(rule.budget) or not jointly:
             return checked
     trial = plans.whole(plan, experiment)
     return checked.then(OWN, _or_infinite(rule.loss(trial)), plans, losses_by_place(rule, trial, counting))
@@ -181,8 +184,8 @@ class Target(Protocol):
         plan misses.
         """
 
-    def check(self, experiment: Experiment, plan: PrecisionPlan) -> Checked:
-        """Checks a plan on all inputs in all settings."""
+    def check(self, experiment: Experiment, plan: PrecisionPlan, *, jointly: bool = True) -> Checked:
+        """Checks a plan on all inputs in all settings; figures over all inputs may be left out unless ``jointly``."""
 
     def put_back(
         self, plan: PrecisionPlan, experiment: Experiment, setting: str = OWN, *, to_the_end: bool = True
@@ -214,9 +217,9 @@ class SimilarityTarget:
         """Returns the losses of plans on the judged inputs."""
         return self._plans.losses(plans, ranges, to_the_end=to_the_end)
 
-    def check(self, experiment: Experiment, plan: PrecisionPlan) -> Checked:
+    def check(self, experiment: Experiment, plan: PrecisionPlan, *, jointly: bool = True) -> Checked:
         """Measures a plan on all inputs and in all settings."""
-        return check(self._plans, experiment, plan)
+        return check(self._plans, experiment, plan, jointly=jointly)
 
     def put_back(
         self, plan: PrecisionPlan, experiment: Experiment, setting: str = OWN, *, to_the_end: bool = True
