@@ -239,7 +239,7 @@ def _trials(experiment: Experiment, plans: Sequence[PrecisionPlan], progress: Pr
     progress.stage(title, len(plans))
     trials = {}
     for plan in plans:
-        progress.step(plan.key())
+        progress.step(f"{counted(len(plan.lowered), 'layer')} low")
         trials[plan] = evaluator.measure(plan)
     return trials
 
