@@ -69,12 +69,9 @@ def test_every_figure_is_numpys_on_the_same_tensors_and_no_healthy_layer_is_abno
         assert row.shape == r.shape[1:]
         assert row.figures.cosine == pytest.approx(similarity(*flat), abs=1e-9)
         assert row.figures.mse == pytest.approx(np.mean((r - o) ** 2), rel=1e-6, abs=1e-15)
-        assert row.figures.l1 == pytest.approx(np.mean(np.abs(r - o)), rel=1e-6, abs=1e-12)
         alone = [similarity(*pair) for pair in zip(r, o, strict=True)]
         assert row.worst_cosine == pytest.approx(min(alone), abs=1e-9)
         assert alone[row.worst_sample] == min(alone)
-        assert row.figures.sqnr == pytest.approx(similarity(*flat, "sqnr"), abs=1e-4)
-        assert row.figures.max_abs == pytest.approx(np.abs(r - o).max(), rel=1e-6)
         for spread, run in ((row.fp32, r), (row.int8, o)):
             seen = (spread.min, spread.max, spread.mean, spread.std, spread.variance)
             assert seen == pytest.approx((run.min(), run.max(), run.mean(), run.std(), run.var()), rel=1e-6, abs=1e-9)
