@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from math import inf, nan
-from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -44,7 +43,7 @@ from trt_bisect.model.layers import TensorFacts
 from trt_bisect.model.observe import facts_for
 from trt_bisect.model.pieces import Boundaries
 from trt_bisect.model.session import give_back_arena
-from trt_bisect.options.concerns import RunOptions
+from trt_bisect.options.concerns import MIXED, RunOptions
 from trt_bisect.precision import Precision, PrecisionPlan
 from trt_bisect.preparation.experiment import Experiment, Setup
 from trt_bisect.support.machine import cores
@@ -99,13 +98,14 @@ class AnswerPlans:
     changes: tuple[str, ...] = field(default=(), init=False)
     changed: dict[str, AnswerPlans | str] = field(default_factory=dict, init=False)
     _session: AllPlans | None = None
-    _has_fp16: bool = False
-    _widening: Lock = field(default_factory=Lock)
     _by_ranges: dict[str, EachInput] = field(default_factory=dict)
     _comparisons: dict[str, Comparer] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self._session = self._make_session()
+        # A recipe may have layers in FP16. The session has that from the start: another graph could sum otherwise.
+        takes_fp16 = self.options.precision in (None, MIXED) and self.experiment.network.base_type is None
+        more = [Precision.FP16] if takes_fp16 else []
+        self._session = switch_session(self.experiment.builder, self._facts, self._memory // SHARE_KEPT, more)
         self._compare = self.experiment.comparison_with(self.inputs.given.references, deciding=True)
 
     @property
@@ -383,23 +383,9 @@ class AnswerPlans:
         return trial
 
     def _session_of(self, plan: PrecisionPlan) -> AllPlans | None:
-        """Returns the session of all plans; None if it cannot run a plan.
-
-        For the first plan with a layer in FP16 it is made again, with FP16 as a third precision of each layer: few
-        searches need that, and it takes more memory.
-        """
-        with self._widening:
-            session = self._session
-            if session is None or session.runs(plan):
-                return session
-            if Precision.FP16 in plan.precisions and not self._has_fp16:
-                self._has_fp16 = True
-                session.close()
-                self._session = session = self._make_session([Precision.FP16]) or session
-            return session if session.runs(plan) else None
-
-    def _make_session(self, more: Collection[Precision] = ()) -> AllPlans | None:
-        return switch_session(self.experiment.builder, self._facts, self._memory // SHARE_KEPT, more)
+        """Returns the session of all plans; None if it cannot run a plan."""
+        session = self._session
+        return session if session is not None and session.runs(plan) else None
 
     def known(self, plan: PrecisionPlan, experiment: Experiment) -> Trial | None:
         """Returns the trial of a plan on all inputs without measuring: that of ``whole``, or one made of its losses on

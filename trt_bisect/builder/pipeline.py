@@ -150,7 +150,7 @@ class PipelineSession:
     """The sessions of all plans of a pipeline's networks; it has the methods of ``SwitchSession``.
 
     Attributes:
-        messages: the reasons for samples without outputs.
+        messages: the reason why the last sample has no outputs, if so.
     """
 
     def __init__(self, pipeline: Pipeline, parts: tuple[Part, ...], sessions: list[SwitchSession], memory: int) -> None:
@@ -172,8 +172,7 @@ class PipelineSession:
             key = part.name, own_plan, set_by
             engines[part.name] = partial(self._infer, key, partial(session.infer, own_plan, scales=own_scales))
         outputs, reason = self._pipeline.run(feeds, engines)
-        if reason and reason not in self.messages:
-            self.messages = (*self.messages, reason)
+        self.messages = (reason,) if reason else ()
         return outputs
 
     def _infer(self, key: tuple[object, ...], infer: Callable[[Feeds], Outputs], feeds: Feeds) -> Outputs:

@@ -122,7 +122,7 @@ class SessionEngine:
 
     Attributes:
         ran: by index, the precision in which each layer runs.
-        messages: the session's, as of the last sample.
+        messages: the session's about each sample.
     """
 
     def __init__(self, session: AllPlans, plan: PrecisionPlan, scales: Scales, ran: Mapping[int, str]) -> None:
@@ -135,7 +135,7 @@ class SessionEngine:
     def infer(self, feeds: Feeds) -> Outputs:
         """Returns the outputs for a sample, which must not be changed; raises TrialFailed."""
         outputs = self._session.infer(self._plan, feeds, self._scales)
-        self.messages = self._session.messages
+        self.messages = tuple(dict.fromkeys((*self.messages, *self._session.messages)))
         return outputs
 
     def latency(self, feeds: Feeds) -> None:
