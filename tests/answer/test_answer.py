@@ -29,7 +29,7 @@ from trt_bisect.model.network import load_network
 from trt_bisect.model.qdq import GraphTarget, PlanWriter
 from trt_bisect.model.session import CPU, integer_sums_are_exact, make_session
 from trt_bisect.precision import Precision, int8_set
-from trt_bisect.report.answer import DECIDING, NUDGED, OWN, PLAIN
+from trt_bisect.report.answer import NUDGED, ORT_FP16, OWN, PLAIN
 from trt_bisect.report.summary import HELD_OUT, NO_RECIPE, UNTESTED
 
 OFF = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
@@ -342,6 +342,32 @@ def test_a_set_that_misses_on_all_inputs_together_is_replaced_by_one_that_was_me
     assert other.answer.settings[OWN] >= 0.999
 
 
+def test_a_recipe_in_fp16_has_to_hold_in_its_file(long_chain, tmp_path, monkeypatch):
+    """The usual recipe's plan is made to miss there."""
+    options = {"threshold": 0.999, "calibrator": "minmax", **HOW, "precision": None}
+    usual = trt_bisect.run(*long_chain, **options, output=tmp_path / "run")
+    assert {row.recipe for row in usual.layers if row.name in usual.recipe.high} == {"fp16"}
+    path, data = long_chain
+    (of_file,) = cosines(
+        path, tmp_path / "run/recipe/network.qdq.onnx", data["x"], ort.GraphOptimizationLevel.ORT_ENABLE_ALL
+    )
+    assert usual.answer.settings[ORT_FP16] == pytest.approx(of_file, abs=1e-9)
+    measured = plans_module.AnswerPlans.as_file
+
+    def missed(plans, plan, experiment):
+        trial = measured(plans, plan, experiment)
+        high = {layer.name for layer in experiment.network.layers if layer.index not in plan.lowered}
+        if not high.issuperset(usual.recipe.high) or high.issuperset({*usual.recipe.high, "conv5"}):
+            return trial
+        zeros = {name: replace(figures, values={"cosine": 0.0}, inputs={}) for name, figures in trial.outputs.items()}
+        return replace(trial, outputs=zeros)
+
+    monkeypatch.setattr(plans_module.AnswerPlans, "as_file", missed)
+    other = trt_bisect.run(*long_chain, **options)
+    assert other.recipe.meets
+    assert other.recipe.high != usual.recipe.high
+
+
 @pytest.fixture(scope="module")
 def narrow(tmp_path_factory):
     """A network with many layers that lose a little each, and 12 inputs."""
@@ -396,7 +422,7 @@ def test_small_errors_of_many_layers_lead_to_a_recipe_that_holds_in_all_settings
     budget = 4e-4
     wanted = {"threshold": 1.0 - budget, "margin": 0.0, "validation": 0.0, "calibrator": "minmax"}
     report = trt_bisect.run(path, data, output=tmp_path / "run", **wanted, **HOW)
-    assert all(report.answer.settings[setting] >= 1.0 - budget for setting in DECIDING)
+    assert all(report.answer.settings[setting] >= 1.0 - budget for setting in (OWN, NUDGED))
     each = cosines(path, tmp_path / "run/recipe/network.qdq.onnx", data["x"], OFF)
     assert min(each) >= 1.0 - budget
     culprits = [row for row in report.layers if row.culprit]

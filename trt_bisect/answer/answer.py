@@ -351,7 +351,7 @@ class AnswerSearch:
         if answer.meets and self._by_similarity:
             recipe = answer.recipe
             settings = [
-                *deciding_settings(self.plans, recipe.experiment.ranges),
+                *deciding_settings(self.plans, recipe.experiment, recipe.plan),
                 *self._further_settings(recipe.plan, recipe.experiment),
             ]
             missing = [name for name in settings if name not in recipe.checked.losses]

@@ -422,6 +422,13 @@ class AnswerPlans:
         assert isinstance(builder, EmulatedBuilder)
         return self.whole(plan, experiment, name=name, kind="plain", build=partial(builder.plain, canonical))
 
+    def as_file(self, plan: PrecisionPlan, experiment: Experiment) -> Trial:
+        """Returns the trial of a plan's file on all inputs in ONNX Runtime, without its INT8 kernels."""
+        builder, canonical = experiment.builder, experiment.whole.canonical(plan)
+        assert isinstance(builder, EmulatedBuilder)
+        build = partial(builder.plain, canonical, integers=False)
+        return self.whole(plan, experiment, name="all inputs, ONNX Runtime's FP16", kind="file", build=build)
+
     def _key(self, kind: str, plan: PrecisionPlan, experiment: Experiment, inputs: GivenInputs) -> str:
         return TrialKey(plan.key(), f"inputs {inputs.digest[:12]} {experiment.ranges.digest()[:12]} {kind}").text
 

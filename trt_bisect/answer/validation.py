@@ -17,9 +17,9 @@ from trt_bisect.driver.search_space import Kept, Space
 from trt_bisect.evaluator.trial import Trial
 from trt_bisect.model.network import followed_tensors
 from trt_bisect.options.concerns import MeasuringOptions
-from trt_bisect.precision import PrecisionPlan
+from trt_bisect.precision import Precision, PrecisionPlan
 from trt_bisect.preparation.experiment import Experiment
-from trt_bisect.report.answer import NUDGED, OWN
+from trt_bisect.report.answer import NUDGED, ORT_FP16, OWN
 
 
 @dataclass(frozen=True)
@@ -122,18 +122,25 @@ class Recipe:
         return replace(self, checked=target.check(self.experiment, self.plan))
 
 
-def deciding_settings(plans: AnswerPlans, ranges: Ranges) -> tuple[str, ...]:
+def deciding_settings(plans: AnswerPlans, experiment: Experiment, plan: PrecisionPlan) -> tuple[str, ...]:
     """Returns the settings in which ``check`` measures a plan that holds."""
-    return (OWN, NUDGED) if plans.switches and ranges.scales else (OWN,)
+    settings = [OWN]
+    if plans.switches and experiment.ranges.scales:
+        settings.append(NUDGED)
+    if plans.switches and Precision.FP16 in experiment.whole.canonical(plan).precisions:
+        settings.append(ORT_FP16)
+    return tuple(settings)
 
 
 def check(plans: AnswerPlans, experiment: Experiment, plan: PrecisionPlan, *, jointly: bool = True) -> Checked:
     """Measures a plan on all inputs, and with scales moved a little where one session runs all plans.
 
-    There inputs are run one by one first, up to a miss.
+    There inputs are run one by one first, up to a miss. A plan with layers in FP16 is measured as ONNX Runtime runs its
+    file too, with fewer roundings: where a sum rounds otherwise in FP16, a later tensor falls on another level of INT8.
 
     Args:
-        jointly: run all inputs once more for the figures over all of them, such as the variation of the outputs.
+        jointly: run all inputs once more for the figures over all of them, such as the variation of the outputs, and in
+            ONNX Runtime's FP16.
     """
     checked, rule, ranges, counting = Checked({}), experiment.rule, experiment.ranges, plans.inputs.counting
     if plans.switches:
@@ -145,7 +152,13 @@ def check(plans: AnswerPlans, experiment: Experiment, plan: PrecisionPlan, *, jo
         if not checked.meets(rule.budget) or not jointly:
             return checked
     trial = plans.whole(plan, experiment)
-    return checked.then(OWN, _or_infinite(rule.loss(trial)), plans, losses_by_place(rule, trial, counting))
+    checked = checked.then(OWN, _or_infinite(rule.loss(trial)), plans, losses_by_place(rule, trial, counting))
+    if checked.meets(rule.budget) and ORT_FP16 in deciding_settings(plans, experiment, plan):
+        trial = plans.as_file(plan, experiment)
+        if trial.failed:  # ONNX Runtime refuses some files in FP16
+            return checked
+        checked = checked.then(ORT_FP16, _or_infinite(rule.loss(trial)), plans, losses_by_place(rule, trial, counting))
+    return checked
 
 
 def losses_by_place(rule: Rule, trial: Trial, counting: tuple[int, ...]) -> dict[int, float]:

@@ -296,10 +296,12 @@ class OnnxRuntimeBuilder:
         has_kernels = {*plan.precisions} <= {Precision.INT8, Precision.FP32}
         return has_kernels and self.provider == CPU and integer_sums_are_exact()
 
-    def plain(self, plan: PrecisionPlan) -> OnnxRuntimeEngine:
-        """Builds the session of a plan's file with default options, INT8 kernels included; raises TrialFailed."""
+    def plain(self, plan: PrecisionPlan, *, integers: bool = True) -> OnnxRuntimeEngine:
+        """Builds the session of a plan's file with default options, or without INT8 kernels; raises TrialFailed."""
         written = PlanWriter(self.network, self.scales, GraphTarget.TENSORRT).write(plan)
-        return OnnxRuntimeEngine(make_session(written, threads=self._options.threads, integers=True), self.ran(plan))
+        return OnnxRuntimeEngine(
+            make_session(written, threads=self._options.threads, integers=integers), self.ran(plan)
+        )
 
     def switch(
         self,

@@ -120,9 +120,9 @@ class EmulatedPipelineBuilder(PipelineBuilder):
         """See ``OnnxRuntimeBuilder.has_plain``."""
         return self.builders[0].has_plain(plan)
 
-    def plain(self, plan: PrecisionPlan) -> PipelineEngine:
-        """Builds the sessions of a plan's files with default options; raises as ``build``."""
-        return self._engine(lambda place: self.builders[place].plain(self.parts[place].plan(plan)))
+    def plain(self, plan: PrecisionPlan, *, integers: bool = True) -> PipelineEngine:
+        """Builds the sessions of a plan's files, see ``OnnxRuntimeBuilder.plain``."""
+        return self._engine(lambda place: self.builders[place].plain(self.parts[place].plan(plan), integers=integers))
 
     def ran(self, plan: PrecisionPlan) -> dict[int, str]:
         """Returns by index the precision in which each layer of a plan runs."""

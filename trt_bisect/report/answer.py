@@ -12,9 +12,9 @@ from trt_bisect.model.gpu_time import Predicted
 from trt_bisect.support.table import FIGURE, PERCENT, Column
 from trt_bisect.support.text import Line
 
-OWN, NUDGED = "scales as they are", "scales moved by 2e-5"
-DECIDING = (OWN, NUDGED)
-"""The settings in which a recipe must meet the threshold."""
+OWN, NUDGED, ORT_FP16 = "scales as they are", "scales moved by 2e-5", "ONNX Runtime's FP16"
+DECIDING = (OWN, NUDGED, ORT_FP16)
+"""The settings in which a recipe must meet the threshold; the last one if it has layers in FP16."""
 ENGINE_PASSES, KERNEL, DIFFUSE = "engine passes", "wrong kernel", "engine loses more"
 SCALES_DIFFER, NOT_NEEDED, BASE_MISSES = "other scales", "not needed on the engine", "base misses"
 OTHER_CALIBRATOR = "another calibrator"
