@@ -44,7 +44,7 @@ def test_runs_that_are_killed_end_with_the_same_report(figures):
 def test_runs_that_are_stopped_leave_a_report_and_go_on(figures):
     found = figures("stop", "--small", "--times", str(TIMES), "--seed", "1")
     assert found["reports left"] == found["equal in the end"] == found["runs"] == TIMES
-    assert 1 <= found["with a recipe that holds in plain ONNX Runtime"] <= found["with full INT8 measured"] < TIMES
+    assert 1 <= found["with a recipe that holds in plain ONNX Runtime"] <= found["with full INT8 measured"] <= TIMES
 
 
 @pytest.mark.slow
