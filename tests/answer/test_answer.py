@@ -321,20 +321,25 @@ def test_without_a_recipe_the_setting_that_misses_is_named(two_kinds, monkeypatc
     assert not any("margin" in sentence for sentence in texts(found.answer.confidence))
 
 
-def test_a_set_that_misses_on_all_inputs_together_is_replaced_by_one_that_was_measured(long_chain, monkeypatch):
-    """The usual recipe's plan is made to miss on all inputs together: what the search measures does not show it."""
-    options = {"threshold": 0.999, "calibrator": "minmax", **HOW}
-    usual = trt_bisect.run(*long_chain, **options)
-    whole = plans_module.AnswerPlans.whole
+def missing(measured, usual):
+    """Returns a way to measure plans in which that of the usual recipe misses, and its like without conv5 high."""
 
     def missed(plans, plan, experiment, *given, **more):
-        trial = whole(plans, plan, experiment, *given, **more)
+        trial = measured(plans, plan, experiment, *given, **more)
         high = {layer.name for layer in experiment.network.layers if layer.index not in plan.lowered}
         if not high.issuperset(usual.recipe.high) or high.issuperset({*usual.recipe.high, "conv5"}):
             return trial
         zeros = {name: replace(figures, values={"cosine": 0.0}, inputs={}) for name, figures in trial.outputs.items()}
         return replace(trial, outputs=zeros)
 
+    return missed
+
+
+def test_a_set_that_misses_on_all_inputs_together_is_replaced_by_one_that_was_measured(long_chain, monkeypatch):
+    """The usual recipe's plan is made to miss on all inputs together: what the search measures does not show it."""
+    options = {"threshold": 0.999, "calibrator": "minmax", **HOW}
+    usual = trt_bisect.run(*long_chain, **options)
+    missed = missing(plans_module.AnswerPlans.whole, usual)
     monkeypatch.setattr(plans_module.AnswerPlans, "whole", missed)
     other = trt_bisect.run(*long_chain, **options)
     assert other.recipe.meets
@@ -352,16 +357,7 @@ def test_a_recipe_in_fp16_has_to_hold_in_its_file(long_chain, tmp_path, monkeypa
         path, tmp_path / "run/recipe/network.qdq.onnx", data["x"], ort.GraphOptimizationLevel.ORT_ENABLE_ALL
     )
     assert usual.answer.settings[ORT_FP16] == pytest.approx(of_file, abs=1e-9)
-    measured = plans_module.AnswerPlans.as_file
-
-    def missed(plans, plan, experiment):
-        trial = measured(plans, plan, experiment)
-        high = {layer.name for layer in experiment.network.layers if layer.index not in plan.lowered}
-        if not high.issuperset(usual.recipe.high) or high.issuperset({*usual.recipe.high, "conv5"}):
-            return trial
-        zeros = {name: replace(figures, values={"cosine": 0.0}, inputs={}) for name, figures in trial.outputs.items()}
-        return replace(trial, outputs=zeros)
-
+    missed = missing(plans_module.AnswerPlans.as_file, usual)
     monkeypatch.setattr(plans_module.AnswerPlans, "as_file", missed)
     other = trt_bisect.run(*long_chain, **options)
     assert other.recipe.meets
