@@ -1,4 +1,4 @@
-"""The inputs of the answer, given and held out, and plans measured on them with any ranges."""
+"""Given and held-out inputs with FP32's outputs, and measurements of plans on them with any ranges."""
 
 from __future__ import annotations
 
@@ -51,18 +51,18 @@ from trt_bisect.support.memory import give_back_memory
 from trt_bisect.support.text import DATA, OUTPUTS, Note, counted, noted
 
 _JOIN_AT_ONCE = 8
-"""The number of inputs added to the judged inputs at a time."""
+"""The most inputs that join the judged inputs at a time."""
 _COPIES = 2
-"""The number of copies of a tensor that an inference on the session of all plans holds: itself and the rounded copy."""
+"""An inference on the session of all plans holds a tensor and its rounded copy."""
 NUDGE, HALF_NUDGE = 2e-5, 2.0**-11
-"""Shares by which all scales are moved, up and down: the first moves only borderline values to another level; the
-second as many as another FP16 arithmetic, whose results differ in the last bit.
+"""Shares by which all scales are moved, up and down. The first moves only borderline values to another INT8 level; the
+second moves as many values as another FP16 arithmetic does, whose results differ in the last bit.
 """
 _VARYING = 32
 """The number of inputs over which the search measures the variation of the outputs."""
 _NEAR_BUDGET = 0.5
-"""An input that loses more than this share of the allowed loss is near it: another optimisation level of the kernels
-moved the loss of an input by at most 53 %.
+"""An input that loses more than this share of the budget is near it: another optimisation level of the kernels moved
+the loss of an input by at most 53 %.
 """
 
 
@@ -71,19 +71,18 @@ SQNR = BUILT_IN["sqnr"]
 
 @dataclass
 class AnswerPlans:
-    """Measures plans on the inputs of the answer.
+    """Measures plans on the given inputs, with the ranges of any calibrator; each plan is measured once.
 
     Attributes:
-        experiment: the experiment of the run; its ranges may be changed.
         costs: the cost of each layer in each higher precision.
-        cost_of: the function that costs a whole plan, where the cost is not the sum over its layers.
+        cost_of: returns the cost of a whole plan, where it is not the sum over its layers.
         judged: the indices of the judged inputs; inputs on which a recipe misses are added.
-        varying: true once a plan has missed only by the variation of its outputs; from then on the search judges it
-            too.
-        allowed: the number of single inferences that the search may take on the session of all plans.
-        changes: the changes by which the network differs from the user's, in words.
-        changed: by change, the plans of the network with that change on top, or why there are none: see
-            ``answer.candidates``.
+        varying: true once a plan has missed only by the variation of its outputs over the inputs; from then on the
+            search judges that variation too.
+        allowed: the number of inferences that the search may take on the session of all plans.
+        changes: the changes that made this network from the user's, in words.
+        changed: by change, the plans of the network with that change added, or the reason why there are none
+            (``answer.candidates``).
     """
 
     setup: Setup
@@ -110,7 +109,7 @@ class AnswerPlans:
 
     @property
     def switches(self) -> bool:
-        """True if one session runs all plans; else each is built."""
+        """True if one session runs all plans; else an engine is built for each plan."""
         return self._session is not None
 
     def cost(self, plan: PrecisionPlan) -> float:
@@ -121,20 +120,20 @@ class AnswerPlans:
 
     @property
     def taken(self) -> int:
-        """The number of single inferences taken on the session of all plans."""
+        """The number of inferences taken so far on the session of all plans."""
         return sum(evaluator.taken for evaluator in self._by_ranges.values())
 
     def left(self, reserved: float = 0.0) -> float:
-        """Returns the number of inferences left, without a reserved share of those allowed."""
+        """Returns the number of inferences that are left, without the share ``reserved`` of all that are allowed."""
         return self.allowed if self.allowed == inf else self.allowed * (1.0 - reserved) - self.taken
 
     @cached_property
     def held_out(self) -> GivenInputs | None:
-        """The held-out inputs; None without any."""
+        """The held-out inputs; None if there are none."""
         return held_out_inputs(self.setup, self.experiment, self.inputs)
 
     def loss_on_held_out(self, plan: PrecisionPlan, ranges: Ranges) -> float:
-        """Returns the loss of a plan on the held-out inputs; 0 without any, infinite if it cannot be run."""
+        """Returns the loss of a plan on the held-out inputs: 0 if there are none, infinite if the plan cannot run."""
         if self.held_out is None:
             return 0.0
         experiment = self.with_ranges(ranges)
@@ -143,13 +142,11 @@ class AnswerPlans:
 
     @property
     def full(self) -> PrecisionPlan:
-        """The plan with every quantizable layer low, except those that the user fixed in another precision."""
+        """Full INT8: every quantizable layer low, except layers that the user fixed in another precision."""
         return self.experiment.network.full(self.experiment.whole.high)
 
     def give_back(self) -> None:
-        """Frees memory for other engines: the tensors kept for other plans and, if the weights exceed the memory
-        allowed, the session of all plans.
-        """
+        """Frees memory for other engines: tensors of other plans, and a session whose weights exceed ``--memory``."""
         if self._session is None:
             return
         self._session.forget()
@@ -158,13 +155,13 @@ class AnswerPlans:
         give_back_memory()
 
     def close(self) -> None:
-        """Frees the session of all plans; it is made again when a plan is measured."""
+        """Frees the session of all plans; the next measurement makes it again."""
         if self._session is not None:
             self._session.close()
         give_back_memory()
 
     def each(self, ranges: Ranges) -> EachInput:
-        """Returns the evaluator that measures each input, for some ranges."""
+        """Returns the evaluator that measures plans with these ranges, input by input."""
         digest, rule = ranges.digest(), self.experiment.rule
         if digest not in self._by_ranges:
             more = {"together": self._compared_by_fp32, "pools": self._pools, "ran": self.setup.forecast.ran}
@@ -172,7 +169,9 @@ class AnswerPlans:
         return self._by_ranges[digest]
 
     def noise(self, ranges: Ranges) -> EachInput:
-        """Returns the evaluator whose loss is the outputs' noise to signal ratio, which grows before figures jump."""
+        """Returns the evaluator whose loss is the noise to signal ratio of the outputs, which grows before figures
+        jump.
+        """
         key = f"{ranges.digest()} noise"
         if key not in self._by_ranges:
             self._by_ranges[key] = self._evaluator(ranges, self._noise_at, inf, SQNR.name)
@@ -186,7 +185,7 @@ class AnswerPlans:
         return EachInput(inputs, judge, budget, runner, store, ranges.digest(), metric, canonical, **more)
 
     def runner(self, ranges: Ranges) -> Runner:
-        """Returns the runner of plans with some ranges."""
+        """Returns the runner of plans with these ranges."""
         if self._session is not None:
             return SwitchRunner(self._session_of, ranges.scales, lambda: self._builder_with(ranges), self._at_once)
         return WholeRunner(self._builder_with(ranges))
@@ -205,7 +204,7 @@ class AnswerPlans:
         return Comparer(references, None, classes, slices, integers=integers, only=SQNR, with_facts=False)
 
     def with_ranges(self, ranges: Ranges) -> Experiment:
-        """Returns the experiment on whole engines with some ranges."""
+        """Returns the experiment with these ranges."""
         if ranges.digest() == self.experiment.ranges.digest():
             return self.experiment
         return self.setup.with_ranges(self.experiment, ranges)
@@ -218,12 +217,11 @@ class AnswerPlans:
         *,
         to_the_end: bool = False,
     ) -> list[Loss]:
-        """Returns the larger of each plan's loss on the judged inputs and its loss ``by_variation``; None if it cannot
-        be run.
+        """Returns the loss of each plan on the judged inputs, or ``by_variation`` if larger; None if it cannot run.
 
         Args:
-            among: the indices of the inputs to run instead of the judged ones.
-            to_the_end: inputs after the first miss are run too.
+            among: the indices of the inputs to run instead of the judged inputs.
+            to_the_end: run inputs after the first miss too.
         """
         places, budget = self.judged if among is None else among, self.experiment.rule.budget
         losses = self.each(ranges).losses(plans, places, self.tell, to_the_end=to_the_end)
@@ -233,10 +231,9 @@ class AnswerPlans:
         ]
 
     def by_variation(self, plan: PrecisionPlan, ranges: Ranges) -> float:
-        """Returns the loss of a plan on at most ``_VARYING`` inputs; the variation of its outputs over them is judged
-        too.
+        """Returns the loss of a plan over at most ``_VARYING`` inputs, with the variation of its outputs judged too.
 
-        0 until a plan has missed by the variation alone; infinite if the plan cannot be run.
+        0 until a plan has missed by the variation alone; infinite if the plan cannot run.
         """
         if not self.varying:
             return 0.0
@@ -260,7 +257,6 @@ class AnswerPlans:
 
     @cached_property
     def _varying_inputs(self) -> GivenInputs:
-        """At most ``_VARYING`` of the inputs that count, spread evenly."""
         given, counting = self.inputs.given, self.inputs.counting
         places = counting[:: -(-len(counting) // _VARYING)]
         return GivenInputs(
@@ -271,58 +267,58 @@ class AnswerPlans:
         )
 
     def loss(self, plan: PrecisionPlan, ranges: Ranges) -> float:
-        """Returns the loss of a plan on the inputs that it was run on."""
+        """Returns the loss of a plan on the inputs on which it was run so far."""
         return max(self.each(ranges).loss(plan), self.by_variation(plan, ranges))
 
     def join(self, missed: Iterable[int]) -> bool:
-        """Adds the first new inputs of ``missed``, ``_JOIN_AT_ONCE`` at most, to the judged ones; returns true if there
-        are any.
-        """
+        """Adds at most ``_JOIN_AT_ONCE`` of the inputs ``missed`` to the judged inputs; returns true if one is new."""
         new = [input_index for input_index in missed if input_index not in self.judged][:_JOIN_AT_ONCE]
         self.judged += new
         return bool(new)
 
     def on_judged(self, plan: PrecisionPlan, ranges: Ranges) -> list[float]:
-        """Returns the losses of a plan on the judged inputs that it was run on; infinite if it cannot be run."""
+        """Returns the losses of a plan on the judged inputs that it ran on; infinite if it cannot run."""
         (loss,) = self.losses([plan], ranges)
         by_place = self.each(ranges).by_place(plan)
         losses = [by_place[input_index] for input_index in self.judged if input_index in by_place]
         return [inf] if loss is None or not losses else losses
 
     def to_the_end(self, plans: Sequence[PrecisionPlan], ranges: Ranges, among: Sequence[int]) -> list[Loss]:
-        """Returns the largest loss of each plan on some inputs; each is run on all of them."""
+        """Returns the largest loss of each plan on the inputs ``among``, all of which are run."""
         return self.losses(plans, ranges, among, to_the_end=True)
 
     def on_all(self, plan: PrecisionPlan, ranges: Ranges) -> dict[int, float]:
-        """Returns the loss of a plan on every input that counts, by index; empty if the plan cannot be run."""
+        """Returns the loss of a plan on every input that counts, by index; empty if it cannot run."""
         counting = self.inputs.counting
         (loss,) = self.to_the_end([plan], ranges, counting)
         losses = self.each(ranges).by_place(plan)
         return {} if loss is None else {input_index: losses[input_index] for input_index in counting}
 
     def largest_on_all(self, plan: PrecisionPlan, ranges: Ranges) -> float:
-        """Returns the largest loss of a plan on every input that counts; infinite if the plan cannot be run."""
+        """Returns the largest loss of a plan on the inputs that count; infinite if it cannot run."""
         largest = max(self.on_all(plan, ranges).values(), default=inf)
         return max(largest, self.by_variation(plan, ranges))
 
     def worst(self, plan: PrecisionPlan, ranges: Ranges) -> list[int]:
-        """Returns the indices of the inputs that count, those on which a plan loses most first."""
+        """Returns the indices of the inputs that count, by falling loss of a plan."""
         losses = self.on_all(plan, ranges)
         return sorted(self.inputs.counting, key=lambda input_index: -losses.get(input_index, 0.0))
 
     def exceeding(self, losses: Mapping[int, float], budget: float | None = None) -> list[int]:
-        """Returns the indices of the inputs whose losses exceed a budget (default: the run's), the largest first."""
+        """Returns the indices of the inputs whose losses exceed a budget (by default the run's), by falling loss."""
         most = self.experiment.rule.budget if budget is None else budget
         return sorted((index for index in losses if losses[index] > most), key=lambda index: -losses[index])
 
     def nudged(
         self, plan: PrecisionPlan, ranges: Ranges, *, to_the_end: bool = False, by: float = NUDGE
     ) -> tuple[float, dict[int, float]]:
-        """Measures a plan with all scales moved up, then down, by the share ``by``; returns the largest loss, and the
-        largest by input, of these and of the plan itself.
+        """Measures a plan with all scales moved up, then down, by the share ``by``.
 
-        With ``NUDGE``, inputs far from the budget may keep their loss without another run. After a miss, no more inputs
-        are run, unless ``to_the_end``.
+        With ``NUDGE``, inputs far from the budget may keep their loss without another run. A miss ends the measurement,
+        unless ``to_the_end``.
+
+        Returns:
+            The largest loss with moved and unmoved scales: over all inputs, and by input.
         """
         rule, losses, together = self.experiment.rule, self.on_all(plan, ranges), 0.0
         # Where a figure can jump, as top-1 does, and in large networks, which add up the noise, all inputs are near.
@@ -350,17 +346,16 @@ class AnswerPlans:
         kind: str = "whole",
         build: Callable[[], Engine] | None = None,
     ) -> Trial:
-        """Returns the trial of a plan on some inputs, judged by all metrics; it is measured once.
+        """Returns the trial of a plan on some inputs, with the figures of all metrics.
 
-        It runs on the session of all plans if that has it, so that its figures are those of the search; else on an
-        engine of its own.
+        The plan runs on the session of all plans if possible, so that its figures are those of the search.
 
         Args:
             experiment: the experiment with the ranges.
-            inputs: by default all inputs given.
-            name: the name of the inputs, for the progress bar.
-            kind: distinguishes trials of other engines in the journal.
-            build: makes such another engine, for example with unquantized layers rounding too.
+            inputs: by default all given inputs.
+            name: the words for the inputs on the progress bar.
+            kind: distinguishes the trials of other engines in the journal.
+            build: makes another engine for the plan, for example with unquantized layers rounding too.
         """
         canonical, inputs = experiment.whole.canonical(plan), self.inputs.given if inputs is None else inputs
         key, store = self._key(kind, canonical, experiment, inputs), self.experiment.store
@@ -383,13 +378,12 @@ class AnswerPlans:
         return trial
 
     def _session_of(self, plan: PrecisionPlan) -> AllPlans | None:
-        """Returns the session of all plans; None if it cannot run a plan."""
         session = self._session
         return session if session is not None and session.runs(plan) else None
 
     def known(self, plan: PrecisionPlan, experiment: Experiment) -> Trial | None:
-        """Returns the trial of a plan on all inputs without measuring: that of ``whole``, or one made of its losses on
-        single inputs; None if neither is known.
+        """Returns the trial of a plan on all given inputs if it was measured, or can be made from losses on single
+        inputs; else None.
         """
         plan, rule, inputs = experiment.whole.canonical(plan), experiment.rule, self.inputs
         key = self._key("whole", plan, experiment, inputs.given)
@@ -407,23 +401,23 @@ class AnswerPlans:
         return Trial(key, MEASURED, {name: figures}, builds=0)
 
     def meeting(self, ranges: Ranges, among: Sequence[int]) -> list[PrecisionPlan]:
-        """Returns the plans that, with these ranges, were measured to meet the budget on all inputs ``among``."""
+        """Returns the plans measured to meet the budget on all inputs ``among`` with these ranges."""
         evaluator = self._by_ranges.get(ranges.digest())
         return [] if evaluator is None else evaluator.meeting(among)
 
     def has_plain(self, plan: PrecisionPlan, experiment: Experiment) -> bool:
-        """Returns true if ``plain`` is the same arithmetic: see ``OnnxRuntimeBuilder.has_plain``."""
+        """Returns true if ``plain`` computes the same arithmetic (``EmulatedBuilder.has_plain``)."""
         builder = experiment.builder
         return isinstance(builder, EmulatedBuilder) and builder.has_plain(experiment.whole.canonical(plan))
 
     def plain(self, plan: PrecisionPlan, experiment: Experiment) -> Trial:
-        """Returns the trial of the recipe's file on all inputs in ONNX Runtime with default options."""
+        """Returns the trial of a plan's file on all given inputs in ONNX Runtime with default options."""
         builder, canonical, name = experiment.builder, experiment.whole.canonical(plan), "all inputs, INT8 kernels"
         assert isinstance(builder, EmulatedBuilder)
         return self.whole(plan, experiment, name=name, kind="plain", build=partial(builder.plain, canonical))
 
     def as_file(self, plan: PrecisionPlan, experiment: Experiment) -> Trial:
-        """Returns the trial of a plan's file on all inputs in ONNX Runtime, without its INT8 kernels."""
+        """Returns the trial of a plan's file on all given inputs in ONNX Runtime, without its INT8 kernels."""
         builder, canonical = experiment.builder, experiment.whole.canonical(plan)
         assert isinstance(builder, EmulatedBuilder)
         build = partial(builder.plain, canonical, integers=False)
@@ -476,7 +470,7 @@ class AnswerPlans:
 
     @cached_property
     def _compared_by_fp32(self) -> dict[int, float] | None:
-        """If a task decides, the number of FP32's findings on each input, by index; else None."""
+        # By input, the number of FP32's findings, if a task decides.
         if self.experiment.rule.metric is not AGREEMENT:
             return None
         references = self.inputs.given.references
@@ -492,16 +486,13 @@ class AnswerPlans:
 
     @cached_property
     def _at_once(self) -> int:
-        """The number of inferences that may run at a time, limited by half of the memory allowed; one for a pipeline,
-        whose function need not be thread-safe.
-        """
         if self.experiment.network.pipeline is not None:
-            return 1
+            return 1  # its function need not be thread-safe
         bytes_each = _COPIES * Boundaries(self.experiment.network).most_bytes(self._facts)
         return max(1, min(cores(), 1 + self._memory // 2 // max(bytes_each, 1)))
 
     def tell(self, plan: PrecisionPlan) -> None:
-        """Shows in the progress that a plan is begun."""
+        """Shows on the progress bar that the measurement of a plan begins."""
         high = len(self.experiment.network.quantizable) - len(plan.lowered)
         self.setup.progress.step(f"{counted(high, 'layer')} high")
 
@@ -511,7 +502,7 @@ def _pools_of(rule: Rule, judged: Mapping[str, OutputFigures]) -> dict[str, tupl
 
 
 def noise_losses(experiment: Experiment, outputs: Mapping[str, OutputFigures]) -> list[float]:
-    """Returns the loss by the noise to signal ratio of each output that is judged, or that the task reads."""
+    """Returns the loss by noise to signal ratio of each output that is judged or that the task reads."""
     reads = None if experiment.task is None else experiment.task.reads
     judged = experiment.rule.judged_of(outputs)
     counting = judged if reads is None else {name: outputs[name] for name in outputs if output_of(name) in reads}
@@ -521,11 +512,11 @@ def noise_losses(experiment: Experiment, outputs: Mapping[str, OutputFigures]) -
 
 @dataclass(frozen=True)
 class AnswerInputs:
-    """The inputs of the answer.
+    """The given inputs, with FP32's outputs.
 
     Attributes:
-        given: all inputs given, those on which the curve is judged first.
-        counting: the indices of those that are measured; on the others FP32's output is almost zero.
+        given: all given inputs, those of the curve first.
+        counting: the indices of the inputs that are measured; on the others FP32's output is almost zero.
         first: the indices of the inputs on which the curve is judged.
         warnings: sentences on inputs for which FP32 itself gives nothing to compare with.
     """
@@ -538,13 +529,13 @@ class AnswerInputs:
 
     @property
     def told(self) -> tuple[int, ...]:
-        """The indices of the inputs that a report counts; with a task only those on which FP32 finds something."""
+        """The indices of the inputs that a report counts: with a task, only inputs on which FP32 finds something."""
         return tuple(place for place in self.counting if place not in self.given.empty)
 
 
 @contextmanager
 def answer_inputs(setup: Setup, experiment: Experiment) -> Iterator[AnswerInputs]:
-    """Runs FP32 on all inputs given, those of the curve first.
+    """Runs FP32 on all given inputs, those of the curve first.
 
     Raises:
         BadInput: a sample cannot be used.
@@ -579,7 +570,7 @@ def _warnings(setup: Setup, experiment: Experiment, given: GivenInputs) -> tuple
 
 
 def _distinct(experiment: Experiment, spill: Spill) -> tuple[list[Feeds], list[tuple[str, str]]]:
-    """Returns the inputs without repetitions, and for each the name of its data set and its own name."""
+    """Returns the inputs without repetitions, and for each the names of its data set and of itself."""
     source = experiment.about.source
     places = experiment.about.places or range(len(experiment.feeds))
     feeds = list(experiment.feeds)
@@ -612,9 +603,9 @@ def _outputs(setup: Setup, engine: Engine, samples: Sequence[Feeds], spill: Spil
 
 
 def held_out_inputs(setup: Setup, experiment: Experiment, inputs: AnswerInputs) -> GivenInputs | None:
-    """Runs FP32 on the held-out inputs; None if there are none.
+    """Runs FP32 on the held-out inputs; returns None if there are none.
 
-    Inputs equal to given ones, or to calibration samples, do not count, and are noted.
+    Inputs equal to given ones or to calibration samples are left out, with a note.
     """
     held_out, holdout = setup.data.held_out, setup.data.holdout
     if held_out is None or holdout is None:

@@ -1,38 +1,41 @@
-"""The search of a recipe where one session runs all plans: passes over one state.
+"""Searches the recipe where one session runs all plans: five passes over one state.
 
-State: the measurements of each set of units with each calibrator (``SetSearch.tried``), and the estimates made of them.
+State: the measurements of each set of units with each calibrator (``SetSearch.tried``), and the estimates made from
+them. The units of a set are high, all other units are low.
 
-    1 alone      each unit alone low, on the worst inputs, with each promising calibrator
-    2 cheaper    the set worth measuring next, until none is (``driver.estimated``)
-    3 check      the cheapest set on all inputs in all settings; inputs on which it misses are judged from then on
-    4 put back   each unit of it, the most expensive first; a unit that is not needed goes. If that makes another set
-                 worth measuring: back to 2, until nothing is cheaper
-    5 reserve    passes 2 to 4 with half of the loss allowed, among sets that cost at most a quarter more
+    1 alone      measure each unit alone low, with each calibrator, on the inputs on which full INT8 loses most
+    2 cheaper    measure the set with the largest expected saving, until no set is worth a plan (``driver.estimated``)
+    3 check      measure the cheapest set on all inputs in all settings; the search judges inputs on which it misses too
+    4 put back   put each unit of the set back, the most expensive first; it goes low if the plan still holds.
+                 Passes 2 to 4 repeat until no set is cheaper
+    5 reserve    passes 2 to 4 with half of the budget, among sets that cost at most a quarter more
 
-The cheapest set uses all of the loss allowed on the worst input given, and other inputs lose more. So a set that leaves
-half of it unused is taken where it costs little more; otherwise, of the sets measured to hold that cost little more,
-and of the cheapest one with each calibrator, the one with the smallest mean loss. On eight networks 12 of 171 held-out
-inputs missed with it, 19 with the cheapest set.
+Reserve. The cheapest set uses all of the budget on the worst given input, and other inputs lose more. So a set that
+leaves half of the budget unused becomes the recipe where it costs little more. Without such a set, the recipe is the
+set with the smallest mean loss, among the sets measured to hold that cost little more and the cheapest set with each
+calibrator. On eight networks 12 of 171 held-out inputs missed with this rule, and 19 with the cheapest set.
 
-Each promising calibrator is measured unit by unit, whatever full INT8 loses with it: one unit may be to blame for all.
-On samples/ocr mse is the worst of four in full INT8 and leads to the cheapest recipe (1.6 % of INT8's speedup over
-FP16).
+Calibrators. Each promising calibrator is measured unit by unit, because one unit may cause all that full INT8 loses. On
+samples/ocr the calibrator mse is the worst of four in full INT8 and leads to the cheapest recipe (1.6 % of INT8's
+speedup over FP16).
 
-Units stay high in FP16 if all units in FP16 lose little. Otherwise they stay high in FP32, and the same search, with
-FP16 as the low precision and the recipe's units as all units, finds those for which FP16 suffices.
+FP16. Units stay high in FP16 if the plan with all units in FP16 loses little. Otherwise they stay high in FP32, and a
+second search among the recipe's units, with FP16 as the low precision, finds those for which FP16 suffices.
 
-Networks with more than 500 layers are searched in groups of neighbours first, then among the layers of the groups that
-stay high, in smaller groups or alone: the same passes each time. Where ONNX Runtime refuses the session of all plans,
-each plan takes an engine, and groups are as few as 32.
+Large networks. With more than 500 layers, the units are groups of neighbours first. Then the same passes search the
+layers of the groups that stay high, alone or in smaller groups. Where ONNX Runtime refuses the session of all plans,
+each plan takes an engine, and there are at most 32 groups.
 
                  . . . . [. . . .] . . . . . . . .        groups: the second one stays high
                           . [.] . .                       its layers: one stays high, which is the recipe
 
-The least loss within a cost (``--budget``) is asked of the same state: the set measured next is the one likeliest to
-lose less than the best so far, and the limit of the estimates is the best loss.
+``--budget``. The least loss within a cost is searched on the same state: the next set measured is the one most likely
+to lose less than the best so far, and the best loss is the limit of the estimates.
 
-Invariants. Every set that is returned was measured as a whole plan on all inputs given, in all settings, and each of
-its units was put back and measured too. An accuracy is judged by the same passes, with ``NoiseEstimates``.
+``--accuracy``. The same passes judge by the user's accuracy, with ``NoiseEstimates``.
+
+Invariants. A recipe that holds was measured as a whole plan on all given inputs in all settings, and once more with
+each of its units put back.
 """
 
 from __future__ import annotations
@@ -58,43 +61,43 @@ from trt_bisect.preparation.experiment import Experiment
 from trt_bisect.report.answer import AS_CHEAP, NUDGED, OWN
 
 JUDGED = 32
-"""The number of inputs judged at first: the worst in full INT8."""
+"""The number of inputs that the search judges at first: the worst in full INT8."""
 _MOST_ENGINES = 32
-"""The most units at a time where each plan takes an engine."""
+"""The most units of one search where each plan takes an engine."""
 ALONE = 2
 """The number of inputs on which each unit is measured alone."""
 WORTH = {QUICK: 0.05, DEFAULT: 0.002, THOROUGH: 0.0002}
-"""By effort, the least expected saving that is worth a plan, as a share of the price of the best set."""
+"""The least expected saving that is worth a plan, by effort, as a share of the best set's price."""
 WORTH_AT_LEAST = 6e-4
-"""The least such saving as a share of INT8's speedup over FP16 by default; for other efforts scaled as ``WORTH``."""
+"""The least expected saving at default effort, as a share of INT8's speedup; other efforts scale it as ``WORTH``."""
 SWEEPS = {QUICK: 1.0, DEFAULT: 2.0, THOROUGH: math.inf}
-"""By effort, the single inferences that a search may take, as a multiple of units times inputs given."""
+"""The most inferences of a search on one input each, by effort, as a multiple of units times given inputs."""
 FEW_UNITS = 16
 LEAST_ALLOWED, OF_FEW = 400, 3000
-"""The single inferences that a search may always take; the second with at most ``FEW_UNITS`` units."""
+"""The inferences that a search may always take; the second number is for at most ``FEW_UNITS`` units."""
 PATIENCE, PATIENCE_OF_FEW = 32, 100
-"""A search within a cost ends after this many sets in a row that lose no less than the best; the second: few units."""
+"""A search within a cost ends after this many sets in a row without less loss; the second number is for few units."""
 _ROUNDED = 1e-9
 ROUNDS = 5
-"""The most searches within a cost, each with the inputs on which the set before it loses more."""
+"""The most searches within a cost. Each also judges the inputs on which the set found before loses more."""
 RESERVED = 0.3
-"""The share of the inferences that is left for putting units back."""
+"""The share of the allowed inferences that is left for putting units back."""
 LITTLE_MORE = 1.25
-"""The most that a set which leaves half of the loss allowed unused may cost, as a multiple of the cheapest."""
+"""The highest price of a recipe with a reserve, as a multiple of the cheapest recipe's price."""
 SO_MUCH = 0.25
-"""A recipe is passed on during the search if its price is at most this share of the last one's."""
+"""A recipe is reported during the search if its price is at most this share of the last reported recipe's."""
 EQUAL = 0.01
 """Sets whose prices differ by less than this share are equally good."""
 CLOSER = 0.97
-"""After a set misses in another setting only, the limit of the search is lowered to this share."""
+"""The factor on the limit of the search after a set misses only in a setting that the search does not measure."""
 FP16_SAVES = {MIXED: 0.0, None: AS_CHEAP}
-"""By ``--precision``, what FP16 has to save for units to stay high in it."""
+"""By ``--precision``, the least cost that FP16 has to save for units to stay high in FP16 instead of FP32."""
 FP16_LOSES = 0.25
-"""Units stay high in FP16 where all units in FP16 lose at most this share of the loss allowed."""
+"""Units stay high in FP16 if the plan with all units in FP16 loses at most this share of the budget."""
 
 
 def allowed(effort: str, units: int, inputs: int) -> float:
-    """Returns the number of single inferences that a search may take, less one a unit for its gain."""
+    """Returns the number of inferences that a search may take, less one per unit, which measures the gain of each."""
     least = OF_FEW if units <= FEW_UNITS and effort == DEFAULT else LEAST_ALLOWED
     return max((SWEEPS[effort] * inputs - 1.0) * units, least)
 
@@ -107,13 +110,14 @@ def searched(
     effort: str,
     on_recipe: Callable[[Recipe], None],
 ) -> tuple[Recipe, Mapping[str, Kept]]:
-    """Searches the recipe, with its units in FP16 where that is good enough.
+    """Searches the recipe; its units are in FP16 where that is good enough.
 
     Args:
-        space: the layers to choose from, each a unit.
+        space: the layers to choose from, each layer a unit.
 
     Returns:
-        The recipe, which does not hold if no set does; and the cheapest set that holds, by the digest of its ranges.
+        The recipe, which does not hold if no set holds; and the cheapest set measured to hold with each calibrator, by
+        the digest of its ranges.
     """
     most = MANY_UNITS if plans.switches else _MOST_ENGINES
     size = math.ceil(len(space.units) / most)
@@ -139,7 +143,7 @@ def searched(
 
 
 def cheaper_than(most: float, plans: AnswerPlans, space: Space, ranges: Ranges) -> Recipe | None:
-    """Returns the cheapest recipe that a quick search finds among those that cost less than ``most``, if any."""
+    """Returns the cheapest recipe that a quick search finds at a cost below ``most``; None if it finds none."""
     plans.allowed = plans.taken + allowed(QUICK, len(space.units), len(plans.inputs.counting))
     search = RecipeSearch(plans, SimilarityTarget(plans), space, [ranges], QUICK, lambda _: None)
     search.sets.most = most
@@ -148,9 +152,9 @@ def cheaper_than(most: float, plans: AnswerPlans, space: Space, ranges: Ranges) 
 
 
 def most_accurate(plans: AnswerPlans, target: Target, space: Space, ranges: Ranges, most: float) -> Kept:
-    """Returns the units to keep high, with which the plan loses least at a cost of at most ``most``.
+    """Returns the units to keep high so that the plan loses least at a cost of at most ``most``.
 
-    If there are more than ``MANY_UNITS``, groups of neighbours stay high together.
+    With more than ``MANY_UNITS`` units, groups of neighbours stay high together.
     """
     groups = in_groups(space, space.all, math.ceil(len(space.units) / MANY_UNITS)) if space.has_many else space
     for _ in range(ROUNDS):
@@ -162,7 +166,7 @@ def most_accurate(plans: AnswerPlans, target: Target, space: Space, ranges: Rang
 
 
 def in_groups(space: Space, units: Kept, size: int) -> Space:
-    """Returns a space whose units are groups of ``size`` neighbours among ``units``; all other units of ``space`` are
+    """Returns a space whose units are groups of ``size`` neighbours among ``units``; the other units of ``space`` are
     low.
     """
     ordered = sorted(units)
@@ -215,8 +219,8 @@ def _searched(
 
 
 def in_half(plans: AnswerPlans, target: Target, space: Space, ranges: Ranges) -> Space | None:
-    """Returns ``space`` with FP16 as the high precision of all units; None if they must be in FP32, or FP16 loses too
-    much.
+    """Returns ``space`` with FP16 as the high precision of all units; None if the units must be in FP32 or FP16 loses
+    too much.
     """
     if plans.options.precision not in FP16_SAVES or not may_be_in_fp16(plans, space, space.all):
         return None
@@ -240,7 +244,7 @@ def in_fp16(recipe: Recipe, plans: AnswerPlans, target: Target) -> Recipe:
 
 
 def _partly_in_fp16(recipe: Recipe, plans: AnswerPlans, target: Target, effort: str, saves: float) -> Recipe | None:
-    """Returns a recipe with those units in FP16 for which FP16 suffices; None if that saves too little."""
+    """Returns the recipe with the units in FP16 for which FP16 suffices; None if that saves too little or misses."""
     space, units = recipe.space, sorted(recipe.kept)
     if not recipe.holds or not units:
         return None
@@ -256,13 +260,12 @@ def _partly_in_fp16(recipe: Recipe, plans: AnswerPlans, target: Target, effort: 
 
 @dataclass
 class RecipeSearch:
-    """Searches a recipe with some calibrators.
+    """Searches a recipe with the ranges of one or more calibrators.
 
     Attributes:
-        target: judges the plans.
-        space: the units to choose from, with the budget of the target.
-        ranges: the scales of each calibrator, those in use first.
-        effort: how far a recipe is made cheaper.
+        space: the units to choose from, with the target's budget.
+        ranges: the ranges of each calibrator, those in use first.
+        effort: how far a recipe is made cheaper (``--effort``).
         on_recipe: called with each checked recipe that is cheaper than the one before.
     """
 
@@ -282,7 +285,7 @@ class RecipeSearch:
         self._told = math.inf
 
     def found(self) -> Recipe:
-        """Returns the recipe, with a reserve if that costs little more. It does not hold if no set does."""
+        """Returns the recipe, with a reserve if that costs little more. The recipe does not hold if no set holds."""
         cheapest = self.cheapest()
         cheapest = replace(cheapest, equals=self._equal_to(cheapest))
         share = float(self.plans.setup.options.margin)
@@ -291,16 +294,14 @@ class RecipeSearch:
         return self._with_reserve(cheapest, share)
 
     def _equal_to(self, recipe: Recipe) -> tuple[Kept, ...]:
-        """Returns other sets that were measured to hold with a recipe's ranges and cost no more (within ``EQUAL``), but
-        none that contains the recipe's set.
-        """
+        """Returns other sets measured to hold with the recipe's ranges at the same price, no supersets of its set."""
         most = self.sets.price(recipe.kept) * (1.0 + EQUAL)
         digest = recipe.experiment.ranges.digest()
         holding = [kept for number, kept in self.sets.holding() if self.ranges[number].digest() == digest]
         return tuple(kept for kept in holding if not kept >= recipe.kept and self.sets.price(kept) <= most)
 
     def cheapest(self) -> Recipe:
-        """Returns the cheapest recipe, of which each unit is needed. It does not hold if no set does."""
+        """Returns the cheapest recipe, which needs each of its units. The recipe does not hold if no set holds."""
         everything = self._checked(0, self.space.all)
         if not everything.holds:
             return replace(everything, meets=False)
@@ -313,17 +314,16 @@ class RecipeSearch:
         return self._cheapest(everything)
 
     def sets_by_calibrator(self) -> dict[str, Kept]:
-        """Returns by the digest of the ranges the cheapest set that was measured to hold with them."""
+        """Returns the cheapest set measured to hold with each calibrator, by the digest of its ranges."""
         sets: dict[str, Kept] = {}
         for number, kept in sorted(self.sets.tried, key=lambda choice: self.sets.price(choice[1]), reverse=True):
             if self.sets.tried[number, kept].loss <= self.space.budget:
                 sets[self.ranges[number].digest()] = kept
         return sets
 
-    # Pass 1: alone
+    # Pass 1: alone, on the inputs on which full INT8 loses most
 
     def _estimates(self, ranges: Ranges, limit: float) -> Estimates:
-        """Measures each unit alone on the inputs on which full INT8 loses most; returns estimates from these."""
         # the other units are in FP32 even where FP16 suffices for them: it adds little, and its emulation takes long
         plans, space = self.plans, replace(self.space, others={})
         plans.setup.progress.stage(f"Each layer alone with ranges of {ranges.origin}", len(space.units))
@@ -352,9 +352,7 @@ class RecipeSearch:
             self._tell()
 
     def _tell(self) -> None:
-        """If the best set is much cheaper than the last recipe reported, checks it and reports it, so that a stopped
-        run has it.
-        """
+        """Reports the best set if it is much cheaper than the recipe reported before, so that a stopped run has it."""
         if self.sets.best is None or self.sets.price(self.sets.best[1]) > SO_MUCH * self._told:
             return
         number, kept = self.sets.best
@@ -364,9 +362,7 @@ class RecipeSearch:
             self.on_recipe(recipe)
 
     def _measure(self, number: int, kept: Kept) -> Measured:
-        """Measures a set on the judged inputs, then on all inputs, then with scales moved a little, and stops where it
-        misses.
-        """
+        """Measures a set on the judged inputs, on all inputs, and with scales moved a little, until it misses."""
         plans, ranges, plan = self.plans, self.ranges[number], self.space.plan(kept)
         limit = self.space.budget
         loss = self._loss(plan, ranges)
@@ -393,7 +389,7 @@ class RecipeSearch:
         return math.inf if loss is None else loss
 
     def most_accurate(self, most: float) -> Kept:
-        """Returns the set that loses least on the judged inputs, of those that cost less than ``most``."""
+        """Returns the set that loses least on the judged inputs among the sets that cost less than ``most``."""
         self.plans.setup.progress.stage("Searching within the cost", None)
         few = len(self.space.units) <= FEW_UNITS
         sets = LeastLoss(self.space, [], self._measure_whole, self.plans.judged, self.space.budget, most)
@@ -413,7 +409,6 @@ class RecipeSearch:
     # Pass 3: check
 
     def _cheapest(self, otherwise: Recipe) -> Recipe:
-        """Returns the cheapest recipe that the passes find within the limit and the bound of the search."""
         best, bound = otherwise, min(self.sets.most, self.sets.price(otherwise.kept))
         while True:
             self._improve()
@@ -435,10 +430,11 @@ class RecipeSearch:
     # Pass 4: put back
 
     def _without_unneeded(self, number: int, recipe: Recipe) -> Recipe:
-        """Returns a recipe of which no unit can go low. Units are tried one after another, the most expensive first.
+        """Returns the recipe without the units that it does not need.
 
-        A unit goes low if the plan then holds on all inputs and costs no more. The result is checked in all settings;
-        if it misses, bisection finds how many units can go, and the first that a setting needs stays high.
+        A unit goes low if the plan then holds on all inputs and costs no more. The result is checked in all settings.
+        If it misses, bisection finds how many of these units can go low; the first unit that a setting needs stays
+        high.
 
         Args:
             number: the index of the calibrator in ``ranges``.
@@ -460,13 +456,12 @@ class RecipeSearch:
             elsewhere.add(needed)
 
     def _holds(self, number: int, kept: Kept) -> bool:
-        """Returns true if a set holds on all inputs. An unknown set is measured, and the estimates learn from it."""
         if (number, kept) not in self.sets.tried:
             return self.sets.take(number, kept)
         return self.sets.tried[number, kept].loss <= self.sets.limit
 
     def _checked_without(self, recipe: Recipe, gone: Sequence[int]) -> tuple[Recipe, int | None]:
-        """Returns a recipe without as many of the units ``gone``, taken in order, as all settings allow; and the first
+        """Returns the recipe without as many of the units ``gone``, in this order, as all settings allow; and the first
         unit that a setting needs, None if all can go.
         """
         count, done, failing, smaller = len(gone), 0, len(gone) + 1, recipe
@@ -482,9 +477,6 @@ class RecipeSearch:
     # Pass 5: reserve
 
     def _with_reserve(self, cheapest: Recipe, share: float) -> Recipe:
-        """Returns a recipe that leaves a ``share`` of the loss allowed unused, if it costs little more than the
-        cheapest; else the set of similar cost with the smallest mean loss.
-        """
         most = LITTLE_MORE * self.sets.price(cheapest.kept)
         self.plans.setup.progress.stage("A recipe with a reserve", None)
         self.sets.aim(self.space.budget * (1.0 - share), most)
@@ -516,11 +508,10 @@ class RecipeSearch:
 
 
 def with_all_put_back(target: Target, recipe: Recipe) -> Recipe:
-    """Measures a recipe with each of its units put back (low again), on all inputs; returns the recipe with these
-    losses.
+    """Returns the recipe with ``put_back`` and ``faster``: the losses with each of its units low again, on all inputs.
 
-    If the plan misses only in another setting, it is measured in that setting. A unit that no setting needs stays for
-    the reserve, or because the plan is slower without it.
+    If the plan with a unit put back misses only in another setting, it is measured in that setting. A unit that no
+    setting needs stays high for the reserve, or because the plan is slower without it.
     """
     space, experiment = recipe.space, recipe.experiment
     put_back, faster = dict[int, PutBack](), set[int]()
