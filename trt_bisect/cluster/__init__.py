@@ -1,1 +1,1 @@
-"""Plans tried on the workers of a Ray cluster."""
+"""Workers on Ray clusters, or in processes of this machine."""

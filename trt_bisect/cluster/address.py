@@ -9,16 +9,16 @@ from trt_bisect.errors import BadInput
 AUTO = "auto"
 """The Ray cluster that this machine belongs to."""
 GOES_ON = "What was measured is kept, and the same command goes on from there, without --cluster too."
-"""The remedy in the message that a cluster is gone."""
 _LOCAL = re.compile(r"local:([1-9]\d{0,3})")
 _RAY = re.compile(r"(?!local:)(?:ray://)?(?:\[[0-9A-Fa-f:.]+\]|[^\s:/\[\]]+):\d{1,5}")
 
 
 def check_address(address: str) -> None:
-    """Raises BadInput if an address of workers is not valid.
+    """Raises BadInput if ``--cluster`` has no valid text.
 
     ``local:N`` is N processes of this machine, ``auto`` its Ray cluster, ``HOST:PORT`` and ``ray://HOST:PORT`` another
-    one; the empty text is this process, and every GPU of this machine.
+    Ray
+    cluster; the empty text is this process, and every GPU of this machine.
     """
     if address and address != AUTO and not _RAY.fullmatch(address) and local_processes(address) is None:
         raise BadInput(

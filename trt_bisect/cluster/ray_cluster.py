@@ -1,10 +1,10 @@
-"""A Ray cluster, whose tasks are plans.
+"""A Ray cluster, on which each plan is a task.
 
-Ray is used by a process of its own, ``RayProcess``, because Ray ends its process when the cluster's head has been gone
+Ray runs in a process of its own (``RayProcess``), because it ends its process when the cluster's head has been gone
 for a minute, takes over the signals, and writes to stderr.
 
-The tasks are not calls of actors (``ray.util.ActorPool``): an actor stays on its node, and a plan that waits for a lost
-actor would not go to a free node. Ray restarts a plan whose worker or node was lost.
+Tasks, not actors (``ray.util.ActorPool``): an actor stays on its node, and a plan that waits for a lost actor would not
+go to a free node. Ray starts a plan again whose worker or node was lost.
 """
 
 from __future__ import annotations
@@ -36,41 +36,32 @@ from trt_bisect.precision import PrecisionPlan
 from trt_bisect.support.files import ScratchFolder
 from trt_bisect.support.text import counted
 
-TRIES = 3
-"""The most times that a task is started: Ray starts it again after its worker or node was lost."""
+TRIES = 3  # a task whose worker or node was lost is started again
 _REACH_SECONDS = 5.0
 _JOIN_SECONDS = 60.0
 _ANSWER_SECONDS = 90.0
-"""Seconds to wait for an answer; Ray itself gives up on a silent head sooner."""
 _WAIT_SECONDS = 1.0
-_FULL_SECONDS = 60.0
-"""Seconds after which a cluster without a free place for a task is given up."""
+_FULL_SECONDS = 60.0  # a cluster without room for a task is then given up
 
 
 def open_cluster(address: str, say: Callable[[str], None]) -> Cluster:
-    """Opens the workers at an address; the caller closes them.
+    """Returns the workers at an address (see ``check_address``); the caller closes them.
 
-    Args:
-        address: see ``check_address``.
-        say: is called with a line for each node that is lost or not used.
-
-    Raises:
-        BadInput: Ray is not installed, or no cluster answers there.
+    Raises BadInput if Ray is not installed, or no cluster answers there.
     """
     processes = local_processes(address)
     return RayCluster(address, say) if address and processes is None else LocalCluster(processes)
 
 
 class RayCluster(AbstractContextManager["RayCluster"]):
-    """A Ray cluster that was joined.
+    """A Ray cluster that this process has joined.
 
     Attributes:
         size: the number of tasks that the living nodes can run at a time, without nodes that were refused.
-        holder: the pool that sent its content last.
+        holder: the pool that last sent its content to the workers.
     """
 
     def __init__(self, address: str, say: Callable[[str], None]) -> None:
-        """Joins the cluster; raises BadInput if Ray is not installed, or there is none that can be joined."""
         if importlib.util.find_spec("ray") is None:
             raise BadInput(f"The cluster '{address}' needs Ray, which is not installed.", install("cluster"))
         self.size = 0
@@ -93,7 +84,7 @@ class RayCluster(AbstractContextManager["RayCluster"]):
             ) from error
 
     def pool(self, spec: TrialSpec, builder: Builder) -> RayWorkerPool | None:  # noqa: ARG002
-        """Returns workers for the plans of ``spec``; none where the user has interrupted the run."""
+        """Returns workers for the plans of ``spec``; None if the user has interrupted the run."""
         if not self._process.alive:
             return None
         self.employ(spec.engine)
@@ -104,17 +95,15 @@ class RayCluster(AbstractContextManager["RayCluster"]):
         self.size = self._ask("employ", engine != ONNXRUNTIME)
 
     def begin(self, key: str, content: bytes) -> None:
-        """Begins a plan, by its key, as soon as a worker is free.
-
-        The worker gets ``content``; if that is empty, the content sent with the plan before.
+        """Begins the plan with this key as soon as a worker is free. Empty ``content``: the worker uses that of the
+        plan before.
         """
         self._ask("begin", key, content)
 
     def ended(self) -> tuple[str, Any]:
-        """Waits for the next plan that has ended, or was lost too often; returns its key and its result.
+        """Waits for the next plan to end; returns its key and its result, or the TrtBisectError that ended it.
 
-        The result is an EngineUnavailable if its worker was lost each time, and another TrtBisectError if the task
-        raised it.
+        The error is EngineUnavailable if the plan's worker was lost each time.
 
         Raises:
             EngineUnavailable: no node can be used, or the cluster is gone.
@@ -140,7 +129,7 @@ class RayCluster(AbstractContextManager["RayCluster"]):
                 raise EngineUnavailable(problem, "A task needs a GPU where the engine is NVIDIA's, else a processor.")
 
     def abandon(self) -> None:
-        """Ends the tasks that have not ended."""
+        """Ends all tasks under way."""
         if self._process.alive:
             self._ask("abandon")
 
@@ -159,9 +148,6 @@ class RayCluster(AbstractContextManager["RayCluster"]):
 
 
 def _reach(address: str) -> None:
-    """Raises OSError if nothing listens at the address; Ray itself would retry for over a minute, with little
-    explanation.
-    """
     if address != AUTO:
         host, _, port = address.removeprefix("ray://").rpartition(":")
         socket.create_connection((host.strip("[]"), int(port)), _REACH_SECONDS).close()
@@ -182,7 +168,7 @@ class RayWorkerPool:
         return self._cluster.size
 
     def begin(self, plan: PrecisionPlan) -> None:
-        """Begins to try a plan; the first call also sends the ``TrialSpec``, with this machine's timing cache."""
+        """Begins to try a plan."""
         content = b""
         if self._cluster.holder is not self:
             cache = self._timing_cache
@@ -192,9 +178,8 @@ class RayWorkerPool:
         self._cluster.holder = self
 
     def ended(self) -> Attempt:
-        """Waits for the next plan that was tried, or lost too often, and returns the attempt.
-
-        Raises the errors of ``RayCluster.ended`` and those that the worker raised.
+        """Waits for the next plan to end, and returns the attempt. Raises as ``RayCluster.ended``, and errors of the
+        worker.
         """
         key, result = self._cluster.ended()
         if isinstance(result, EngineUnavailable):
@@ -212,10 +197,7 @@ class RayWorkerPool:
 
 
 class _Event(NamedTuple):
-    """The state of the tasks after a wait.
-
-    ``key`` is the key of a plan that has ended, empty without any; the result of a lost plan is EngineUnavailable.
-    """
+    # The state of the tasks after a wait; ``key`` is empty if no plan has ended.
 
     key: str
     result: Any
@@ -225,22 +207,20 @@ class _Event(NamedTuple):
 
 
 class _Task(NamedTuple):
-    """A plan under way, by its key, with the reference of its worker's content."""
-
     key: str
     content: Any
 
 
 def serve(descriptor: int, parent: int) -> None:
-    """Answers the requests of a ``RayCluster``, in a process of its own; see ``builder.isolation``."""
+    """Answers the requests of a ``RayCluster``: the main function of Ray's own process."""
     isolation.serve(descriptor, parent, RayProcess())
 
 
 class RayProcess:
-    """The process that uses Ray; it has one method for each request."""
+    """The process that uses Ray, with one method for each request of ``RayCluster``."""
 
     def connect(self, address: str) -> None:
-        """Joins the cluster at an address, as Ray takes it."""
+        """Joins the cluster at an address."""
         import ray
 
         self._ray = ray
@@ -254,9 +234,7 @@ class RayProcess:
         self._said: list[str] = []
 
     def employ(self, gpu: bool) -> int:
-        """Gives each task from now on a GPU, or else a processor core; returns the number of tasks that can run at a
-        time.
-        """
+        """Gives each task from now on a GPU or a processor core; returns the number of tasks that can run at a time."""
         needs = {"num_cpus": 0, "num_gpus": 1} if gpu else {"num_cpus": 1}
         if self._needs != needs:
             self._needs, self._nodes = needs, {}
@@ -280,7 +258,7 @@ class RayProcess:
         return f"{counted(workers, 'worker')} on {counted(len(self._nodes), 'node')}"
 
     def begin(self, key: str, content: bytes) -> None:
-        """Begins a plan. Ray's object store keeps the content while a task needs it."""
+        """Begins the plan with this key."""
         if content:
             self._content = self._ray.put(np.frombuffer(content, np.uint8))
         self._submit(_Task(key, self._content))
@@ -311,7 +289,6 @@ class RayProcess:
         return _Event(key, result, notes, places, refused)
 
     def _result(self, reference: Any, task: _Task) -> Any:
-        """Returns the task's result or error; None if Ray starts the task again because its node is not used."""
         try:
             node, refusal, result = self._ray.get(reference)
         except self._ray.exceptions.RayTaskError as error:
@@ -328,7 +305,7 @@ class RayProcess:
         return None
 
     def abandon(self) -> None:
-        """Ends the tasks that have not ended."""
+        """Ends all tasks under way."""
         for reference in self._under_way:
             self._ray.cancel(reference, force=True)
         self._under_way.clear()
@@ -366,11 +343,10 @@ def _make_call() -> Callable[..., Any]:
 
 
 def try_plan(content: Any, plan: str) -> tuple[str, Attempt, bytes]:
-    """Tries the plan with this key, for the ``TrialSpec`` in ``content``, with a timing cache to begin with.
+    """Tries a plan by its key, with the ``TrialSpec`` and the timing cache in ``content``, a reference in Ray's store.
 
     Returns:
-        The worker's name, unique in the cluster, the attempt, and the bytes of the timing cache if that has grown, else
-        none.
+        The worker's name, unique in the cluster; the attempt; and the timing cache if it has grown, else no bytes.
     """
     import ray
 
@@ -384,11 +360,7 @@ def try_plan(content: Any, plan: str) -> tuple[str, Attempt, bytes]:
 
 
 class _PlanWorker:
-    """A ``TrialSpec``, and its builder in a process of its own.
-
-    Args:
-        timings: the bytes of a TensorRT timing cache to begin with; empty for none.
-    """
+    """A ``TrialSpec``, and its builder in a process of its own."""
 
     def __init__(self, spec: TrialSpec, timings: bytes) -> None:
         self._inputs, self._timed = spec.inputs, spec.timed
@@ -399,7 +371,6 @@ class _PlanWorker:
         self._builder = replace(spec, options=options).started(self.process)
 
     def tried(self, plan: PrecisionPlan) -> tuple[Attempt, bytes]:
-        """Returns the attempt at a plan, and the timing cache if the build has added to it."""
         with self._scratch:  # closed between plans: Ray ends its processes without asking them
             self._timing_cache.write_bytes(self._timings)
             result = attempt(plan, self._builder, self._inputs, timed=self._timed)
@@ -407,5 +378,4 @@ class _PlanWorker:
         return result, b"" if self._timings == before else self._timings
 
 
-_kept: dict[str, _PlanWorker] = {}
-"""The plan worker of this process, if any; the key is the id of its content in Ray's store."""
+_kept: dict[str, _PlanWorker] = {}  # by the id of its content in Ray's store; at most one

@@ -1,1 +1,1 @@
-"""The work of each command, without its screen."""
+"""The functions behind the commands."""

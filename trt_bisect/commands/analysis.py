@@ -1,4 +1,4 @@
-"""One object for a session of diagnosis, whose methods share the network, its ranges and the bad case."""
+"""``Analysis``: an object whose methods share one network, its ranges and its worst inputs."""
 
 from __future__ import annotations
 
@@ -41,8 +41,6 @@ _Result = TypeVar("_Result")
 def _keywords_of(
     function: Job[Any, _Keywords, _Result],
 ) -> Callable[[Callable[..., Any]], Callable[Concatenate[Analysis, _Keywords], _Result]]:
-    """Gives a method the keywords and the result of a function, for type checkers and editors."""
-
     def method(given: Callable[..., Any]) -> Callable[Concatenate[Analysis, _Keywords], _Result]:
         _model, *keywords = inspect.signature(function).parameters.values()
         itself = inspect.Parameter("self", inspect.Parameter.POSITIONAL_ONLY)
@@ -54,28 +52,28 @@ def _keywords_of(
 
 
 class Analysis:
-    """A network under diagnosis. Each method is the function of that name, with the known arguments filled in.
+    """A network under diagnosis. Each method calls the function of the same name with the arguments that are known.
 
     >>> qa = trt_bisect.Analysis("network.onnx", "calibration.npz", output="diagnosis")  # doctest: +SKIP
     >>> qa.worst()  # doctest: +SKIP
     >>> qa.compare()  # on the worst inputs  # doctest: +SKIP
     >>> qa.run(high=qa.top(3))  # doctest: +SKIP
 
-    A method's keywords override those of the object. With ``reference``, every method that compares uses that network
-    as the reference. With ``other``, ``worst`` and ``compare`` compare the two networks, both unchanged and
-    without calibration; the other methods diagnose the second one, judged by the first.
+    Keywords of a method override those of the object. With ``other``, ``worst`` and ``compare`` compare the two
+    networks,
+    both unchanged and without calibration; the other methods diagnose ``other``, judged by ``network``.
 
     Args:
         network: in any form that ``run`` takes, such as a ``torch.nn.Module``.
         calibration: data in any form that ``run`` takes, such as a data loader.
-        output: a folder; each result is saved in a subfolder named by the method.
-        dataset: the data that ``worst`` and ``run`` search; the calibration data by default, else the inputs.
+        output: a folder; each method saves its result in a subfolder of its name.
+        dataset: the data that ``worst`` and ``run`` search; by default the calibration data, else ``inputs``.
         other: a second network, such as a quantized export of the first.
-        options: keywords of the methods, such as ``metric``; each method takes those that it has.
+        options: keywords of the methods, such as ``metric`` or ``reference``; each method takes those that it knows.
 
     Raises:
         TypeError: no method has such a keyword.
-        BadInput: the network cannot be read, or there are two that it is to be compared with.
+        BadInput: the network cannot be read, or both ``reference`` and ``other`` are given.
     """
 
     def __init__(
@@ -134,7 +132,6 @@ class Analysis:
 
     @property
     def _searched(self) -> Any:
-        """The data that ``worst`` searches; the inputs if the reference is saved outputs, which belong to them."""
         data, inputs = self._data, self._given("inputs")
         if saved_outputs(self._reference) is not None and inputs is not None:
             return inputs
@@ -152,25 +149,27 @@ class Analysis:
 
     @property
     def bad_case(self) -> tuple[Feeds, ...]:
-        """The worst inputs of the last ``worst``, worst first; calls it if necessary."""
+        """The worst inputs of the last ``worst``, worst first; calls ``worst`` if necessary."""
         worst_report: WorstReport = self._results["worst"] if "worst" in self._results else self.worst()
         return worst_report.inputs
 
     def top(self, count: int) -> tuple[str, ...]:
-        """Returns the layers that lose most alone by the last ``sensitivity``; calls it if necessary."""
+        """Returns the ``count`` layers with the largest loss alone in the last ``sensitivity``, which is called if
+        necessary.
+        """
         measured: Sensitivity = self._results["sensitivity"] if "sensitivity" in self._results else self.sensitivity()
         return tuple(op.op_name for op in measured.sorted_by("loss", way="both")[:count])
 
     @_keywords_of(worst)
     def worst(self, **options: Any) -> Any:
-        """Finds the worst inputs, which ``compare`` and ``sensitivity`` take from then on."""
+        """Finds the worst inputs, on which ``compare`` and ``sensitivity`` run from then on."""
         source = self._scales if self._other is None else {"other": self._other}
         facts = {**source, "dataset": self._searched}
         return self._kept("worst", worst, self.network, facts, options)
 
     @_keywords_of(compare)
     def compare(self, **options: Any) -> Any:
-        """Compares every tensor on the worst inputs: of FP32 (or the reference) and low precision, or of both
+        """Compares every tensor on the worst inputs: FP32 (or the reference) with low precision, or the two
         networks.
         """
         source = self._scales if self._other is None else {"other": self._other}
@@ -179,7 +178,7 @@ class Analysis:
 
     @_keywords_of(sensitivity)
     def sensitivity(self, **options: Any) -> Any:
-        """Measures each layer alone, on the worst inputs."""
+        """Measures the loss of each layer alone, on the worst inputs."""
         facts = {**self._scales, **self._judged_by_first, **self._inputs(options)}
         if "inputs" in facts:
             facts["inputs"] = self._renamed(facts["inputs"])
@@ -187,7 +186,7 @@ class Analysis:
 
     @_keywords_of(profile)
     def profile(self, **options: Any) -> Any:
-        """Lists the tensors of the layers, over the data that ``worst`` searches."""
+        """Lists the tensors of each layer, over the data that ``worst`` searches."""
         facts = {**self._scales, "inputs": self._renamed(self._searched)}
         return self._kept("profile", profile, self._diagnosed, facts, options)
 
@@ -198,7 +197,7 @@ class Analysis:
         return self._kept("run", run, self._diagnosed, {**facts, **self._judged_by_first}, options)
 
     def check(self, **options: Any) -> CheckReport:
-        """Checks the file of the network."""
+        """Checks the structure of the network's file."""
         output = {} if self._output is None else {"output": self._output / "check"}
         self._results["check"] = report = check(self._diagnosed, **{**output, **options})
         return report
@@ -227,7 +226,6 @@ class Analysis:
         return result
 
     def __repr__(self) -> str:
-        """Returns the network and the results so far, a line each."""
         lines = [f"Analysis of '{self.network.source}'"]
         for name, result in self._results.items():
             shown = result.overview

@@ -1,4 +1,4 @@
-"""The structure check of a file."""
+"""``check``: finds problems in the structure of an ONNX file."""
 
 from __future__ import annotations
 
@@ -50,19 +50,19 @@ def check(
     shapes: Shapes | None = None,
     gpu: str | None = None,
 ) -> CheckReport:
-    """Checks an ONNX file, unprepared, before any measurement.
+    """Checks the structure of an ONNX file, before any measurement.
 
-    The findings: weights and layers with several consumers, patterns whose fusion the graph prevents, misplaced Q/DQ
-    pairs, unusual scales, layers that are never quantized, and opsets, operators and types that TensorRT refuses; with
-    an engine, also how its kernels treat the pairs.
+    The findings: weights and layers with several consumers, fusions that the graph prevents, misplaced Q/DQ pairs,
+    unusual
+    scales, layers that are never quantized, and opsets, operators and types that TensorRT refuses.
 
     Args:
         model: an ONNX file, with or without Q/DQ pairs, or an ``onnx.ModelProto``; of a loaded network, its file.
         output: a folder for ``check.json``, ``check.csv`` and ``check.html``.
-        engine: ``tensorrt-rtx``, which builds without a GPU: its kernels are looked at too. A file without pairs is
-            built with every layer in INT8, and stand-in scales.
-        shapes: sizes for dynamic inputs, by name, for the engine and the times; a dynamic axis without a size is 1.
-        gpu: predicts the times of FP16 and full INT8 on this GPU: a name, or a TOML file with its peaks.
+        engine: ``tensorrt-rtx``: also build an engine (without a GPU) and check how its kernels treat the pairs. A file
+            without pairs is built with every layer in INT8 and stand-in scales.
+        shapes: sizes of dynamic inputs, by name, for the engine and the times; a dynamic axis without a size is 1.
+        gpu: predict the times of FP16 and full INT8 on this GPU: a name, or a TOML file with its peaks.
 
     Raises:
         BadInput: the file cannot be read, an input does not take its shape, or the folder cannot be written.
@@ -145,7 +145,6 @@ def _written(writer: PlanWriter, plan: PrecisionPlan) -> FileGraph:
 
 
 def _layers(process: WorkerProcess, graph: FileGraph, shapes: Shapes) -> Sequence[EngineLayer]:
-    """Builds a graph in the worker process; raises TrialFailed if that fails, crashes or takes too long."""
     with ScratchFolder() as folder:
         path = folder / "network.onnx"
         save_model(graph.model, graph.weights, path)

@@ -78,19 +78,20 @@ def compare(
     model: GivenModel | Any | None = None,
     options: CompareOptions = CompareOptions(),  # noqa: B008
 ) -> Comparison:
-    """Compares every tensor and weight of a network in FP32 and in low precision over all samples, and names suspicious
-    layers.
+    """Compares every tensor and weight of a network in FP32 and in low precision, and names suspicious layers.
 
     ONNX Runtime emulates the network with all layers low. A tensor is compared before its own rounding; the effect of
-    this rounding is reported separately.
+    this
+    rounding is reported separately.
 
-    With ``reference``, the columns ``fp32`` are of that network, which runs unchanged, or of saved outputs. With
-    ``other``, the columns ``fp32`` are of the first network and ``int8`` of the other, both unchanged. Integer
+    With ``reference``, the columns ``fp32`` hold the tensors of that network, which runs unchanged, or of saved
+    outputs.
+    With ``other``, the columns ``fp32`` hold the first network and ``int8`` the other one, both unchanged. Integer
     networks, an ONNX Runtime session and a function from feeds to outputs are compared as they run, by tensors of equal
     names.
 
     Args:
-        model: an FP32 ONNX file or a loaded network; optional for two saved runs, which get the layers from it.
+        model: an FP32 ONNX file or a loaded network; optional for two saved runs, whose layers come from it.
         options: as listed.
 
     Raises:
@@ -113,10 +114,7 @@ def compare(
 
 @dataclass(frozen=True)
 class _Low(Planned):
-    """A network in low precision.
-
-    ``data`` is the calibration data, None if the ranges were given; ``observer`` is the origin of the ranges.
-    """
+    """A network in low precision. ``data`` is the calibration data, None if the ranges were given."""
 
     data: Dataset | None
     notes: tuple[str, ...]
@@ -125,7 +123,6 @@ class _Low(Planned):
     unquantized_round: bool
 
     def shaped(self, network: Network) -> Planned:
-        """Returns the same plan of the network with the shapes of a sample."""
         return Planned(_writer(network, self.scales, unquantized_round=self.unquantized_round), self.plan)
 
 
@@ -159,7 +156,6 @@ class _Comparing:
     logs: ComparisonLogs | None = None
 
     def compared(self, model: GivenModel | Any | None) -> tuple[Comparison, _Low | None]:
-        """Returns the comparison that the options ask for, and the plan of a network whose scales are known."""
         options = self.options
         as_is = [None if options.other is None else as_it_runs(network, options) for network in (model, options.other)]
         network = None if model is None or as_is[0] else asked_network(options, model, options.shapes)
@@ -183,7 +179,9 @@ class _Comparing:
     def _tensors(
         self, runs: _Runs, origins: Mapping[str, Origin], network: Network | None, length: int | None, parts: int = 1
     ) -> tuple[tuple[Compared, ...], int]:
-        """Compares the tensors of two runs, each sample in ``parts`` parts; also returns the number of samples."""
+        """Compares the tensors of two runs, which yield each sample in ``parts`` parts; also returns the number of
+        samples.
+        """
         self.progress.stage("Comparing", length)
         seen = 0
 
@@ -200,7 +198,6 @@ class _Comparing:
         return compare_weight_pairs(self.logs.watched_weights(weights) if self.logs else weights)
 
     def _result(self, tensors: tuple[Compared, ...], low: LowPrecision, observer: str, **facts: Any) -> Comparison:
-        """Returns the result, with the advice; ``observer`` chose the scales of the tensors that are not ``given``."""
         weights, channels = facts.pop("weights")
         of_weights = observer if observer in (IN_FILE, OWN_LEVELS) else LARGEST_VALUE
         usual, threshold = default_threshold("cosine", low.precision), self.options.threshold
@@ -294,7 +291,6 @@ class _Comparing:
         observer: str,
         notes: tuple[str, ...] = (),
     ) -> Comparison:
-        """Compares networks with matched layers; the samples have the first network's input names."""
         tensors, count = self._tensors(_runs(two.on, every), two.origins, first, samples.length, two.groups)
         return self._result(
             tensors,
@@ -336,11 +332,11 @@ class _Comparing:
         *,
         of_second: bool = True,
     ) -> Comparison:
-        """Compares two networks that run as they are, tensor by tensor: those of the same module or name and shape.
+        """Compares two networks as they run, by the tensors that have the same module or name, and the same shape.
 
         Args:
             layers: the one of the two networks whose layers are known; None if neither's are.
-            of_second: ``layers`` is the second network, whose roundings are in question.
+            of_second: ``layers`` is the second network, and its roundings are compared.
         """
         sample, every = _opened(samples)
         mine, theirs = first.tensors(sample), second.tensors(sample)
@@ -408,7 +404,6 @@ class _Comparing:
 
 
 _Runs = Iterable[tuple[Tensors, Tensors]]
-"""The tensors of both runs, of a sample or a part of it at a time."""
 
 
 def _opened(samples: Dataset) -> tuple[Feeds, Iterable[Feeds]]:
@@ -424,7 +419,7 @@ def _runs(on: Callable[[Feeds, int], _Runs], samples: Iterable[Feeds]) -> _Runs:
 def _on_engine(
     planned: _Low, samples: Dataset, options: CompareOptions
 ) -> tuple[tuple[EngineTensor, ...], tuple[str, ...]]:
-    """Returns the tensors that a real engine shows for the plan, or a note on why it shows none."""
+    """Returns the tensors that a TensorRT engine shows for the plan, and notes; without tensors, the notes say why."""
     if options.engine == ONNXRUNTIME:
         return (), ()
     status, network = engine_status(TENSORRT), planned.network
@@ -467,9 +462,9 @@ def final_outputs_only(engine: str) -> str:
 def profile(model: GivenModel, options: ProfileOptions) -> Profile:
     """Lists the inputs, outputs, weights and biases of each layer: dtype, INT8 scale, shape, and moments.
 
-    A float network runs in FP32, a file with Q/DQ pairs with them. A tensor that INT8 rounds also has the moments after
-    its Q/DQ pair, and the share of values beyond the pair's range. The scales are those of the file, else of the
-    calibration data. Without samples only constants are profiled.
+    A float network runs in FP32, a file with Q/DQ pairs runs with them. A tensor that INT8 rounds also has the moments
+    after its Q/DQ pair, and the share of values beyond the pair's range. The scales come from the file, else from the
+    calibration data. Without samples only constants have figures.
 
     Args:
         model: an ONNX file, or a loaded network.
@@ -513,8 +508,6 @@ _Pair = tuple[str, tuple[object, ...]]
 
 @dataclass
 class _Profiling:
-    """The profiled tensors of a network, and their figures over the samples."""
-
     network: Network
     writer: PlanWriter
     scales: Mapping[str, np.float32]
@@ -522,10 +515,9 @@ class _Profiling:
     samples: int = 0
     figures: dict[_Pair, dict[str, Any]] = field(default_factory=dict)
     seen: dict[str, tuple[tuple[int, ...], str]] = field(default_factory=dict)
-    """By tensor its shape and dtype in the first sample that had it."""
+    """The shape and dtype of each tensor, by name, in the first sample that had the tensor."""
 
     def uses(self, layer: Layer) -> Iterator[_TensorUse]:
-        """Yields the tensors as the node has them, inputs first; a high layer rounds none."""
         node = self.network.skeleton.graph.node[layer.index]
         kept_high = layer.fixed is not None and not layer.fixed.needs_scale
         quantizers = {
@@ -541,7 +533,6 @@ class _Profiling:
     def watch(
         self, samples: Dataset, layers: Sequence[Layer], memory: int, progress: Progress, logs: ProfileLogs | None
     ) -> None:
-        """Adds the figures of the tensors that are no constants."""
         progress.stage("Profiling", samples.length)
         uses = (use for layer in layers for use in self.uses(layer))
         varying = {use.pair: use for use in uses if not self.network.has_constant(use.tensor)}.values()
@@ -620,7 +611,6 @@ class _TensorUse:
 
     @property
     def pair(self) -> _Pair:
-        """The key of its figures."""
         return self.tensor, tuple(quantizer.key() for quantizer in self.quantizers)
 
 

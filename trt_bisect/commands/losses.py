@@ -1,4 +1,4 @@
-"""``sensitivity``: each layer alone low, or alone high. ``worst``: the inputs that lose most."""
+"""``sensitivity``: the loss of each layer alone. ``worst``: the inputs with the largest loss."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def sensitivity(model: GivenModel, options: SensitivityOptions) -> Sensitivity:
     """Measures each layer alone low (in INT8: its weights, its activations, both), and alone high.
 
     On NVIDIA engines, and in other low precisions, there is only ``both``. With ``unquantized="int8"`` each unquantized
-    layer has a row too: the loss with its outputs alone rounded.
+    layer has a row too: the loss if only its outputs are rounded.
 
     Args:
         model: an FP32 ONNX file of opset 9 or later, or a loaded network.
@@ -92,9 +92,10 @@ _Given = TypeVar("_Given", bound=FixedLayerOptions)
 
 
 def with_most_sensitive(model: GivenModel, options: _Given) -> _Given:
-    """Returns options in which ``top:3`` names the layers that lose most alone, measured if need be.
+    """Returns the options with the most sensitive layers, measured if necessary, in place of a pattern such as
+    ``top:3``.
 
-    With an output folder the sensitivity is stored there and reused.
+    With an output folder the measured sensitivity is stored there for later, and the pattern stays.
     """
     names = ("high", "keep_low", "only")
     patterns = [pattern for name in names for pattern in getattr(options, name)]
@@ -126,7 +127,7 @@ def with_most_sensitive(model: GivenModel, options: _Given) -> _Given:
 
 
 class _AnythingGoes(Judgement):
-    """A judgement with a placeholder threshold, for metrics without a default; the threshold decides nothing."""
+    """A judgement whose threshold decides nothing, so that metrics without a default can be used."""
 
     @property
     def threshold(self) -> float | None:
@@ -137,11 +138,10 @@ class _AnythingGoes(Judgement):
 
 
 def measure_alone(experiment: Experiment, progress: Progress, chosen: Collection[int] | None = None) -> Sensitivity:
-    """Measures each layer alone in INT8.
+    """Returns the loss of each layer alone in INT8, and what the layer wins back alone in high precision.
 
     Args:
-        chosen: the indices of the layers to measure, each alone low only; None for every layer, alone low and alone
-            high.
+        chosen: the indices of the layers to measure, only in INT8; None for every layer, both ways.
     """
     network, rule = experiment.network, experiment.rule
     high, layers = experiment.whole.high, network.movable if chosen is None else chosen
@@ -181,7 +181,6 @@ def measure_alone(experiment: Experiment, progress: Progress, chosen: Collection
 
 
 def _alone(experiment: Experiment, chosen: Collection[int]) -> dict[tuple[int, str], PrecisionPlan]:
-    """Returns the plans by layer and the part of it that is in INT8: ``both``, ``weight`` or ``activation``."""
     network, low = experiment.network, experiment.network.low.precision
     nothing = network.plan((), network.base or experiment.whole.high)
     sides = experiment.builder.arithmetic == EMULATED and low is Precision.INT8
@@ -194,7 +193,8 @@ def _alone(experiment: Experiment, chosen: Collection[int]) -> dict[tuple[int, s
 
 
 def _unquantized(experiment: Experiment, progress: Progress) -> Iterator[tuple[int, Trial, Trial]]:
-    """Yields for each unquantized layer whose outputs have a scale: its index, the trial with these outputs alone
+    """Yields for each unquantized layer whose outputs have a scale: its index, the trial in which only these outputs
+    are
     rounded, and the trial of full INT8 without this rounding.
     """
     network, scales = experiment.network, experiment.ranges.scales
@@ -211,7 +211,6 @@ def _unquantized(experiment: Experiment, progress: Progress) -> Iterator[tuple[i
 
 
 def _holding(experiment: Experiment, plan: PrecisionPlan, tensors: frozenset[str]) -> Trial:
-    """Returns the trial of a plan that also rounds the given tensors, for all their readers."""
     rounded = hashlib.sha256("\n".join(sorted(tensors)).encode()).hexdigest()[:16]
     key = TrialKey(plan.key(), f"unquantized {rounded}").text
     stored = experiment.store.find(key)
@@ -230,7 +229,6 @@ def _holding(experiment: Experiment, plan: PrecisionPlan, tensors: frozenset[str
 
 
 def _difference(full: float | None, without: float | None) -> float | None:
-    """Returns the loss won back, ``full`` - ``without``; None if one is unknown or ``without`` is infinite."""
     return None if full is None or without is None or math.isinf(without) else full - without
 
 
@@ -249,7 +247,6 @@ _BEHIND: dict[bool, Callable[[float, float], float]] = {
     True: lambda value, perfect: perfect - value,
     False: lambda value, perfect: value - perfect,
 }
-"""By ``Metric.higher``, the difference of a value from that of equal outputs."""
 
 
 @takes(WorstOptions)
@@ -257,17 +254,16 @@ def worst(model: GivenModel, options: WorstOptions) -> WorstReport:
     """Finds the inputs on which low precision and FP32 differ most, and the distribution of the difference over the
     data.
 
-    With ``other``, the inputs on which two networks differ most, both unchanged, on ONNX Runtime without
-    calibration.
-
-    The data set is read once. In memory are about ``keep`` samples, and a few numbers for each of the others.
+    With ``other``, two networks are compared instead, both unchanged, on ONNX Runtime without calibration. The data set
+    is
+    read once; about ``keep`` samples are in memory.
 
     Args:
         model: an ONNX file of opset 9 or later, or a loaded network.
-        options: as listed. ``dataset`` may be any iterable of feeds, an endless one too where ``steps`` is given.
+        options: as listed. ``dataset`` may be any iterable of feeds, also an endless one if ``steps`` is given.
 
     Raises:
-        BadInput: something given cannot be used.
+        BadInput: an argument cannot be used.
         EngineUnavailable: the engine cannot be used here.
     """
     if options.threshold is not None and not math.isfinite(float(options.threshold)):
@@ -289,7 +285,6 @@ def worst(model: GivenModel, options: WorstOptions) -> WorstReport:
 
 
 def _search(setup: Setup, options: WorstOptions) -> WorstReport:
-    """Takes ranges and an engine as a run does, then passes once over a data set; Ctrl-C ends the pass early."""
     refuse_unknown_outputs(setup)
     engine = choose_engine(options.engine)
     refuse_emulated_only(setup.read, engine)
@@ -360,7 +355,6 @@ def _reported(
 
 
 def _on_broken(setup: Setup, network: Network, result: WorstInputs) -> str:
-    """Returns a sentence on the samples for which FP32 itself gives nothing to compare."""
     if result.first_broken is None:
         return ""
     counting = set(range(len(result.losses))) - set(result.broken)
@@ -392,9 +386,6 @@ class _WorstJudgement(Judgement):
     """A judgement whose threshold is NaN where neither the user nor the metric has one."""
 
     def rule(self, outputs: tuple[str, ...], reference: Sequence[Outputs]) -> Rule:
-        """Returns the rule. It ranks the values of a user's function without correction, also those that are better
-        than the value for equal outputs.
-        """
         metric = self.metric(outputs, reference)
         if metric.code:
             metric = replace(metric, loss_of=_BEHIND[metric.higher])

@@ -1,12 +1,12 @@
-"""An engine with weak typing, rewritten as one strongly typed network for TensorRT 11.
+"""``migrate``: rewrites the network of a weakly typed engine as one strongly typed network for TensorRT 11.
 
-TensorRT 11 has no calibration caches, INT8 flag and layer precisions: the graph determines everything. Decisions that
-TensorRT took by itself under weak typing are in no file: each assumption is listed.
+In TensorRT 11 the graph alone determines every precision. Under weak typing TensorRT decided some by itself and wrote
+them nowhere, so the report lists each assumption.
 
-Sources of the forms of trtexec's command line, which users keep in full, in part or as a table: ``sampleOptions.cpp``
-and ``sampleEngines.cpp`` of NVIDIA/TensorRT, release/8.5 to release/10.13. A list is split at every comma, an entry at
-its last colon, apostrophes quote, and ``*`` matches any text (from 10.0 on). ``--best`` allows every precision. Layer
-precisions count from ``--precisionConstraints=prefer`` on; without it trtexec warns, and TensorRT may ignore them.
+Sources of trtexec's command line: ``sampleOptions.cpp`` and ``sampleEngines.cpp`` of NVIDIA/TensorRT, release/8.5 to
+release/10.13. A list is split at every comma, an entry at its last colon, apostrophes quote, and ``*`` matches any text
+(from 10.0 on). ``--best`` allows every precision. TensorRT may ignore layer precisions unless
+``--precisionConstraints`` is ``prefer`` or ``obey``.
 """
 
 from __future__ import annotations
@@ -61,7 +61,6 @@ _WORDS = {**_PRECISIONS, "float": Precision.FP32, "float32": Precision.FP32, "ha
 _WORDS |= {"float16": Precision.FP16, "bfloat16": Precision.BF16}
 _NOT_FLOATS = frozenset(("int32", "int64", "bool", "uint8"))
 _LAYERS = ("layerPrecisions", "layer_precisions", "layers", "precisions")
-"""The keys under which a file may have its table of layers."""
 _CONSTRAINED = ("obey", "prefer")
 _SUFFIXES = (".json", ".toml", ".sh", ".txt")
 _GONE = {
@@ -86,8 +85,7 @@ class Deployment:
         layers: precisions by layer or pattern.
         outputs: the layers whose output types were set too.
         base: the precision of layers that are not in INT8.
-        shapes: the usual shapes of dynamic inputs.
-        obeyed: False where ``layers`` were named and TensorRT was not told to obey them.
+        obeyed: False if the settings name ``layers`` but did not tell TensorRT to obey them.
         gone: the options that TensorRT 11 does not have, each with its replacement.
     """
 
@@ -106,7 +104,8 @@ def read_deployment(source: str | Path | Mapping[str, Any]) -> Deployment:
 
     Args:
         source: a trtexec command line or a file with one; a list as ``--layerPrecisions`` takes it; a JSON or TOML
-            file, or a mapping, with a table of layers and precisions; empty if nothing is known.
+            file,
+            or a mapping, with a table of layers and precisions; empty if nothing is known.
 
     Raises:
         BadInput: ``source`` has another form, or the engine was not in INT8.
@@ -198,7 +197,7 @@ def _precision(word: Any, name: str, source: str) -> Precision:
 
 
 def _table(record: Any, source: str) -> dict[str, Precision]:
-    """Returns the precisions by layer: from a table by layer, a list of layers, or either under one of ``_LAYERS``."""
+    """Returns the precisions by layer, from a table by layer or a list of layers, maybe under a key of ``_LAYERS``."""
     if isinstance(record, Mapping):
         inner = next((record[key] for key in _LAYERS if isinstance(record.get(key), (Mapping, list, str))), None)
         if inner is not None:
@@ -212,22 +211,20 @@ def _table(record: Any, source: str) -> dict[str, Precision]:
 RUN = "run"
 """The subfolder with the comparison of the migrated network with FP32."""
 _MEASURED = 4
-"""The number of inputs on which values are compared with the scales of the cache."""
 
 
 class _Choices(list[Choice]):
     def add(self, kind: str, about: str, choice: str, names: Sequence[str] | None = None) -> None:
-        """Adds an assumption; nothing if ``names`` is given and empty."""
         if names is None or names:
             self.append(Choice(kind, about, choice, tuple(names or ())))
 
 
 @takes(MigrateOptions)
 def migrate(model: GivenModel, options: MigrateOptions) -> Migration:
-    """Writes the network of an engine with weak typing for TensorRT 11: with Q/DQ pairs, strongly typed.
+    """Writes the network of a weakly typed engine for TensorRT 11: with Q/DQ pairs, strongly typed.
 
     Args:
-        model: the ONNX file that the engine was built from, in FP32 and without pairs; or a loaded network.
+        model: the ONNX file that the engine was built from, in FP32 and without Q/DQ pairs; or a loaded network.
         options: as listed.
 
     Raises:
@@ -324,7 +321,6 @@ def _scales(
 def _ranges(
     network: Network, cache: caches.CalibrationCache, found: caches.CacheScales, source: str, notes: _Choices
 ) -> Ranges:
-    """Returns the ranges of the cache; raises BadInput if it has those of less than half of the tensors."""
     scales = caches.as_scales(found.found)
     caches.refuse_of_another_network(Path(source), cache, scales, network.rounded_activations)
     if cache.little_endian:
@@ -337,7 +333,7 @@ def _ranges(
 
 
 def _precisions(network: Network, deployment: Deployment, notes: _Choices) -> dict[int, Precision]:
-    """Returns the precisions of the layers that the settings name, by index.
+    """Returns the precisions of the layers that the settings name, by layer index.
 
     An exact name wins over a pattern, and a later entry over an earlier one.
     """
@@ -368,7 +364,6 @@ def _precisions(network: Network, deployment: Deployment, notes: _Choices) -> di
 
 
 def _with_scales(network: Network, ranges: Ranges, notes: _Choices) -> tuple[Network, dict[int, str]]:
-    """Keeps layers high whose inputs have no scale; returns the network, and the reason for each layer by index."""
     usable, _ = keeping_unusable_high(network, ranges)
     without = {
         layer.index: "the cache has no scale"
@@ -396,7 +391,6 @@ def _tell_what_weak_typing_decides(
 
 
 def _build(network: Network, deployment: Deployment, feeds: list[Feeds], notes: _Choices) -> Build:
-    """Returns the facts for the build commands; dynamic inputs have the shapes of the data, else of the old engine."""
     dynamic = tuple(spec.name for spec in network.inputs if None in spec.shape)
     if feeds:
         return Build(caches.NEWEST_VERSION, shapes=profile_of(feeds).shapes, dynamic=dynamic)
@@ -423,9 +417,6 @@ def _proof(
     folder: Path,
     progress: Progress,
 ) -> Proof:
-    """Compares the written file with the emulated plan, and judges it against FP32 as ``run`` does, without a
-    search.
-    """
     path = folder / QDQ_NETWORK
     progress.stage("Comparing with the plan of the cache", len(feeds))
     difference = _difference(network, ranges, plan, path, feeds, progress)
@@ -461,7 +452,8 @@ def _proof(
 def _difference(
     network: Network, ranges: Ranges, plan: PrecisionPlan, path: Path, feeds: Sequence[Feeds], progress: Progress
 ) -> float:
-    """Returns the largest difference of the written network's outputs from the emulated plan's, as a share of the
+    """Returns the largest difference between the outputs of the written network and of the emulated plan, as a share of
+    the
     output's largest magnitude.
 
     Both run with FP32 in place of FP16: the FP16 of two engines differs in the last bit, which INT8 rounding amplifies.

@@ -1,7 +1,4 @@
-"""A nightly run: measures the networks of a suite and compares them with a baseline.
-
-Each nightly run has a folder; numbers give their order, independent of the clock.
-"""
+"""``regress``: a nightly run, which measures the networks of a suite and compares them with a baseline."""
 
 from __future__ import annotations
 
@@ -43,9 +40,7 @@ RUNNING = "running"
 BASELINE, NIGHTLY_RUN = "baseline", "night.json"
 _OPTION = "'output' in the suite"
 _RESUME_WITHIN = timedelta(hours=20)
-"""The age up to which an interrupted nightly run is resumed."""
 _NAMED = 3
-"""The most nightly runs named in a description."""
 
 
 @dataclass(frozen=True)
@@ -53,12 +48,12 @@ class NightlyRun:
     """One nightly run, as in ``night.json``.
 
     Attributes:
-        number: from 1, in the order of the nightly runs.
-        began: in UTC, ISO 8601.
+        number: from 1; the numbers, not the clock, order the nightly runs.
+        began: the start in UTC, ISO 8601.
         suite: a digest of the suite; see ``Suite.digest``.
         status: ``running``, or the result.
-        is_baseline: later nightly runs can be compared with it.
-        passed: the networks that passed or were accepted; the baseline has earlier figures of the others.
+        is_baseline: later nightly runs can be compared with this one.
+        passed: the networks that passed or were accepted; of the others the baseline has earlier figures.
     """
 
     number: int
@@ -71,26 +66,26 @@ class NightlyRun:
 
     @property
     def title(self) -> str:
-        """The number and the start."""
+        """The number and the start, as text."""
         return f"nightly run {self.number} ({self.began})"
 
     @property
     def baseline(self) -> Path:
-        """The folder of this night's baseline."""
+        """The folder of this nightly run's baseline."""
         return self.folder / BASELINE
 
     def finish(self, status: str, is_baseline: bool, passed: tuple[str, ...] = ()) -> NightlyRun:
-        """Returns the nightly run with its result, and writes it to disk; raises BadInput if it cannot be written."""
+        """Writes the result to disk and returns the nightly run with it; raises BadInput if it cannot be written."""
         return replace(self, status=status, is_baseline=is_baseline, passed=passed).saved()
 
     def saved(self) -> NightlyRun:
-        """Writes ``night.json``; raises BadInput if it cannot be written."""
+        """Writes ``night.json`` and returns the nightly run; raises BadInput if it cannot be written."""
         record = {name: value for name, value in vars(self).items() if name != "folder"}
         write_whole(self.folder / NIGHTLY_RUN, encode_lines(record))
         return self
 
     def is_resumable(self, suite: str, now: datetime) -> bool:
-        """Returns true if this nightly run was interrupted recently, and its suite has this digest."""
+        """Returns true if this nightly run was interrupted recently, and ``suite`` is the digest of its suite."""
         try:
             age = now - datetime.fromisoformat(self.began)
         except (TypeError, ValueError):
@@ -111,11 +106,11 @@ class NightlyRuns:
         return sorted(nights, key=lambda night: night.number)
 
     def latest_baseline(self) -> NightlyRun | None:
-        """Returns the newest nightly run with a baseline of every network; None if there is none."""
+        """Returns the newest nightly run with a baseline; None if there is none."""
         return next((night for night in reversed(self.all()) if night.is_baseline and night.baseline.is_dir()), None)
 
     def begin(self, suite: str) -> tuple[NightlyRun, bool]:
-        """Resumes the newest nightly run if it was interrupted, else creates one, in a folder named by the time.
+        """Resumes the newest nightly run if it was interrupted, else creates one in a folder named by the time.
 
         Args:
             suite: the digest of the suite. A nightly run of another suite is not resumed.
@@ -144,7 +139,7 @@ class NightlyRuns:
 
 @contextmanager
 def nightly_runs_in(folder: Path) -> Iterator[NightlyRuns]:
-    """Locks a folder, created if need be, and gives its nightly runs.
+    """Locks a folder, created if necessary, and gives its nightly runs.
 
     Raises BadInput if the folder cannot be written, or another process has locked it.
     """
@@ -157,10 +152,10 @@ class NightlyReference:
     """The baselines that a nightly run is compared with.
 
     Attributes:
-        description: for the user; empty if there is no reference yet.
-        networks: by name in the suite.
-        folder: ``--update-baseline`` writes the baseline here; None if it is written into the nightly run only.
-        is_latest: the reference is the latest nightly run; a nightly run that passes becomes the next reference.
+        description: a text for the user; empty if there is no baseline yet.
+        networks: the baseline of each network, by its name in the suite.
+        folder: the folder into which ``--update-baseline`` writes; None: into the nightly run only.
+        is_latest: the baselines are from the latest nightly run; if tonight's run passes, it becomes the next baseline.
     """
 
     description: str
@@ -170,11 +165,11 @@ class NightlyReference:
 
 
 def find_reference(baseline: str | Path, nights: NightlyRuns, suite: Suite, *, update: bool) -> NightlyReference:
-    """Returns the reference that ``--baseline`` names.
+    """Returns the baselines that ``--baseline`` names.
 
     Args:
         baseline: ``latest``, a baseline folder, the folder of a nightly run or a run, or a ``report.json``.
-        update: the baseline is going to be replaced: it need not exist, and must not be a run or a nightly run.
+        update: the baseline is to be replaced: it need not exist, and must not be a run or a nightly run.
 
     Raises:
         BadInput: there is no baseline, it cannot be read or must not be replaced, or a run is of another network.
@@ -201,7 +196,6 @@ def find_reference(baseline: str | Path, nights: NightlyRuns, suite: Suite, *, u
 
 
 def _described(nights: Sequence[NightlyRun], latest: NightlyRun, names: Sequence[str]) -> str:
-    """Returns a description of the nights in which a baseline's networks passed last, and of the later nights."""
     earlier = [night for night in reversed(nights) if night.is_baseline and night.number <= latest.number]
     passed = {name: next((night for night in earlier if name in night.passed), latest) for name in names}
     last = sorted({night.number: night.title for night in passed.values()}.items())
@@ -214,9 +208,8 @@ def _described(nights: Sequence[NightlyRun], latest: NightlyRun, names: Sequence
 
 
 def _of_run(path: Path, suite: Suite) -> dict[str, nightly.Baseline]:
-    """Returns a run as the baseline of a network of the suite: the one with its model file and, of several, its folder.
-
-    Raises BadInput if no network, or more than one, fits.
+    """Returns a run as the baseline of the network with the same model file; of several, of the one named as its
+    folder.
     """
     report = Report.load(path)
     model, tasks = Path(report.model).name, suite.networks
@@ -230,10 +223,9 @@ def _of_run(path: Path, suite: Suite) -> dict[str, nightly.Baseline]:
 
 
 RUNS, REPEATS = "runs", "repeats"
-"""The subfolders of a nightly run: the run folder of each network, and its repeats."""
 
 Runner = Callable[[NetworkTask, Path, Progress], Report]
-"""Measures one network in a folder."""
+"""Measures one network in a folder, with the files of ``run``."""
 
 
 def run_network(task: NetworkTask, folder: Path, progress: Progress) -> Report:
@@ -255,17 +247,18 @@ def regress(
 ) -> nightly.Regression:
     """Measures a suite of networks and reports the changes from a baseline.
 
-    If a figure lies outside the baseline's range, the network is measured again in a new folder, and only the changes
-    of both runs are reported. A network that cannot be measured does not stop the others. An interrupted night is
-    resumed. The results are written into the night's folder and the suite's output folder, whose JUnit file says
-    "running" until then.
+    If a figure lies outside the baseline's range, the network is measured again, and only the changes of both runs are
+    reported. A network that cannot be measured does not stop the others. An interrupted nightly run is resumed. The
+    results
+    are written into the folder of the nightly run and into the suite's output folder.
 
     Args:
         config: the suite, a TOML file.
         baseline: a folder that ``update_baseline`` wrote, the folder of a nightly run or of a run, or a
-            ``report.json``; or ``latest``: for each network the newest nightly run in which it passed or was accepted.
-            A network without such a night takes this night as its baseline, if it meets its targets and its recipe
-            meets the threshold.
+            ``report.json``; or
+            ``latest``: for each network the newest nightly run in which it passed or was accepted. A network without
+            such a
+            run takes this one as its baseline, if it meets its targets and its recipe meets the threshold.
         update_baseline: the figures of this nightly run, of ``repeats`` runs, become the baseline in any case.
         progress: shows the progress; a bar in a notebook by default.
         runner: measures one network.
@@ -290,12 +283,6 @@ def regress(
 
 @dataclass(frozen=True)
 class _Night:
-    """Measures a night's networks and compares them with the reference.
-
-    Attributes:
-        accepts: the figures become the baseline in any case.
-    """
-
     suite: Suite
     nightly_run: NightlyRun
     reference: NightlyReference
@@ -304,10 +291,6 @@ class _Night:
     progress: Progress
 
     def measure(self) -> nightly.Regression:
-        """Measures and compares all networks, writes the results and the baseline, and finishes the nightly run.
-
-        Networks that the suite no longer has stay in the baseline until a baseline is accepted.
-        """
         measured = [self._network(task) for task in self.suite.networks]
         regression = self._regression(tuple(result for result, _ in measured))
         regression.save(self.nightly_run.folder)
@@ -369,7 +352,6 @@ class _Night:
         )
 
     def _confirmed(self, baseline: nightly.Baseline, runs: _NetworkRuns) -> tuple[tuple[Change, ...], list[Change]]:
-        """Returns the changes that a run in a fresh folder confirms, and the others, which are noise."""
         seen = runs.changes(1, baseline)
         if not seen:
             return (), []
@@ -417,9 +399,7 @@ class _Night:
 
 @dataclass
 class _NetworkRuns:
-    """The runs of one network in a nightly run: each is measured when first needed, or read if an interruption left it
-    finished. The first run is judged.
-    """
+    """The runs of one network in a nightly run, measured when first needed. The first run is judged."""
 
     task: NetworkTask
     folder: Path
@@ -429,12 +409,7 @@ class _NetworkRuns:
     reports: dict[int, Report] = field(default_factory=dict)
 
     def report(self, number: int) -> Report:
-        """Returns the compared part of the report of run ``number``, from 1.
-
-        Raises:
-            NothingMeasured: no plan of the run could be measured.
-            TrtBisectError: a file of the network is not there, or the runner raised it.
-        """
+        """Returns the compared part of the report of run ``number``, from 1. Raises any TrtBisectError of the run."""
         if self.task.missing is not None:
             raise self.task.missing
         if number not in self.reports:

@@ -1,6 +1,6 @@
-"""The suite of networks of a nightly run, from ``trt-bisect.toml``.
+"""The suite of networks that a nightly run measures, read from ``trt-bisect.toml``.
 
-Mistakes in it are raised before anything is run; a missing file is an error of its network.
+Mistakes in the file are raised before anything is run; a missing file of a network is an error of that network.
 """
 
 from __future__ import annotations
@@ -28,7 +28,6 @@ REPEATS = 3
 
 
 def _name(value: Any, flag: str) -> Any:
-    """Returns a value as text on one line, without control characters; ``flag`` names it in errors."""
     if not TEXT.read(value, flag).isprintable():
         raise BadInput(f"{flag} cannot be {shown(value)}.", "Write a name that can be printed.")
     return value
@@ -42,16 +41,15 @@ NIGHT_KINDS = {
     "latency_tolerance": number(above=0, most=1, share=True),
     "repeats": whole(least=1, most=100),
 }
-"""Keys of a network besides ``name`` that are not options of ``trt_bisect.run``."""
+"""The keys of a network, besides ``name``, that are not options of ``trt_bisect.run``."""
 _TARGETS = {INT8: "target", RECIPE: "target_recipe"}
 _SET_ELSEWHERE = {"save_tensors", "history", *(option.keyword for option in declare.declared(OutputOptions))}
-"""Options of ``run`` that a network of a suite cannot have: the suite or the command sets them."""
+"""The options of ``run`` that a suite cannot give to a network: the suite or the command sets them."""
 NETWORK_KEYS = {
     key: declare.Option(keyword=key, kind=kind) for key, kind in {"name": _NAME, "model": FILE, **NIGHT_KINDS}.items()
 } | declare.by_key(option for option in declare.declared(RunOptions) if option.keyword not in _SET_ELSEWHERE)
 _TOP_KEYS = ("output", "defaults", "network")
 _LONGEST = 80
-"""The most characters of a folder's name."""
 _NO_SUITE = (
     "Give its path: trt-bisect regress SUITE.toml. A suite has a table [[network]] with model and calibration for each "
     "network."
@@ -64,8 +62,10 @@ class NetworkTask:
 
     Attributes:
         stem: the name of its folder and its baseline file, unique.
-        targets: by ``int8`` and ``recipe`` the worst value of the metric that must hold, whatever the baseline says.
-        missing: the error on a missing file or function.
+        keywords: the keywords of ``run``.
+        targets: by plan, ``int8`` and ``recipe``, the worst value of the metric that passes, whatever the baseline
+            says.
+        missing: the error on a missing file or function; None if all are there.
     """
 
     name: str
@@ -84,14 +84,14 @@ class NetworkTask:
 
 @dataclass(frozen=True)
 class Suite:
-    """The networks that a night measures, in the file's order."""
+    """The networks that a nightly run measures, in the file's order."""
 
     path: Path
     output: Path
     networks: tuple[NetworkTask, ...]
 
     def digest(self) -> str:
-        """SHA-256 over the questions, the versions, and the sizes and times of the files."""
+        """Returns the SHA-256 of the settings, the versions, and the sizes and times of the networks' files."""
         networks = [
             [n.name, dict(n.keywords), dict(n.targets), vars(n.tolerances), n.repeats, _states(n.keywords)]
             for n in self.networks
@@ -112,7 +112,7 @@ def suite_output(path: str | Path) -> Path:
 def read_suite(path: str | Path) -> Suite:
     """Returns the suite in a TOML file; relative paths in it are relative to its folder.
 
-    Raises BadInput, with the table and key, if it cannot be read or used.
+    Raises BadInput, with the table and key, if the file cannot be read or used.
     """
     file = Path(path)
     table = declare.read_toml(file, "suite", _NO_SUITE)
@@ -178,6 +178,6 @@ def _check_figures(where: str, keywords: Mapping[str, Any], targets: Mapping[str
 
 
 def stem_of(name: str) -> str:
-    """Returns a file name for ``name``: ``name`` itself if possible, else a similar one with a digest."""
+    """Returns a file name for ``name``: ``name`` itself if possible, else a similar name with a digest."""
     safe = re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip(".-")[:_LONGEST]
     return safe if safe == name else f"{safe or 'network'}-{hashlib.sha256(os.fsencode(name)).hexdigest()[:8]}"

@@ -1,7 +1,4 @@
-"""The entries of a history, their table for pandas, CSV and Parquet, and their trends.
-
-Names are printed on the screen as they are, never as markup.
-"""
+"""The entries of a history, their table for pandas, CSV and Parquet, and their trends."""
 
 from __future__ import annotations
 
@@ -33,16 +30,15 @@ from trt_bisect.support.text import listed
 if TYPE_CHECKING:
     import pandas as pd
 
+# others are objects
 _DTYPES: Mapping[type[kinds.Type], str] = {
     kinds.FloatType: "float64",
     kinds.IntType: "Int64",
     kinds.BoolType: "boolean",
     kinds.DateTimeType: "datetime64[us, UTC]",
 }
-"""The pandas types of columns; others are objects."""
 _NO_COLUMNS = ("layers",)
 _BY_PLAN, _PLANS = ("latency",), ("fp32", "fp16", "int8", "recipe")
-"""The fields that are a mapping by plan, and the names of the plans."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +51,7 @@ class HistoryEntry:
         folder: the absolute path of the run folder when it was last recorded.
         label: the network's name in a suite, else the model file's stem.
         started, recorded: the times of the run's start and of the recording, in UTC.
-        report: without its layers, which are in the run folder.
+        report: the report without its layers.
     """
 
     id: int
@@ -78,13 +74,14 @@ class HistoryEntry:
 
     @property
     def engine(self) -> str:
-        """The engine as text, with TensorRT's typing."""
+        """The engine's name, with TensorRT's typing."""
         report = self.report
         return f"{report.engine} {report.typing}" if report.engine == "tensorrt" else report.engine
 
     def continues(self, before: HistoryEntry) -> bool:
-        """Returns true if this entry replaces ``before``: both have the same fingerprint, metric, threshold and
-        strategy, and they began at the same time or ``before`` is unfinished.
+        """Returns true if this entry replaces ``before``: the fingerprint, metric, threshold and strategy are the same,
+        and so
+        is the start, unless ``before`` is unfinished.
         """
         question = ("fingerprint", "metric", "threshold", "share", "strategy")
         is_same = all(getattr(self.report, name) == getattr(before.report, name) for name in question)
@@ -93,10 +90,7 @@ class HistoryEntry:
 
 @cache
 def _columns() -> dict[str, tuple[tuple[str, ...], kinds.Type]]:
-    """Returns the columns of a table of entries: by name, the path to the value and its type.
-
-    Fields of an inner dataclass are columns of their own, such as ``similarity_int8``; those of the report come last.
-    """
+    # by column the path to its value in an entry, and the type
     columns: dict[str, tuple[tuple[str, ...], kinds.Type]] = {}
     for path, leaf in _leaves(kinds.type_info(HistoryEntry)):
         columns.setdefault("_".join(path).removeprefix("report_"), (path, leaf))
@@ -118,7 +112,7 @@ def _leaves(kind: kinds.Type, name: str = "") -> Iterator[tuple[tuple[str, ...],
 
 
 def table_of(entries: Iterable[HistoryEntry]) -> pd.DataFrame:
-    """Returns one row for each entry. Missing numbers are NaN or NA, also if a whole column is missing."""
+    """Returns a table with one row for each entry. Missing numbers are NaN or NA."""
     import pandas as pd
 
     columns = _columns()
@@ -184,7 +178,6 @@ def _finished(entries: Iterable[HistoryEntry]) -> list[HistoryEntry]:
 
 
 def _last_change(finished: Sequence[HistoryEntry]) -> str:
-    """Returns the date of the latest report that differs from the one before it, and the differences."""
     for before, after in reversed(list(pairwise(finished))):
         if differing := changes(before.report, after.report):
             return f"{after.started:%Y-%m-%d}: {', '.join(differing)}"
@@ -211,13 +204,13 @@ def _names(what: str, names: Sequence[str]) -> list[str]:
 
 
 def heights(values: Sequence[float]) -> list[float]:
-    """Returns the values scaled from the least (0) to the largest (1); 0.5 each if all are equal."""
+    """Returns the values scaled from the smallest (0) to the largest (1); 0.5 each if all are equal."""
     low, high = min(values, default=0.0), max(values, default=0.0)
     return [0.5 if high == low else (value - low) / (high - low) for value in values]
 
 
 def spark_text(values: Sequence[float | None]) -> str:
-    """Returns one bar for each value, and a space for each missing value.
+    """Returns a sparkline of block characters, one for each value; a missing value is a space.
 
     >>> spark_text([0.0, None, 2.0])
     '▁ █'
@@ -227,7 +220,6 @@ def spark_text(values: Sequence[float | None]) -> str:
 
 
 RUNS_DRAWN = 40
-"""The most runs in a sparkline, the last ones."""
 
 
 def print_entries(entries: Sequence[HistoryEntry], console: Console, path: Path, *, by_run: bool, top: int) -> None:
@@ -243,10 +235,7 @@ def print_entries(entries: Sequence[HistoryEntry], console: Console, path: Path,
 
 
 def trend_table(groups: Sequence[Sequence[HistoryEntry]], console: Console) -> Table:
-    """Returns one row for each group of ``trends``: the last figures, and sparklines of full INT8 and its latency.
-
-    Columns that do not fit on the console are left out, here and in ``run_table``.
-    """
+    """Returns one row for each group of ``trends``: the last figures, and sparklines of full INT8 and its latency."""
     timed = any(entry.report.milliseconds("int8") is not None for group in groups for entry in group)
     figures = ("INT8>", "over runs", "Recipe>", "Culprits>", *(("INT8 ms>", "over runs") if timed else ()))
     table = titled("Label", "Engine", "Metric", "Runs>", "Last, UTC", "Verdict", *figures, "Changed last")
@@ -295,9 +284,6 @@ def run_table(groups: Sequence[Sequence[HistoryEntry]], top: int, console: Conso
 
 
 def _figures(report: Report) -> tuple[str, str]:
-    """Returns the figures of full INT8 and of the recipe as text; the first names its low precision if that is not
-    INT8.
-    """
     int8, recipe = (figure_text(report.metric, value) for _, value in report.similarity.items())
     return with_low(int8, report.low), recipe
 

@@ -1,7 +1,7 @@
 """The history: the reports of all runs, in one file of JSON lines next to the run folders.
 
-The file is a cache: if it is missing, the run folders are read. A run appends its report, without the layers, when it
-ends, and no line changes. A later line can continue an earlier one (``_folded``).
+The file is a cache of the run folders. A run appends its report, without the layers, when it ends; no line ever
+changes, but a later line may replace an earlier one (``_folded``).
 """
 
 from __future__ import annotations
@@ -46,16 +46,15 @@ class History:
     """The history in a file. If ``path`` is a folder, the history is read from the run folders in it.
 
     All methods raise BadInput if the file cannot be read or written, is no history, is damaged, or has reports of
-    another schema.
+    another
+    schema.
     """
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
 
     def record(self, folder: str | Path, label: str = "") -> None:
-        """Records the reports in a run folder, finished or not; creates the file if need be.
-
-        A report that is not finished is replaced by the next one with the same fingerprint and options.
+        """Records the reports in a run folder, finished or not; creates the file if necessary.
 
         Args:
             label: the network's name; by default the one given before, else the model file's stem.
@@ -85,7 +84,7 @@ class History:
             label: only this network.
             model: only this model: path, file name or stem.
             since: only runs that began at this time or later; a time without a zone is in UTC.
-            fingerprint: only those whose fingerprint begins with these digits.
+            fingerprint: only entries whose fingerprint begins with these digits.
         """
         if since is not None and since.tzinfo is None:
             since = since.replace(tzinfo=timezone.utc)
@@ -103,7 +102,7 @@ class History:
         ]
 
     def reports(self, **selection: Any) -> pd.DataFrame:
-        """Returns a table of ``past``. Its columns are the fields of ``HistoryEntry`` and of ``Report``."""
+        """Returns a pandas table of ``past``. Its columns are the fields of ``HistoryEntry`` and of ``Report``."""
         return table_of(self.past(**selection))
 
     def copy(self, path: str | Path) -> None:
@@ -142,7 +141,6 @@ class History:
 
 
 def _check(path: Path, content: bytes) -> None:
-    """Raises BadInput if the first line of a non-empty file is not that of a history."""
     if not content:
         return
     try:
@@ -160,7 +158,7 @@ def _damaged(path: Path, error: Exception) -> BadInput:
 
 
 def unreadable(path: Path, error: OSError) -> BadInput:
-    """Returns the error on a history that cannot be read."""
+    """Returns the BadInput for a history that cannot be read."""
     if isinstance(error, FileNotFoundError):
         remedy = "A run creates it, and so does 'trt-bisect history --add FOLDER'."
         return BadInput(f"There is no history '{path}'.", remedy)
@@ -171,8 +169,7 @@ def unreadable(path: Path, error: OSError) -> BadInput:
 def _writing(path: Path) -> Iterator[FileIO]:
     """Opens a history for writing, for one process at a time; removes an incomplete line at the end.
 
-    Raises:
-        BadInput: it cannot be written, or another process has held it for ``LOCK_TIMEOUT`` seconds.
+    Raises BadInput if the file cannot be written or stays locked for ``LOCK_TIMEOUT`` seconds.
     """
     try:
         path.touch()
@@ -197,11 +194,13 @@ def _writing(path: Path) -> Iterator[FileIO]:
 
 
 def _folded(lines: Iterable[HistoryEntry]) -> list[HistoryEntry]:
-    """Returns the entries that remain of all recorded lines, in the order of recording.
+    """Returns the entries without those that later lines replace, in the order of recording.
 
-    A report replaces an earlier report of its run that it continues (``HistoryEntry.continues``). Its folder and its
-    label, if any, become those of all entries of its run. A report without a fingerprint, in which nothing was
-    measured, is replaced by the next report in its folder.
+    A report replaces an earlier report of its run that it continues (``HistoryEntry.continues``). Its folder and label,
+    if
+    any, become those of all entries of the run. A report in which nothing was measured, without a fingerprint, is
+    replaced
+    by the next report in its folder.
     """
     entries: dict[int, HistoryEntry] = {}
     of_run: dict[str, list[int]] = {}
@@ -255,10 +254,7 @@ def run_folders(places: Iterable[Path]) -> list[Path]:
 
 
 def entries_in(folder: Path) -> list[HistoryEntry]:
-    """Returns the reports in a run folder, finished or not, without their layers.
-
-    Raises BadInput without any that can be read.
-    """
+    """Returns the reports in a run folder, without their layers; raises BadInput if none can be read."""
     entries = list(_reports_in(folder))
     if not entries:
         if (folder / REPORT).is_file():
@@ -288,7 +284,7 @@ def _entry(folder: Path, report: Report) -> HistoryEntry:
 
 
 def _run_of(folder: Path) -> tuple[str, dict[str, Mapping[str, Any]]]:
-    """Returns the id of the folder's journal, and the parts of each fingerprint, by fingerprint."""
+    # the id of the folder's journal, and the parts of each fingerprint
     try:
         lines = complete_lines((folder / JOURNAL).read_bytes()).splitlines()
     except OSError:
@@ -300,13 +296,14 @@ def _run_of(folder: Path) -> tuple[str, dict[str, Mapping[str, Any]]]:
 
 
 def history_of(where: Path, *, recording: bool = False) -> History:
-    """Returns the history of a place: a history file, the folder that has it, or a run folder next to it.
+    """Returns the history for a path: a history file, the folder that has one, or a run folder next to one.
 
-    A folder without a history file has that of a folder directly below it, such as a suite's ``nightly``; without
+    For a folder without a history file it is the file in a folder directly below, such as a suite's ``nightly``;
+    without
     that, the history is read from the run folders below.
 
     Args:
-        recording: without any history file, return a new file in the folder.
+        recording: if there is no history file, return a new one in the folder.
 
     Raises:
         BadInput: several folders below have a history file.
@@ -326,7 +323,7 @@ def history_of(where: Path, *, recording: bool = False) -> History:
 
 
 def history_file(history: str | Path, folder: Path) -> Path | None:
-    """Returns the history's file: ``beside`` the run folder, ``none``, or the path of the file."""
+    """Returns the path of the history: ``beside`` means next to the run folder, ``none`` no history (None)."""
     if str(history) == NONE:
         return None
     return folder.absolute().parent / HISTORY if str(history) == BESIDE else Path(history)

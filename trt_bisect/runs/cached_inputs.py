@@ -26,11 +26,8 @@ Value = TypeVar("Value")
 
 @dataclass(frozen=True)
 class Form(Generic[Value]):
-    """The form in which a run folder stores a result.
-
-    Attributes:
-        save: writes a result into a folder, under a key.
-        load: returns the result in a folder, bit for bit; None if there is none under the key, or it was changed.
+    """The form in which a run folder stores a result. ``load`` returns None if there is none under the key, or it was
+    changed.
     """
 
     file: str
@@ -39,7 +36,7 @@ class Form(Generic[Value]):
 
 
 def kept(folder: Path | None, form: Form[Value], key: str, compute: Callable[[], Value]) -> Value:
-    """Returns the result that a folder stores under ``key``, computed and stored if there is none.
+    """Returns the result that a folder stores under ``key``; computes and stores it if there is none.
 
     The key is a digest of everything that decides the result. Without a folder nothing is stored.
     """
@@ -53,7 +50,7 @@ def kept(folder: Path | None, form: Form[Value], key: str, compute: Callable[[],
 
 
 def fingerprint(parts: Any) -> str:
-    """Returns the SHA-256 of ``parts`` as JSON, whatever the order of its keys."""
+    """Returns the SHA-256 of ``parts`` as JSON with sorted keys."""
     return hashlib.sha256(json.dumps(parts, sort_keys=True, default=str).encode()).hexdigest()
 
 
@@ -129,9 +126,9 @@ CANDIDATES: Form[tuple[Ranges, ...]] = _as_json(
 
 
 def save_inputs(folder: Path, key: str, inputs: Sequence[Feeds], about: Mapping[str, Any]) -> None:
-    """Stores the judged inputs and facts on them, in JSON types, under ``key``; see ``kept``.
+    """Stores the judged inputs, and facts about them in JSON types, under ``key``; see ``kept``.
 
-    If all have one shape, the user can give ``inputs.npz`` as ``--input``.
+    If all inputs have the same shapes, the user can give ``inputs.npz`` as ``--input``.
     """
     inputs = [{name: without_objects(array) for name, array in feeds.items()} for feeds in inputs]
     names = list(inputs[0])
@@ -147,7 +144,7 @@ def save_inputs(folder: Path, key: str, inputs: Sequence[Feeds], about: Mapping[
 
 
 def load_inputs(folder: Path, key: str) -> tuple[list[Feeds], dict[str, Any]] | None:
-    """Returns the inputs stored under ``key`` and the facts on them; None if there are none or they were changed."""
+    """Returns the inputs stored under ``key`` and the facts about them; None if there are none or they were changed."""
     record = _load(folder / INPUTS_ABOUT, key)
     if record is None:
         return None
@@ -171,7 +168,6 @@ def _store(path: Path, key: str, record: Any) -> None:
 
 
 def _load(path: Path, key: str) -> Any:
-    """Returns the record stored under ``key``; None if there is none, or if it was changed."""
     try:
         file = json.loads(path.read_bytes())
         return file["kept"] if file["key"] == key and file["digest"] == fingerprint(file["kept"]) else None

@@ -1,8 +1,7 @@
 """The journal: every trial is appended and on disk before the next one begins.
 
-Each line of ``journal.jsonl`` is a JSON object with the run's fingerprint, and either a trial or the parts of the
-fingerprint and a unique ``id`` of the journal. Trials with other fingerprints stay in the file and are not used. A
-trial that timed out, ran out of memory, or was lost with its worker is measured again.
+Each line of ``journal.jsonl`` is a JSON object with the run's fingerprint, and either a trial, or the parts of the
+fingerprint and a unique ``id`` of the journal.
 """
 
 from __future__ import annotations
@@ -25,7 +24,9 @@ JOURNAL = "journal.jsonl"
 
 
 class Journal(TrialStore):
-    """The trials under one fingerprint in a run folder. The folder must be locked by ``working_in``.
+    """The trials of one fingerprint in a run folder, which must be locked by ``working_in``.
+
+    A trial that timed out, ran out of memory, or was lost with its worker is not read, so it is measured again.
 
     Args:
         about: the parts of the fingerprint, in JSON types.
@@ -65,7 +66,7 @@ class Journal(TrialStore):
         return self._others[fingerprint]
 
     def keep(self, *trials: Trial) -> None:
-        """Appends trials and waits until they are on disk; the parts of the fingerprint come before the first ones."""
+        """Appends trials and waits until they are on disk."""
         records = [*self._head, *({"run": self._fingerprint, "trial": trial.to_json()} for trial in trials)]
         append(self._file, self.path, b"".join(json.dumps(record).encode() + b"\n" for record in records))
         self._head = []
@@ -79,11 +80,6 @@ class Journal(TrialStore):
 
 
 def _opened(path: Path) -> FileIO:
-    """Opens the journal at ``path``, created if need be.
-
-    Raises:
-        BadInput: the file cannot be written, or is a symbolic link, whose target may not belong to the run.
-    """
     if path.is_symlink():
         problem = f"The journal '{path}' is a symbolic link, which is not followed."
         raise BadInput(problem, "Remove the link, or name the folder that holds the file.")
@@ -97,8 +93,7 @@ def _opened(path: Path) -> FileIO:
 def append(file: FileIO, path: Path, lines: bytes) -> None:
     """Writes whole lines to the end of a file and waits until they are on disk.
 
-    Raises:
-        NoRoom: the file cannot be written; it is unchanged.
+    Raises NoRoom if the file cannot be written; it is then unchanged.
     """
     end = file.seek(0, os.SEEK_END)
     unwritten = memoryview(lines)

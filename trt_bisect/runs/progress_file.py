@@ -18,18 +18,12 @@ from trt_bisect.support.progress import Progress, TimeLeft, grown
 
 PROGRESS = "progress.json"
 FINISHED, RUNNING, INTERRUPTED = "finished", "running", "interrupted"
-"""The states of a run, as seen from its folder."""
-HEARTBEAT = 1.0
-"""Seconds between two writes."""
-_TIMEOUT = 30.0
-"""Seconds without a write after which a run on another machine counts as dead."""
+HEARTBEAT = 1.0  # seconds between two writes
+_TIMEOUT = 30.0  # seconds without a write after which a run on another machine counts as dead
 
 
 class Heartbeat:
-    """Shows progress, and writes it into a run folder from its own thread. An error in writing does not stop the run.
-
-    The file exists while the run goes on. ``is_running`` recognises the file that a killed run leaves.
-    """
+    """Shows progress and writes it into a run folder from a thread, until ``close``. A failed write is ignored."""
 
     def __init__(self, folder: Path, shown: Progress) -> None:
         self._path = folder / PROGRESS
@@ -53,20 +47,20 @@ class Heartbeat:
         self._set(stage=title, total=total, done=0, what="")
 
     def step(self, what: str, size: int = 1) -> None:
-        """Begins the next step of ``size`` units; the step before is done."""
+        """Begins the next step of ``size`` units."""
         self._shown.step(what, size)
         done, total = self._stage["done"] + self._doing, self._stage["total"]
         self._doing = size
         self._set(done=done, what=what, total=grown(total, done + size))
 
     def left(self, seconds: float | None) -> None:
-        """Shows the time left of the whole run, and writes it with the stage."""
+        """Shows and writes the time left of the whole run."""
         self._shown.left(seconds)
         self._left.tell(seconds)
         self._set()
 
     def say(self, text: str) -> None:
-        """Shows a message. It is not written into the file."""
+        """Shows a message, which is not written into the file."""
         self._shown.say(text)
 
     def close(self) -> None:
@@ -97,7 +91,7 @@ class Heartbeat:
 
 
 def is_running(progress: Mapping[str, Any], silent: float) -> bool:
-    """Returns true if the run that wrote a progress file, ``silent`` seconds ago, is running."""
+    """Returns true if the run still goes on that wrote this progress file ``silent`` seconds ago."""
     if progress.get("host") != socket.gethostname():
         return silent < _TIMEOUT
     pid = progress.get("pid")
@@ -105,7 +99,7 @@ def is_running(progress: Mapping[str, Any], silent: float) -> bool:
 
 
 def runs_in(folder: Path) -> bool:
-    """Returns true if a run is running in a folder."""
+    """Returns true if a run is going on in a folder."""
     path = folder / PROGRESS
     try:
         progress, written = read(dict, path), path.stat().st_mtime

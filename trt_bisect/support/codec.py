@@ -18,7 +18,7 @@ else:
     Real = float | None
 """A float that can be NaN or infinite, in a dataclass that is ``NanForNull``: it is null in JSON."""
 Malformed = msgspec.DecodeError
-"""Raised for damaged JSON, or of another type; the text has the path of the wrong field."""
+"""Raised for damaged JSON or JSON of another type; the text has the path of the wrong field."""
 
 
 def _plain(value: Any) -> Any:
@@ -50,7 +50,7 @@ _ENCODER = msgspec.json.Encoder(enc_hook=_plain)
 
 
 def encode(value: Any) -> bytes:
-    """Returns a dataclass, or containers of them, as compact JSON; floats that are not finite are null."""
+    """Returns a dataclass, or containers of dataclasses, as compact JSON; floats that are not finite are null."""
     # Bytes of a file name that are no Unicode are written as escapes.
     try:
         return _ENCODER.encode(value)
@@ -69,7 +69,9 @@ def _readable(value: Any) -> Any:
 
 
 def shortened(value: Any, digits: int) -> Any:
-    """Returns a dataclass, or containers of them, in JSON types, floats with ``digits`` significant digits."""
+    """Returns a dataclass, or containers of dataclasses, in JSON types, with floats rounded to ``digits`` significant
+    digits.
+    """
 
     def short(value: Any) -> Any:
         if isinstance(value, float):
@@ -84,7 +86,7 @@ def shortened(value: Any, digits: int) -> Any:
 
 
 def encode_lines(record: Any) -> bytes:
-    """Returns a record as JSON: a line for each field, and for each element of a tuple."""
+    """Returns a record as JSON with a line for each field and each element of a tuple."""
     items = (
         record if isinstance(record, dict) else {field.name: getattr(record, field.name) for field in fields(record)}
     )
@@ -114,5 +116,5 @@ def read(kind: type[Kind], path: Path) -> Kind | None:
 
 
 def write(path: Path, record: Any) -> None:
-    """Writes a dataclass as JSON, in lines; raises BadInput if it cannot."""
+    """Writes a dataclass as JSON, in lines; raises BadInput if it cannot be written."""
     write_whole(path, encode_lines(record))

@@ -1,4 +1,4 @@
-"""Files that are written completely or not at all; folders that one process locks, and temporary ones."""
+"""Files that are written completely or not at all; locked folders, and temporary folders."""
 
 from __future__ import annotations
 
@@ -15,20 +15,14 @@ from typing import BinaryIO
 
 from trt_bisect.errors import BadInput, NoRoom
 
-_NEW, _LOCKED = "trt-bisect.new.", "trt-bisect.scratch."
-"""Prefixes of folders before and after they are locked."""
+_NEW, _LOCKED = "trt-bisect.new.", "trt-bisect.scratch."  # prefixes of folders before and after they are locked
 _MOUNTS = Path("/proc/mounts")
 _IN_MEMORY = ("tmpfs", "ramfs")
-_ON_DISK = Path("/var/tmp")
-"""A folder whose files outlive a restart, so it is not in memory. Source: hier(7)."""
+_ON_DISK = Path("/var/tmp")  # its files outlive a restart, so it is not in memory: hier(7)
 
 
 def make_folder(folder: Path, option: str = "--output") -> Path:
-    """Makes a folder, which ``option`` named, if needed, and returns it.
-
-    Raises:
-        BadInput: the folder cannot be made, or not be written to.
-    """
+    """Returns the folder, made if necessary; raises BadInput, which names ``option``, if it cannot be written to."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         probe = folder / f".write-{os.getpid()}"
@@ -41,10 +35,9 @@ def make_folder(folder: Path, option: str = "--output") -> Path:
 
 @contextmanager
 def output_folder(folder: Path | None) -> Iterator[None]:
-    """Makes a folder; a new one that is empty after an error is removed.
+    """Makes a folder for the block; after an error, a new folder that is empty is removed.
 
-    Raises:
-        BadInput: the folder cannot be made, or not be written to.
+    Raises BadInput if the folder cannot be made or written to.
     """
     if folder is None:
         yield
@@ -61,12 +54,9 @@ def output_folder(folder: Path | None) -> Iterator[None]:
 
 
 def write_whole(path: Path, content: bytes) -> None:
-    """Writes a file: after a stop at any moment, either the old or the complete new one exists.
+    """Writes a file completely: if the process is stopped, either the old or the new file exists.
 
-    A device or a pipe is written to in place.
-
-    Raises:
-        BadInput: the file cannot be written.
+    A device or a pipe is written to in place. Raises BadInput if the file cannot be written.
     """
     with whole_file(path) as file:
         file.write(content)
@@ -74,11 +64,7 @@ def write_whole(path: Path, content: bytes) -> None:
 
 @contextmanager
 def whole_file(path: Path) -> Iterator[BinaryIO]:
-    """Opens a temporary file, which replaces ``path`` at the end of the block; see ``write_whole``.
-
-    Raises:
-        BadInput: the file cannot be written.
-    """
+    """Opens a temporary file, which replaces ``path`` at the end of the block; see ``write_whole``."""
     in_place = path.exists() and not path.is_file()
     opened = path if in_place else path.with_name(f".{path.name}-{os.getpid()}")
     try:
@@ -95,7 +81,7 @@ def whole_file(path: Path) -> Iterator[BinaryIO]:
 
 
 def unwritable(folder: Path, error: OSError, option: str = "--output") -> BadInput:
-    """Returns the error for a folder, named by ``option``, that cannot be written to."""
+    """Returns the BadInput for a folder, named by ``option``, that cannot be written to."""
     return BadInput(
         f"The folder '{folder}' cannot be written: {error.strerror or error}.", f"Choose another with {option}."
     )
@@ -103,10 +89,9 @@ def unwritable(folder: Path, error: OSError, option: str = "--output") -> BadInp
 
 @contextmanager
 def locked(folder: Path, option: str = "--output") -> Iterator[None]:
-    """Locks a folder, which ``option`` named; the system releases the lock when the process ends.
+    """Locks a folder, named by ``option``; the system releases the lock when the process ends.
 
-    Raises:
-        BadInput: another process has locked the folder, or it cannot be opened.
+    Raises BadInput if another process has locked the folder, or it cannot be opened.
     """
     try:
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
@@ -125,24 +110,20 @@ def locked(folder: Path, option: str = "--output") -> Iterator[None]:
 
 
 class ScratchFolder:
-    """A temporary folder, removed when it is closed and at the end of the process; it can be opened again at the same
-    path.
+    """A temporary folder in ``parent``, removed when it is closed and at the end of the process.
 
-    A folder that a killed process has left is removed when the user's next scratch folder is made. A lock on the folder
-    around it shows that its process lives; another user of the folder may lock that folder too.
-
-    Attributes:
-        path: it exists while it is open.
+    It can be opened again at the same path. A folder that a killed process has left is removed when the user's next
+    scratch
+    folder is made; a lock shows that a folder's process lives.
     """
 
     def __init__(self, parent: Path | None = None) -> None:
-        """Makes nothing; it will be in ``parent``, or in the folder of temporary files."""
         self._parent = parent or Path(tempfile.gettempdir())
         self.path = self._parent / f"{_LOCKED}{secrets.token_hex(8)}" / "files"
         self._removal: weakref.finalize[[Path, int, int], ScratchFolder] | None = None
 
     def open(self) -> Path:
-        """Makes the folder, empty; returns its path."""
+        """Makes the folder, empty, and returns its path."""
         _remove_left_behind(self._parent)
         new_folder = Path(tempfile.mkdtemp(prefix=_NEW, dir=self._parent))
         lock = os.open(new_folder, os.O_RDONLY | os.O_DIRECTORY)
@@ -166,7 +147,7 @@ class ScratchFolder:
 
 
 def temporary_on_disk() -> Path | None:
-    """Returns the folder for temporary files, or ``/var/tmp`` if that is in memory; None if both are."""
+    """Returns the folder for temporary files, or ``/var/tmp`` if that folder is in memory; None if both are."""
     for folder in (Path(tempfile.gettempdir()), _ON_DISK):
         if folder.is_dir() and _file_system(folder.resolve()) not in _IN_MEMORY:
             return folder
@@ -174,7 +155,7 @@ def temporary_on_disk() -> Path | None:
 
 
 def _file_system(folder: Path) -> str:
-    """Returns the type of a folder's file system, if the system tells.
+    """Returns the type of a folder's file system, empty if unknown.
 
     Source: the second and the third field of ``/proc/mounts``, see fstab(5).
     """
@@ -186,7 +167,7 @@ def _file_system(folder: Path) -> str:
 
 
 def _remove(folder: Path, lock: int, maker: int) -> None:
-    """Removes a locked folder and releases its lock, except in a fork of its maker."""
+    # a fork of the maker must not remove the folder
     if os.getpid() == maker:
         shutil.rmtree(folder, ignore_errors=True)
         os.close(lock)

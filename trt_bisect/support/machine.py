@@ -1,4 +1,4 @@
-"""The machine: processors, memory and threads, and its NVIDIA GPUs, as the CUDA driver's own library lists them."""
+"""The machine: processors, memory and threads, and its NVIDIA GPUs, as the CUDA driver's library lists them."""
 
 from __future__ import annotations
 
@@ -21,8 +21,7 @@ MEMORY = 512 << 20
 """The default limit of the bytes of a network's tensors."""
 _VECTORS = ("avx", "avx2", "fma", "avx512f", "avx512_vnni", "avx_vnni", "amx_int8", "asimd", "asimddp", "i8mm", "sve")
 
-_WORTH_A_THREAD = 0.0005
-"""A call is worth a thread if calls take more seconds than this on average."""
+_WORTH_A_THREAD = 0.0005  # seconds; shorter calls cost less than their way to another thread and back
 _Result = TypeVar("_Result")
 
 
@@ -32,8 +31,7 @@ def cores() -> int:
 
 
 def processor() -> str:
-    """Returns the architecture and the vector extensions, by which libraries choose kernels and the order of float
-    sums.
+    """Returns the architecture and vector extensions, by which libraries choose kernels and the order of float sums.
 
     Source: the line ``flags`` (x86) or ``Features`` (ARM) of ``/proc/cpuinfo``, see proc(5).
     """
@@ -71,14 +69,13 @@ class InThisThread(Executor):
 
 
 class ThreadsIfLong(Executor):
-    """Runs calls in threads while the calls so far took more than half a millisecond of the processor on average.
+    """Runs calls in at most ``threads`` threads, or in this thread if calls so far took under half a millisecond on
+    average.
 
-    Shorter calls cost less than their way to another thread and back. The first call runs in this thread. With one
-    thread, calls run in the order of submission.
+    With one thread, calls run in the order of submission.
     """
 
     def __init__(self, threads: int) -> None:
-        """Starts no thread; at most ``threads`` calls run in threads at a time."""
         self._threads = threads
         self._pool: ThreadPoolExecutor | None = None
         self._here = InThisThread()
@@ -159,7 +156,7 @@ def find_gpu() -> InstalledGpu:
 
 
 def visible_gpus() -> tuple[str, ...]:
-    """Returns the GPUs of this process, as ``CUDA_VISIBLE_DEVICES`` names them; none if no driver answers.
+    """Returns the GPUs of this process, as ``CUDA_VISIBLE_DEVICES`` names them; empty if no driver answers.
 
     Source: CUDA C++ Programming Guide, "CUDA Environment Variables": an invalid name hides those after it.
     """

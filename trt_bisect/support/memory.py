@@ -1,4 +1,4 @@
-"""Large arrays: kept in files if they take much memory, worked on in parts, and freed memory given back."""
+"""Large arrays: kept in files, worked on in parts; and freed memory given back to the system."""
 
 from __future__ import annotations
 
@@ -19,20 +19,17 @@ import numpy as np
 
 from trt_bisect.support.files import ScratchFolder, temporary_on_disk
 
-_FROM_BYTES = 128 << 20
-"""Arrays that together take more bytes are kept in files."""
-_LEAST_BYTES = 1 << 20
-"""Smaller arrays stay in memory: a file is open as long as its array lives."""
-_SHARE_OF_FILES = 2
-"""Mapped arrays may take one in this many of the files that a process may open."""
+_FROM_BYTES = 128 << 20  # arrays that together take more bytes are kept in files
+_LEAST_BYTES = 1 << 20  # smaller arrays stay in memory: each array in a file keeps a file open
+_SHARE_OF_FILES = 2  # mapped arrays may take one in this many of the files that a process may open
 _opening = Lock()
 _mapped = WeakValueDictionary[Path, np.memmap]()
 
 
 def mapped(array: np.ndarray) -> np.ndarray:
-    """Returns the array, not writable, read from a temporary file that is removed together with it.
+    """Returns the array, read-only, in a temporary file that is removed together with it.
 
-    The same array is returned if it is small, no file can be written or opened, or files would be in memory too.
+    The same array is returned if it is small, no file can be written, or temporary files would be in memory too.
     """
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[0] // _SHARE_OF_FILES
     if array.nbytes < max(_LEAST_BYTES, 1) or 0 <= most <= len(_mapped):
@@ -59,19 +56,19 @@ def mapped(array: np.ndarray) -> np.ndarray:
 
 
 def are_large(arrays: Mapping[str, np.ndarray]) -> bool:
-    """Returns true if arrays are large together."""
+    """Returns true if the arrays together are large enough for files."""
     return sum(array.nbytes for array in arrays.values()) > _FROM_BYTES
 
 
 def mapped_if_large(arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Returns arrays, from files if they are large together."""
+    """Returns the arrays, ``mapped`` if they are large together."""
     if not are_large(arrays):
         return dict(arrays)
     return {name: array if file_of(array) else mapped(array) for name, array in arrays.items()}
 
 
 def file_of(array: np.ndarray) -> Path | None:
-    """Returns the file of a mapped array; None for a part of one, or another array."""
+    """Returns the file of a mapped array; None for any other array, also for a part of a mapped one."""
     if not isinstance(array, np.memmap) or array.filename is None:
         return None
     path = Path(array.filename)
@@ -79,7 +76,7 @@ def file_of(array: np.ndarray) -> Path | None:
 
 
 def give_back_memory() -> None:
-    """Returns freed memory (``malloc_trim(3)`` on glibc), and the cache of files that were read, to the system."""
+    """Returns freed memory (``malloc_trim(3)`` on glibc), and the cached pages of mapped files, to the system."""
     for array in list(_mapped.values()):
         pages = array.base
         if isinstance(pages, mmap.mmap) and hasattr(mmap, "MADV_DONTNEED"):
@@ -91,7 +88,6 @@ def give_back_memory() -> None:
 
 @cache
 def _scratch() -> ScratchFolder | None:
-    """The folder of this process's files; None where it would be in memory."""
     parent = temporary_on_disk()
     if parent is None:
         return None
@@ -101,7 +97,7 @@ def _scratch() -> ScratchFolder | None:
 
 
 def _remove(path: Path, maker: int) -> None:
-    """Removes a file, except in a fork of its maker."""
+    # a fork of the maker must not remove the file
     if os.getpid() == maker:
         path.unlink(missing_ok=True)
 
@@ -116,7 +112,7 @@ def parts(size: int, row: int = 1, most: int = _PART) -> Iterator[slice]:
 
 
 def channel_parts(shape: Sequence[int], axis: int | None) -> Iterator[tuple[slice, ...]]:
-    """Splits a tensor into parts of whole channels, each a slice along every axis; one part without an axis."""
+    """Splits a tensor into parts of whole channels, each a slice along every axis; one part if ``axis`` is None."""
     everything = [slice(None)] * len(shape)
     if axis is None:
         yield tuple(everything)

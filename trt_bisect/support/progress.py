@@ -1,8 +1,4 @@
-"""Progress displays: Rich in a terminal, a bar in a notebook, or none; and the time left of a run.
-
-The stages before the first inference are not forecast. Each later stage is a number of inferences: for the search its
-budget or the usual number, for the others a number from the sizes of the network and the data.
-"""
+"""Progress displays: Rich in a terminal, a bar in a notebook, or none; and the time left of a run."""
 
 from __future__ import annotations
 
@@ -21,13 +17,13 @@ class Progress(Protocol):
     """A progress display: one stage after another, each with a number of steps."""
 
     def stage(self, title: str, total: int | None) -> None:
-        """Begins a stage of about ``total`` steps, if known."""
+        """Begins a stage of about ``total`` steps, None if unknown."""
 
     def step(self, what: str, size: int = 1) -> None:
-        """Begins a step that counts as ``size`` steps; the one before it is done."""
+        """Begins a step that counts as ``size`` steps; the step before it is done."""
 
     def left(self, seconds: float | None) -> None:
-        """Shows the time left of the whole job, if known."""
+        """Shows the time left of the whole job; None if unknown."""
 
     def say(self, text: str) -> None:
         """Shows a permanent line."""
@@ -46,18 +42,18 @@ class Silent:
 
 
 class TimeLeft:
-    """The remaining time of a job, as last told."""
+    """The remaining time of a job."""
 
     def __init__(self) -> None:
         self._ends: float | None = None
 
     def tell(self, seconds: float | None) -> None:
-        """Takes the time left from now on, if known."""
+        """Sets the time left from now on; None if unknown."""
         self._ends = None if seconds is None else perf_counter() + seconds
 
     @property
     def seconds(self) -> float | None:
-        """The seconds left, 1 at least: the job still goes on."""
+        """The seconds left, at least 1; None if unknown."""
         return None if self._ends is None else max(self._ends - perf_counter(), 1.0)
 
     @property
@@ -108,7 +104,7 @@ class TimeLimited:
 
 @contextmanager
 def lifted(shown: Progress) -> Iterator[None]:
-    """Suspends a display's time limit for the last steps of a run, which belong to its verdict."""
+    """Suspends a display's time limit for the block: the last steps of a run, which belong to its verdict."""
     if isinstance(shown, TimeLimited):
         shown.is_lifted = True
     yield
@@ -117,7 +113,7 @@ def lifted(shown: Progress) -> Iterator[None]:
 
 
 def fits(shown: Progress, seconds: float) -> None:
-    """Raises TimeUp if a step that takes ``seconds`` would end after a display's time limit."""
+    """Raises TimeUp if a step that takes ``seconds`` would end after the display's time limit, if any."""
     if isinstance(shown, TimeLimited):
         shown.refuse(seconds)
 
@@ -125,8 +121,9 @@ def fits(shown: Progress, seconds: float) -> None:
 class RichProgress:
     """A bar with the step, the count and the times left, on stderr; plain lines if stderr is no terminal.
 
-    Plain lines: one for each stage, with the time left of the whole job, and within a stage at most one a minute with
-    the time left. With ``verbose`` each stage and step is a line, with the seconds since the start.
+    Plain lines: one for each stage and at most one a minute within a stage, with the time left. With ``verbose`` each
+    stage
+    and step is a line, with the seconds since the start.
     """
 
     def __init__(self, *, verbose: bool = False) -> None:
@@ -171,7 +168,7 @@ class RichProgress:
         self._task = self._bar.add_task(title, what="", left=self._left, **self._figures())
 
     def step(self, what: str, size: int = 1) -> None:
-        """Begins a step and moves the bar by the step before it."""
+        """Begins a step and moves the bar."""
         if self._verbose:
             self._say_timed(f"  {what}")
         self._done += self._current_size
@@ -185,7 +182,7 @@ class RichProgress:
         return {"completed": completed, "total": total, "count": count}
 
     def left(self, seconds: float | None) -> None:
-        """Shows the time left next to the bar, or in a line if the last is a minute old."""
+        """Shows the time left next to the bar, or at most once a minute in a line."""
         self._left.tell(seconds)
         is_line = self._verbose or not self._console.is_terminal
         if is_line and seconds is not None and perf_counter() - self._last_line > _BETWEEN_LINES:
@@ -207,10 +204,8 @@ class RichProgress:
         self._bar.stop()
 
 
-_BETWEEN_LINES = 60.0
-"""Seconds between lines that tell the time left in a stage."""
-_UNKNOWN = 1
-"""The total of a bar that stays empty, for an unknown number of steps."""
+_BETWEEN_LINES = 60.0  # seconds
+_UNKNOWN = 1  # the total of a bar that stays empty, for an unknown number of steps
 
 
 class NotebookProgress:
@@ -225,13 +220,13 @@ class NotebookProgress:
         self._shown_at = 0.0
 
     def stage(self, title: str, total: int | None) -> None:
-        """Begins a stage in the same bar."""
+        """Begins a stage."""
         self._title, self._what, self._total = title, "", total
         self._done = self._current_size = 0
         self._show()
 
     def step(self, what: str, size: int = 1) -> None:
-        """Begins a step and moves the bar by the step before it."""
+        """Begins a step and moves the bar."""
         self._done += self._current_size
         self._total = grown(self._total, self._done + size)
         self._current_size, self._what = size, what
@@ -239,7 +234,7 @@ class NotebookProgress:
             self._show()
 
     def left(self, seconds: float | None) -> None:
-        """Takes the time left, which the next step shows."""
+        """Sets the time left, which the next step shows."""
         self._left.tell(seconds)
 
     def say(self, text: str) -> None:
@@ -278,12 +273,11 @@ class _Shown:
         return self.html
 
 
-_BETWEEN_UPDATES = 0.1
-"""Seconds between updates of a notebook's bar."""
+_BETWEEN_UPDATES = 0.1  # seconds
 
 
 class PrefixedProgress(Silent):
-    """A display with a name before stages and lines; no time left, as it is one job among several."""
+    """A display with ``name`` before stages and lines, for one job among several; it shows no time left."""
 
     def __init__(self, shown: Progress, name: str) -> None:
         self._shown = shown
@@ -310,20 +304,15 @@ def default_progress() -> Progress:
 
 SEARCH, CHECKS, CURVE, EXPLANATION = STAGES = ("search", "checks", "curve", "explanation")
 """The stages that are forecast, in order; the curve comes first if an engine is built for each plan."""
+# inferences: of the curve and the explanation for each layer and judged input, of the checks for each given input;
+# measured on the runs in docs/benchmarks.md
 _CURVE, _CHECKS, _EXPLANATION = 2.5, 5.0, 2.0
-"""The number of inferences of a stage: the curve, for each layer and judged input; the checks, for each input given;
-the explanation, for each layer and judged input. Measured on the runs in ``docs/benchmarks.md``.
-"""
-_SWEEPS = {None: 1.0, True: 0.8, False: 5.0}
-"""The sweeps (see ``usual_search``) of a search from its beginning, and from the first recipe on if that is cheap or
-expensive.
-"""
-_STEADY = 16.0
-"""After this many seconds of further inferences, an inference counts half for the pace, since caches are warm."""
+_SWEEPS = {None: 1.0, True: 0.8, False: 5.0}  # sweeps of a search (see ``usual_search``), by ``is_cheap``
+_STEADY = 16.0  # after this many seconds an inference counts half for the pace: later ones have warm caches
 
 
 def other_stages(layers: int, given: int, judged: int, *, explains: bool) -> dict[str, float]:
-    """Returns by stage, except the search, the inferences that it is expected to take.
+    """Returns the expected number of inferences of each stage except the search.
 
     Args:
         layers: the number of layers that can be low.
@@ -335,10 +324,10 @@ def other_stages(layers: int, given: int, judged: int, *, explains: bool) -> dic
 
 
 def usual_search(sweep: float, *, is_cheap: bool | None = None) -> float:
-    """Returns the inferences that a search without a budget usually takes.
+    """Returns the number of inferences that a search without a budget usually takes.
 
     Args:
-        sweep: the number of inferences for each layer on each judged input once.
+        sweep: the inferences if each layer ran once on each judged input.
         is_cheap: true if the first recipe is cheap, so that little is left to search; None before the first recipe.
     """
     return sweep * _SWEEPS[is_cheap]
@@ -358,7 +347,7 @@ class Forecast:
     _pace: tuple[float, float] = (0.0, 0.0)
 
     def search(self, inferences_left: float, seconds_each: float | None = None) -> None:
-        """Sets the number of inferences left for the search, of ``seconds_each`` or the last pace."""
+        """Sets the number of inferences left for the search, of ``seconds_each`` or at the last pace."""
         if self.left is None:
             return
         if seconds_each is not None:
@@ -367,9 +356,7 @@ class Forecast:
         self._tell()
 
     def ran(self, inferences: int, seconds: float) -> None:
-        """Counts inferences, for the search while there is one; a search that exceeds its number grows as a bar
-        does.
-        """
+        """Counts inferences that ran; during a search they belong to the search."""
         weight = 0.5 ** (seconds / _STEADY)
         self._pace = (weight * self._pace[0] + inferences, weight * self._pace[1] + seconds)
         if self.left and self.left.get(SEARCH):
@@ -378,7 +365,7 @@ class Forecast:
             self.search(float(grown(round(total), round(self._done) + 1) or 0) - self._done)
 
     def begins(self, stage: str) -> None:
-        """Begins a stage: those before it have nothing left."""
+        """Begins a stage; all earlier stages are over."""
         self._leave(STAGES[STAGES.index(stage) :])
 
     def ends(self, stage: str) -> None:

@@ -26,10 +26,9 @@ NUMBER, PERCENT, DECIBELS, TEXT, SHAPE, FLAG = "number", "percent", "decibels", 
 INDEX, NAME = "index", "name"
 FIGURE, LOSS, DECIDING = "figure", "loss", "deciding"
 """Values of the run's metric, losses in its units, and values of the deciding figure."""
-PAPER = 4
-"""Columns up to this rank are printed."""
+PAPER = 4  # columns up to this rank are printed
+# first characters of a cell that Excel, LibreOffice and Google Sheets run as a formula
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
-"""The first characters of a cell that Excel, LibreOffice and Google Sheets run as a formula."""
 _UNITS = {DECIBELS: " dB"}
 _NUMBERS = (NUMBER, PERCENT, DECIBELS, INDEX, FIGURE, LOSS, DECIDING)
 _SCALARS: Mapping[Any, str] = {int: NUMBER, float: NUMBER, str: TEXT, bool: FLAG}
@@ -37,15 +36,13 @@ _SCALARS: Mapping[Any, str] = {int: NUMBER, float: NUMBER, str: TEXT, bool: FLAG
 
 @dataclass(frozen=True)
 class Column:
-    """The description of a column.
+    """The description of a column. In title, help and key ``{low}`` and the like stand for names.
 
     Attributes:
-        title: empty for a column of the CSV file alone. Here, in ``help`` and in ``key``, ``{low}`` and the like stand
-            for names.
-        help: a phrase.
-        kind: a constant of this module; empty for that of the field's type.
-        rank: 0 is shown everywhere, on a phone too. Columns up to ``PAPER`` are printed. A narrow screen leaves out the
-            highest ranks first. None is for a page only.
+        title: empty for a column of the CSV file alone.
+        kind: a constant of this module; empty: by the type of the field.
+        rank: 0 is shown everywhere, on a phone too; columns up to ``PAPER`` are printed; a narrow screen leaves out the
+            highest ranks first; None is for a page only.
         empty: the text of a cell without a value; ``{0.tensor}`` stands for another field.
         key: the name in CSV files; empty for the field's name.
     """
@@ -63,10 +60,9 @@ class NestedColumns:
     """The columns of a nested dataclass, or of the keys of a mapping.
 
     Attributes:
-        prefix: the prefix of their names in CSV files.
-        title: the prefix of their titles.
+        prefix, title: prefixes of the columns' names in CSV files and of their titles.
         help: the help of the columns of a mapping.
-        rank: the rank of the columns ``shown``; None for those of the nested dataclass.
+        rank: the rank of the columns ``shown``; None: as in the nested dataclass.
         shown: the columns that the screen shows too; the others are on pages alone.
         shares: the keys of a mapping that are shares of 1.
     """
@@ -92,7 +88,7 @@ class TableColumn(Column):
 
     @property
     def is_number(self) -> bool:
-        """True if its cells stand at the right."""
+        """True if the column's cells stand at the right."""
         return self.kind in _NUMBERS
 
     def value(self, row: Any) -> Any:
@@ -102,7 +98,7 @@ class TableColumn(Column):
         return row
 
     def cell(self, row: Any) -> Any:
-        """Returns the value of a row for a page: names in one text, and the text of an empty cell."""
+        """Returns the value of a row for a page: names as one text, and ``empty`` for a missing value."""
         value = self.value(row)
         if isinstance(value, tuple) and self.kind != SHAPE:
             value = ", ".join(map(str, value))
@@ -120,7 +116,7 @@ class TableColumn(Column):
 def worst_first(
     rows: Iterable[Row], figure: Callable[[Row], float | None], *, higher_is_better: bool
 ) -> tuple[Row, ...]:
-    """Returns rows sorted by a figure, the worst first, those without the figure last."""
+    """Returns rows sorted by a figure, the worst first, rows without the figure last."""
     sign = 1.0 if higher_is_better else -1.0
 
     def sort_key(row: Row) -> tuple[bool, float]:
@@ -132,7 +128,7 @@ def worst_first(
 
 
 def cell_text(kind: str, value: Any) -> str:
-    """Returns the text of a cell of a kind; empty without a value."""
+    """Returns a value as the text of a cell of this kind; empty without a value."""
     if value is None or (isinstance(value, float) and math.isnan(value)):
         return ""
     if kind == SHAPE:
@@ -150,9 +146,9 @@ def columns_of(
     """Returns the columns of a table.
 
     Args:
-        rows: the rows; a mapping described by ``NestedColumns`` has a column for each key that occurs in them.
-        raised: columns that have at most the rank 1.
-        names: in titles and phrases, such as ``low="INT8"``.
+        rows: give the columns of mappings: one for each key that occurs.
+        raised: keys of columns whose rank is at most 1.
+        names: replacements in titles and phrases, such as ``low="INT8"``.
     """
     texts = _Names(names)
     return tuple(
@@ -200,7 +196,7 @@ def _column(about: Column, hint: Any, part: NestedColumns, name: str, path: tupl
 
 @cache
 def _described(kind: type) -> tuple[tuple[str, Any, Column | NestedColumns | None], ...]:
-    """Returns the fields of a dataclass, then its described properties: name, type, description."""
+    # the fields, then the described properties
     hints = get_type_hints(kind, include_extras=True)
     described = [(field.name, *_parted(hints[field.name])) for field in fields(kind)]
     for name, getter in (item for base in reversed(kind.__mro__) for item in vars(base).items()):
@@ -211,7 +207,7 @@ def _described(kind: type) -> tuple[tuple[str, Any, Column | NestedColumns | Non
 
 
 def _parted(hint: Any) -> tuple[Any, Column | NestedColumns | None]:
-    """Returns the type in a hint, without None, and the description of its column, if any."""
+    # the type in a hint, without None, and the description of its column
     about = None
     if get_origin(hint) is Annotated:
         hint, *attached = get_args(hint)
@@ -233,8 +229,9 @@ def table_of(kind: type, rows: Sequence[Any], **names: str) -> pd.DataFrame:
 def csv_of(kind: type, rows: Sequence[Any], **names: str) -> str:
     """Returns rows as CSV with a header.
 
-    None and NaN are empty, shapes ``1x3x8``, names have commas between, entries of a mapping are ``key:value``. A text
-    that a spreadsheet would run as a formula gets an apostrophe in front (OWASP, CSV injection).
+    None and NaN are empty, shapes ``1x3x8``, names separated by commas, entries of a mapping ``key:value``. A text that
+    a
+    spreadsheet would run as a formula gets an apostrophe in front (OWASP, CSV injection).
     """
     columns, text = columns_of(kind, rows, **names), io.StringIO()
     writer = csv.writer(text, lineterminator="\n")

@@ -1,4 +1,4 @@
-"""Text for people: figures and lists; remarks and lines, each of a kind that programs ask for."""
+"""Figures and lists as text for people; notes and lines, each of a kind that programs can look for."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 _LEAST, _MOST = 1e-4, 1e6
-_DECIMALS, _TELLING = 4, 6
-"""The most decimals of a percentage; the second number next to a threshold."""
+_DECIMALS, _TELLING = 4, 6  # the most decimals of a percentage, and of one next to a threshold
 
 
 def number(value: float | None, digits: int = 3) -> str:
@@ -25,11 +24,12 @@ def number(value: float | None, digits: int = 3) -> str:
 def percent(share: float, threshold: float | None = None) -> str:
     """Returns a share of 1 in percent, with the sign: two decimals, or up to four near 0 and 100 (``99.9978%``).
 
-    A share that would wrongly be written as 0 or 100 is ``<0.0001%`` or ``>99.9999%``. The page writes percentages by
-    the same rule (``tools/web/page/format.js``).
+    A share that would wrongly read as 0 or 100 is ``<0.0001%`` or ``>99.9999%``. ``tools/web/page/format.js`` has the
+    same
+    rule for the page.
 
     Args:
-        threshold: the text is on the same side of it as ``share``, with up to six decimals.
+        threshold: adds up to two decimals, so that the text is on the same side of the threshold as ``share``.
     """
     value = 100.0 * share
     if not math.isfinite(value):
@@ -96,7 +96,7 @@ class Note:
     Attributes:
         kind: the subject of the sentence, in a few words.
         text: the sentence.
-        layers: the layers that it names.
+        layers: the layers that the sentence names.
     """
 
     kind: str
@@ -109,7 +109,7 @@ class Line(Note):
     """A line of a verdict.
 
     Attributes:
-        short: the sentence in short, if that is shorter.
+        short: a shorter sentence, if there is one.
     """
 
     short: str = ""

@@ -1,4 +1,4 @@
-"""Texts for the command line, as they read in Python: keywords in place of flags."""
+"""Texts for the command line, turned into texts for Python: keywords in place of flags."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ CHOICES = frozenset(
     "outputs percentile polygraphy pose quick remedies rgb segment strong tensorrt tensorrt-rtx tensors text thorough "
     "weak weak-int8".split()
 )
-"""The values of options, by which a flag's value is told from words that follow it."""
+"""The values of options; a word after a flag is its value if it is one of these."""
 _FUNCTIONS = ("run", "sensitivity", "worst", "compare", "profile", "check", "migrate", "regress")
 _QUOTED = re.compile(r"'((?:trt-bisect [a-z]|--[a-z])[^']*)'")
 _WORD = "|".join(sorted(map(re.escape, CHOICES), key=len, reverse=True))
@@ -23,8 +23,7 @@ def in_python(text: str, keywords: Mapping[str, str] | None = None) -> str:
     """Returns a text for the command line as it reads in Python: ``base="fp16"`` for ``'--base fp16'``.
 
     Args:
-        keywords: by flag its keyword; other flags stay. None turns every flag into a keyword of its own name, which
-            functions take too.
+        keywords: by flag its keyword; other flags stay. None turns every flag into a keyword of the same name.
     """
 
     def keyword(flag: str) -> str | None:

@@ -1,4 +1,4 @@
-"""The run folders and saved results under one folder, the state of each, and their list."""
+"""The runs and saved results under one folder, their state, and the page that lists them."""
 
 from __future__ import annotations
 
@@ -40,18 +40,15 @@ from trt_bisect.support.codec import encode, read
 from trt_bisect.support.text import counted, duration
 
 Value = TypeVar("Value")
-LIVE = "data.json"
-"""The address of a page's data, relative to the page."""
-BETWEEN = 1.0
-"""The least time between two computations of what viewers share, in seconds."""
-SHARE = 0.01
-"""The largest fraction of one core that the computations take."""
+LIVE = "data.json"  # the address of a page's data, relative to the page
+BETWEEN = 1.0  # seconds
+SHARE = 0.01  # of one core
 _SHOWN = ("stage", "done", "total", "seconds", "what")
 
 
 class Throttled(Generic[Value]):
-    """A value shared by all callers, computed again after ``BETWEEN`` seconds or 100 times its own CPU time,
-    whichever is longer.
+    """A value shared by all callers, computed at most every ``BETWEEN`` seconds and in at most ``SHARE`` of one
+    core.
     """
 
     def __init__(self, find: Callable[[], Value], clock: Callable[[], float] = time.monotonic) -> None:
@@ -60,7 +57,7 @@ class Throttled(Generic[Value]):
         self._until = float("-inf")
 
     def __call__(self) -> Value:
-        """Returns the value; an error of ``find`` is raised and not kept."""
+        """Returns the value. An error is raised and not kept."""
         if self._value is None or self._clock() >= self._until:
             began = time.process_time()
             self._value = self._find()
@@ -69,10 +66,10 @@ class Throttled(Generic[Value]):
 
 
 class Replaced(Generic[Value]):
-    """A file that its writer replaces as a whole, read again after each replacement.
+    """A file that its writer replaces as a whole; parsed again after each replacement.
 
     Attributes:
-        stamp: its time in nanoseconds, size in bytes and inode; zeros without a file.
+        stamp: time in nanoseconds, size in bytes and inode; zeros without a file.
     """
 
     def __init__(self, path: Path, parse: Callable[[Path], Value | None]) -> None:
@@ -81,7 +78,7 @@ class Replaced(Generic[Value]):
         self.stamp = (0, 0, 0)
 
     def value(self) -> Value | None:
-        """Returns ``parse`` of the current file, None if it cannot be read."""
+        """Returns the parsed content of the current file, None if it cannot be read."""
         try:
             stat = self._path.stat()
             stamp = stat.st_mtime_ns, stat.st_size, stat.st_ino
@@ -93,7 +90,7 @@ class Replaced(Generic[Value]):
 
     @property
     def when(self) -> float:
-        """The time of the file, in seconds since the epoch; 0 without a file."""
+        """The file's time in seconds since the epoch; 0 without a file."""
         return self.stamp[0] / 1e9
 
 
@@ -106,13 +103,10 @@ class Snapshot:
     """The state of a run at one moment.
 
     Attributes:
-        report: the report so far of a run that has not ended, else the finished report; without layers while the first
-            run in a folder still prepares.
-        status: ``finished``, ``running`` or ``interrupted``.
-        progress: the progress of a running run, by ``_SHOWN``; ``left`` are the seconds left of the whole run, None if
-            not known.
+        report: the report so far, or the finished one; without layers while the first run in a folder still prepares.
+        progress: the content of ``progress.json``; None if the run is not running.
         when: the start of the run, in seconds since the epoch.
-        whole: the report is finished, with its explanation in the folder.
+        whole: the report is finished.
     """
 
     report: Report
@@ -124,7 +118,7 @@ class Snapshot:
 
 @dataclass(frozen=True)
 class State:
-    """The data of a page until the next change: ``body``, its gzip, and its digest."""
+    """The data of a page until the next change; ``body`` is its JSON."""
 
     data: PageData
     body: bytes
@@ -133,7 +127,7 @@ class State:
 
     @cached_property
     def page(self) -> str:
-        """The page with this state, as HTML."""
+        """The page as HTML."""
         return render_page(self.data, LIVE)
 
 
@@ -179,7 +173,7 @@ class RunFolder:
         return Snapshot(shown, status, progress, when, whole)
 
     def state(self) -> State:
-        """Returns the data of the page; the same object as before if nothing changed. Raises Gone as ``snapshot``."""
+        """Returns the page's data, the same object as before if nothing changed; raises Gone as ``snapshot``."""
         snapshot = self.snapshot()
         graph, explanation, pictures = self._graph.value(), self._explanation.value(), self._pictures.value()
         layers = (self._plan.value() or {}).get("layers")
@@ -218,16 +212,13 @@ class Row:
     """A row of the list: a run, or the saved result of another command, which has no figures of a plan.
 
     Attributes:
-        name: the path of its folder or page, below the folder that is listed.
-        address: the address of its page, relative to the list.
-        command: the command that made it; empty if not known yet.
+        name: the path of the run folder or of the result's page, below the listed folder.
+        address: the address of the page, relative to the list.
+        command: empty if not known yet.
         when: the start of the run, or the time of the result's file, in seconds since the epoch; 0 if unknown.
-        seconds: the time that a finished run took.
-        values: the figure of each plan, ``int8`` and ``recipe``.
-        culprits: None for a command that names none.
-        engine: the engine with its arithmetic; empty if unknown.
-        metric: the metric that decides.
-        low: the low precision of a run.
+        seconds: the duration of a finished run.
+        values: the figures by plan, ``int8`` and ``recipe``.
+        culprits: None for a command that names no culprits.
         history: the figures of full INT8 in the runs of the same model and metric, the oldest first, up to this run.
     """
 
@@ -254,7 +245,7 @@ class Row:
 
     @property
     def began(self) -> str:
-        """``when`` in UTC, in ISO 8601; empty for 0. The page shows it in the reader's own time."""
+        """``when`` in UTC, in ISO 8601; empty if unknown."""
         try:
             return datetime.fromtimestamp(self.when, timezone.utc).isoformat(timespec="seconds") if self.when else ""
         except (OSError, OverflowError, ValueError):
@@ -266,19 +257,21 @@ class Row:
         return "" if self.seconds is None else duration(self.seconds)
 
     def value(self, plan: str) -> str:
-        """Returns the figure of a plan for sorting; empty if there is none."""
+        """Returns the figure of a plan as text for sorting."""
         value = self.values.get(plan)
         return "" if value is None else repr(value)
 
     def figure(self, plan: str) -> str:
-        """Returns the figure of a plan with its unit."""
+        """Returns the figure of a plan with its unit; empty if there is none."""
         value = self.values.get(plan)
         text = "" if value is None else figure_text(self.metric, value)
         return with_low(text, self.low) if text and plan == "int8" else text
 
     @property
     def points(self) -> list[tuple[float, float]]:
-        """The history as points of a sparkline in a box of 96 by 22, y downwards; equal values are in the middle."""
+        """``history`` as the points of a sparkline in a box of 96 by 22, y downwards; equal values are in the
+        middle.
+        """
         step = (_WIDTH - 2 * _MARGIN) / max(len(self.history) - 1, 1)
         return [
             (round(_MARGIN + k * step, 1), round(_MARGIN + (1 - height) * (_HEIGHT - 2 * _MARGIN), 1))
@@ -337,9 +330,8 @@ def is_run_folder(folder: Path) -> bool:
 
 
 class Runs:
-    """The run folders under ``folder``, without links, hidden folders and names that are not valid text.
-
-    The pages of results are found there, and in ``folder`` itself.
+    """The run folders and results under ``folder``. Links and hidden folders are ignored, as are names that are not
+    UTF-8.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -392,7 +384,7 @@ class Runs:
 
 
 def folders_under(folder: Path) -> Iterator[str]:
-    """Yields the folders below ``folder`` by their relative paths, those of a level before those below them."""
+    """Yields the relative paths of the folders below ``folder``, level by level."""
     level, seen = [""], 0
     for _ in range(DEEPEST):
         level = [f"{above}/{name}".lstrip("/") for above in level for name in _folders_in(folder / above)]
@@ -415,12 +407,12 @@ _PACKAGE = "trt_bisect.view"
 
 
 def render_index(runs: Runs, nonce: str) -> str:
-    """Returns the page with the list of runs; its script and style have ``nonce``."""
+    """Returns the HTML page that lists the runs; ``nonce`` permits its script and style."""
     template = environment(_PACKAGE).get_template("index.html.j2")
     title, style, script = runs.folder.resolve().name, Markup(asset("page.css")), Markup(asset("index.js"))
     return template.render(icon=icon(), title=title, entries=runs.rows(), nonce=nonce, style=style, script=script)
 
 
 def render_rows(runs: Runs) -> str:
-    """Returns the rows of the table in that page."""
+    """Returns the rows of that page's table as HTML."""
     return environment(_PACKAGE).get_template("rows.html.j2").render(entries=runs.rows())

@@ -1,7 +1,4 @@
-"""The server of ``view``: authentication, the web application with the page of a run and the list of runs, the socket.
-
-A request needs the token and a host name of this machine.
-"""
+"""The server of ``view``: a web application behind a token, and its socket and certificate."""
 
 from __future__ import annotations
 
@@ -57,13 +54,12 @@ if TYPE_CHECKING:
 
 _CERTIFICATE, _KEY = "view.crt", "view.key"
 _DAYS = 365
-_DAYS_LEFT = 7
-"""A kept certificate with fewer days left is replaced."""
+_DAYS_LEFT = 7  # a kept certificate with fewer days left is replaced
 
 
 @dataclass(frozen=True)
 class Certificate:
-    """A certificate and its key, both in PEM, maybe in one file; and its SHA-256, as browsers show it."""
+    """A certificate and its key, both in PEM, maybe in one file, and its SHA-256 as browsers show it."""
 
     path: Path
     key: Path
@@ -71,9 +67,8 @@ class Certificate:
 
 
 def given_certificate(path: Path, key: Path | None) -> Certificate:
-    """Returns the user's certificate.
-
-    Raises BadInput if certificate or key cannot be read, they do not match, or the key has a passphrase.
+    """Returns the user's certificate; raises BadInput if it cannot be used with the key, or the key has a
+    passphrase.
     """
 
     def no_passphrase() -> str:
@@ -91,12 +86,12 @@ def given_certificate(path: Path, key: Path | None) -> Certificate:
 
 
 def own_certificate(host: str, folder: Path | None = None) -> Certificate:
-    """Returns a self-signed certificate for ``host``, this machine's name and loopback: the kept one if it is valid.
+    """Returns a self-signed certificate for ``host``, this machine's name and loopback: the kept one if it is still
+    valid.
 
     Args:
-        host: the name or address that the server listens on.
-        folder: to keep it in, by default the user's configuration; if that cannot be written, a temporary folder that
-            is removed at exit.
+        folder: keeps the certificate; by default the user's configuration, or a temporary folder if that is not
+            writable.
 
     Raises:
         BadInput: the package ``cryptography`` is not installed.
@@ -126,7 +121,6 @@ def _fingerprint(path: Path) -> str:
 
 
 def _is_usable(home: Path, names: list[str]) -> bool:
-    """Returns true if a folder has a certificate that covers these names and has days left."""
     from cryptography import x509
 
     try:
@@ -195,17 +189,15 @@ class TokenAuth:
     """Passes requests with the right token to an application; other requests get 403 and no content.
 
     The token comes in ``?token=`` or ``Authorization: token ...``. The answer sets a cookie with another secret, which
-    later requests may have instead.
+    replaces the token in later requests.
+
+    Args:
+        names: the allowed host names of requests, without ports; any if empty. On a server bound to loopback they block
+            pages of other sites whose names resolve to this machine (DNS rebinding).
+        secure: the cookie is sent over TLS only.
     """
 
     def __init__(self, app: ASGIApp, token: str, *, names: frozenset[str] = frozenset(), secure: bool = False) -> None:
-        """Makes the secret and the name of the cookie.
-
-        Args:
-            names: the allowed host names of requests, without ports; any if empty. With a server bound to loopback,
-                this blocks pages of other sites whose names resolve to this machine (DNS rebinding).
-            secure: the cookie is sent over TLS only.
-        """
         self._app, self._token, self._names = app, token.encode(), names
         self._secret, self._cookie = secrets.token_urlsafe(), f"trt-bisect-{secrets.token_hex(4)}"
         self._secure = "; Secure" if secure else ""
@@ -243,13 +235,10 @@ def _equal(text: str, right: bytes) -> bool:
 
 FindState = Callable[[Request], State]
 _NOT_FRAMED = {"content-security-policy": "frame-ancestors 'none'"}
-"""The header of pages with a policy of their own: no other page may show them in a frame."""
 
 
 def make_app(folder: Path) -> Starlette:
-    """Returns the application for a run folder, or for the run folders under a folder; ``TokenAuth`` checks the
-    token.
-    """
+    """Returns the web application, without ``TokenAuth``, for a run folder or for all run folders under a folder."""
     if is_run_folder(folder):
         state = Throttled(RunFolder(folder).state)
         routes = [*_run_routes("/", lambda _: state()), _result_route("/{path}", Runs(folder))]
@@ -316,7 +305,6 @@ def _result_route(path: str, runs: Runs) -> Route:
 
 
 def _unless_cached(request: Request, etag: str, body: bytes, media_type: str, headers: dict[str, str]) -> Response:
-    """Returns the body, or 304 without a body if the request's ``If-None-Match`` is ``etag``."""
     headers = {**headers, "etag": etag, "vary": "accept-encoding"}
     if request.headers.get("if-none-match") == etag:
         return Response(status_code=304, headers=headers)
@@ -337,9 +325,8 @@ _NICE = 10
 
 
 def check_folder(folder: Path) -> None:
-    """Raises BadInput if a folder is no run folder, has none under it, and is not empty, or if it cannot be read.
-
-    A run may begin in an empty one.
+    """Raises BadInput unless a folder is a run folder, has run folders under it, or is empty, so that a run may begin
+    there.
     """
     if folder.is_file():
         raise BadInput(f"'{folder}' is a file.", f"Give its folder: trt-bisect view {shlex.quote(str(folder.parent))}")
@@ -389,7 +376,7 @@ def listen(host: str, port: int | None) -> socket.socket:
 
 
 def is_loopback(bound: socket.socket) -> bool:
-    """Returns true if only this machine can reach a socket."""
+    """Returns true if only this machine can reach the socket."""
     return _ip(bound).is_loopback
 
 
@@ -398,14 +385,14 @@ def _ip(bound: socket.socket) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
 
 
 def address(bound: socket.socket, token: str, *, tls: bool) -> str:
-    """Returns the address for a browser on this machine; with the machine's name if the socket is on all networks."""
+    """Returns the URL for a browser on this machine; with the machine's name if the socket is on all networks."""
     host, port = _host_and_port(bound)
     host = socket.gethostname() if _ip(bound).is_unspecified else host
     return f"{'https' if tls else 'http'}://{host}:{port}/?token={quote(token, safe='')}"
 
 
 def tunnel(bound: socket.socket) -> str:
-    """Returns the argument of ``ssh -L`` on another machine that makes the same address work there."""
+    """Returns the argument of ``ssh -L`` with which the same URL works on another machine."""
     host, port = _host_and_port(bound)
     return f"{port}:{host}:{port}" if host.startswith("127.") else f"{host}:{port}:{host}:{port}"
 
@@ -416,11 +403,7 @@ def _host_and_port(bound: socket.socket) -> tuple[str, int]:
 
 
 def make_server(folder: Path, bound: socket.socket, token: str, certificate: Certificate | None) -> uvicorn.Server:
-    """Returns the server of a folder; ``run(sockets=[bound])`` serves until it is stopped.
-
-    If only this machine can reach the socket, the host names of requests are checked, at any port, since a tunnel may
-    use another.
-    """
+    """Returns the server of a folder; ``run(sockets=[bound])`` serves until it is stopped."""
     names = LOOPBACK_NAMES if is_loopback(bound) else frozenset[str]()
     app = TokenAuth(make_app(folder), token, names=names, secure=certificate is not None)
     return uvicorn.Server(
@@ -440,6 +423,6 @@ def make_server(folder: Path, bound: socket.socket, token: str, certificate: Cer
 
 
 def lower_priority() -> None:
-    """Lowers the priority of this process, so that the run goes first."""
+    """Lowers the priority of this process, so that runs go first."""
     with suppress(OSError, AttributeError):
         os.nice(_NICE)
