@@ -37,8 +37,7 @@ LOUD = 20.0
 _LARGE_INPUT = 16.0
 _OFFSET = 3.0
 _FAINT_INPUT = 0.01
-_Reason = tuple[str, str, "float | None"]
-"""The reason, the evidence without a full stop, and the figure of an ``Advice``."""
+_Reason = tuple[str, str, "float | None"]  # The reason, the evidence without a full stop, and the figure of an Advice.
 
 
 @dataclass(frozen=True)
@@ -52,7 +51,7 @@ class Advice:
         kind: ``input``, ``activation``, ``output`` or ``weight``.
         reason: a constant of this module, from ``LOW_SIMILARITY`` to ``UNDERFLOW``.
         words: the evidence, a sentence.
-        figure: the share of the values that a starved range holds in few levels, or that calibration clips; the loudest
+        figure: the share of values that a starved range holds in few levels, or that calibration clips; or the loudest
             channel's multiple of the others.
     """
 
@@ -79,7 +78,7 @@ def advise(
     Args:
         tensors: in execution order.
         weights: whole weights, not their channels.
-        least_cosine: a tensor with a lower cosine is reported.
+        least_cosine: tensors with a lower cosine are reported.
         low: the name of the low precision in texts.
         sides: the names of both runs in texts; default: FP32 and ``low``.
     """
@@ -100,7 +99,7 @@ def advise(
 
 
 def in_short(reason: str, found: Sequence[Advice], low: str, calibrator: str = "calibration") -> str:
-    """Returns a reason as a clause with the figures of its tensors.
+    """Returns a reason as a clause with the figures of ``found``.
 
     Args:
         reason: a constant of this module; another text, such as the kind of a structure finding, is returned unchanged.
@@ -224,15 +223,13 @@ def _input(spread: Spread) -> Iterator[_Reason]:
 
 BOTH = "both"
 
-_ONE_SIDED = 0.8
-"""A side, weights or activations, with at least this share of the loss is to blame alone."""
-_LEAST_SHARE = 0.1
-"""A layer that alone loses less than this share of the budget has no side to blame."""
+_ONE_SIDED = 0.8  # Weights or activations with this share of the loss are to blame alone.
+_LEAST_SHARE = 0.1  # A layer that alone loses less than this share of the budget has no side to blame.
+# The possible causes on each side, the most important first.
 _CAUSES = {
     ACTIVATION: (OVERFLOW, UNDERFLOW, NOT_FINITE, NOT_NORMALISED, RESULT_QUANTIZED, STARVED, SATURATION, ONE_CHANNEL),
     WEIGHT: (OVERFLOW, UNDERFLOW, ONE_CHANNEL, STARVED, SATURATION),
 }
-"""The possible causes on each side, the most important first."""
 _MOST_CAUSES = 3
 
 
@@ -263,7 +260,6 @@ class Evidence:
         alone: the losses with the culprit alone in INT8; None if not measured.
         loss: the loss that the culprit added in the run.
         budget: the loss that the threshold allows.
-        low: the name of the low precision in texts.
     """
 
     layer: Layer
@@ -276,8 +272,8 @@ class Evidence:
 
     @cached_property
     def blame(self) -> str | None:
-        """The side with most of the loss: ``weight``, ``activation`` or ``both``; None if not measured or below
-        ``_LEAST_SHARE`` of the budget.
+        """The side to blame: ``weight``, ``activation`` or ``both``; None if not measured, or if the layer alone loses
+        little.
         """
         alone = self.alone
         if alone is None or alone.both is None or alone.both < _LEAST_SHARE * self.budget:
@@ -295,9 +291,7 @@ class Evidence:
 
     @cached_property
     def causes(self) -> list[Advice]:
-        """The findings that can be causes on the side to blame (both sides if ``blame`` is None), the most important
-        first.
-        """
+        """The findings that can be causes on the side to blame (or on both sides), the most important first."""
         sides = (self.blame,) if self.blame in (WEIGHT, ACTIVATION) else (ACTIVATION, WEIGHT)
         ranks = [(side, reason) for side in sides for reason in _CAUSES[side]]
         findings = [advice for advice in self.findings if self.layer.name in advice.layers]
@@ -306,13 +300,13 @@ class Evidence:
 
     @cached_property
     def structure(self) -> list[Finding]:
-        """The structure check's findings on the layer that can lose accuracy."""
+        """The structure check's findings on the layer, of kinds that lose accuracy."""
         findings = [finding for finding in self.checked if self.layer.name in finding.layers]
         return [finding for finding in findings if KINDS[finding.kind].loses_accuracy]
 
     @property
     def reasons(self) -> tuple[str, ...]:
-        """The structure check's errors, the causes, its other findings, then symptoms; each once."""
+        """All reasons, each once: the structure check's errors, the causes, its other findings, then symptoms."""
         errors = [finding.kind for finding in self.structure if finding.severity == ERROR]
         others = [finding.kind for finding in self.structure if finding.severity != ERROR]
         faint = any(advice.reason == LOW_SIMILARITY and self.layer.name in advice.layers for advice in self.findings)
@@ -320,7 +314,7 @@ class Evidence:
         return tuple(dict.fromkeys([*errors, *causes, *others, *([LOW_SIMILARITY] if faint else [])]))
 
     def has(self, reason: str, side: str | None = None) -> bool:
-        """Returns true if ``reason`` is among the causes on ``side``; on either side if None."""
+        """Returns true if ``reason`` is a cause on ``side``, or on any side."""
         return any(advice.reason == reason and side in (None, _side(advice)) for advice in self.causes)
 
     def paragraph(self) -> str:

@@ -17,7 +17,6 @@ SHARES, OWN, LOGITS = "shares", "own", "logits"
 logits for a softmax.
 """
 OF_CLASSES = ("kl", "top1")
-"""The metrics that need classes."""
 LEAST_SCORE = 0.05
 """Scores that all stay below this predict nothing."""
 _SURE = 3.0
@@ -40,7 +39,7 @@ class Classes:
     guessed: bool = False
 
     def serves(self, metric: str) -> bool:
-        """Returns true if a metric can be measured: the class axis is known, or it needs none."""
+        """Returns true if a metric can be measured: it needs no class axis, or the axis is known."""
         return metric not in OF_CLASSES or self.axis is not None or (metric == "kl" and self.kind == OWN)
 
     def rows(self, array: np.ndarray) -> np.ndarray:
@@ -50,13 +49,15 @@ class Classes:
         return moved.reshape(math.prod(moved.shape[:-1]), moved.shape[-1])
 
     def predicted(self, output: np.ndarray) -> np.ndarray:
-        """Returns the class of each row, int64 ``[rows]``. NaN is never the largest value."""
+        """Returns the class of each row, int64 ``[rows]``; NaN is never the largest value."""
         rows = self.rows(np.where(np.isnan(output), -np.inf, output))
         return np.asarray(rows.argmax(axis=-1) if rows.shape[-1] > 1 else rows[:, 0] > self.middle, np.int64)
 
     def sure(self, output: np.ndarray) -> np.ndarray:
-        """Returns by row, bool ``[rows]``, whether its class is ``_SURE`` times as probable as the next and, unless the
-        values are logits, has a probability of at least 0.5; all false if a value is not finite.
+        """Returns bool ``[rows]``, true where the class is certain; all false if a value is not finite.
+
+        A certain class is ``_SURE`` times as probable as the next and, unless the values are logits, has a probability
+        of at least 0.5.
         """
         rows = self.rows(output)
         if not rows.size or not np.isfinite(rows).all():
@@ -72,7 +73,7 @@ class Classes:
 
     @property
     def middle(self) -> float:
-        """The value that separates the two classes of an output of one value per row."""
+        """The value between the two classes of an output with one value per row."""
         return 0.0 if self.kind == LOGITS else 0.5
 
 
@@ -80,7 +81,7 @@ def top1(reference: np.ndarray, output: np.ndarray, classes: Classes) -> float:
     """Returns the share of rows that have the same class in both arrays, from 0 to 1.
 
     The class of a row is the index of its largest value; of a single value, its side of ``middle``. Values that are not
-    finite in the reference have no class; a row without a finite value is left out.
+    finite in the reference are no class; a row without finite values is left out.
     """
     finite = np.isfinite(reference)
     if finite.all():
@@ -94,12 +95,12 @@ class Divergence:
     """KL(reference || output) in nats for one input, the mean over rows, in float64.
 
     Both are turned into probabilities: ``SHARES`` are divided by their sum, as in ``scipy.stats.entropy``; ``LOGITS``
-    go through a softmax; each value p of ``OWN`` is a row (p, 1 - p), and so is the sigmoid of each of ``LOGITS`` with
-    one class. A probability of the output below 1e-12 counts as 1e-12.
+    go through a softmax; each value p of ``OWN``, and the sigmoid p of ``LOGITS`` with one class, is a row (p, 1 - p).
+    A probability of the output below 1e-12 counts as 1e-12.
 
     Args:
-        reference: values that are not finite have no class; a row of such values is left out.
-        finite: true where they are finite.
+        reference: values that are not finite are no class; a row without finite values is left out.
+        finite: true where the reference is finite.
         keeps: keep the reference's probabilities in memory for further outputs.
     """
 
@@ -154,10 +155,10 @@ def sigmoid(values: np.ndarray) -> np.ndarray:
 
 
 def find_classes(reference: Sequence[np.ndarray], axis: int | None = None) -> Classes:
-    """Finds the classes of an output. The class axis is the first of these that exists:
+    """Finds the classes of an output, given by input. The class axis is the first of these that exists:
 
-    1. the axis given, from either end;
-    2. the only axis along which the FP32 values are probabilities that sum to 1 (within 0.01), or logarithms of such;
+    1. ``axis``, from either end;
+    2. the only axis along which the FP32 values are probabilities that sum to 1 (within 0.01), or their logarithms;
     3. the only axis longer than 1;
     4. axis 1 of four, as of images ``[N, C, H, W]``, unless the sizes look like ``[N, H, W, C]``.
 
@@ -206,10 +207,10 @@ def kl_of_any_rows(reference: np.ndarray, output: np.ndarray) -> np.ndarray:
 def classes_of(
     reference: Sequence[Outputs], judged: Iterable[str], metric: str, axis: int | None = None
 ) -> tuple[dict[str, Classes], list[str]]:
-    """Returns the classes of each output of numbers, and notes on axes that were guessed.
+    """Returns the classes of each numeric output, and notes on axes that were guessed.
 
     Raises:
-        BadInput: an output that counts has no such axis, or the metric needs one that is unknown.
+        BadInput: a judged output has no such axis, or the metric needs one that is unknown.
     """
     classes: dict[str, Classes] = {}
     notes = []
@@ -267,7 +268,6 @@ def _logarithms_sum_to_one(array: np.ndarray, axis: int) -> bool:
 
 
 def _looks_channels_first(first: int, second: int, third: int, *, own: bool) -> bool:
-    """True if the three sizes after the batch look like ``[C, H, W]`` and not like ``[H, W, C]``."""
     if second == third:
         return True
     # A first size of 1 could also be [1, T, C].

@@ -1,4 +1,4 @@
-"""Comparison of one output with the FP32 output, each input by itself, with the facts for doubts on a pass."""
+"""Comparison of one output with the FP32 output, input by input, with the facts for doubts on a pass."""
 
 from __future__ import annotations
 
@@ -20,25 +20,18 @@ from trt_bisect.evaluator.trial import OutputFigures
 from trt_bisect.support.memory import float_parts, largest_magnitude
 
 FAINT_OCTAVES = 10
-"""An output whose norm is more than this many powers of two below the median is faint: relative metrics do not judge
-it.
-"""
-_KEPT_VALUES = 1 << 20
-"""The most FP32 values whose intermediate results are kept, at 50 bytes each."""
+"""An output whose norm is more powers of two below the median is faint: relative metrics do not judge it."""
+_KEPT_VALUES = 1 << 20  # The most FP32 values whose intermediate results are kept, at 50 bytes each.
 _ZERO_OCTAVE = -(1 << 12)
 NEVER_FAINT = 1 << 12
 """The octave of an output without a norm: it is never faint."""
 LARGEST_SCORE = "largest_score"
-"""The name of a figure: FP32's largest score, where all single scores are below ``LEAST_SCORE``."""
-_NO_FIGURES: dict[str, float] = {}
-"""The figures of an output of which nothing could be compared."""
+"""The name of the figure with FP32's largest score, where all single scores are below ``LEAST_SCORE``."""
+_NO_FIGURES: dict[str, float] = {}  # Of an output of which nothing could be compared.
 
 
 class _PreparedReference:
-    """The FP32 output for one input, and what is computed from its values alone.
-
-    Its rows are the finite values, see ``rows_of``; ``least`` is the least divisor of relative errors.
-    """
+    """The FP32 output for one input, and all that is computed from it alone."""
 
     def __init__(
         self, values: np.ndarray, metrics: Sequence[Metric], classes: Classes, *, least: float, keeps: bool
@@ -85,11 +78,11 @@ class OutputJudge:
     """Compares an output with the FP32 output on the same inputs.
 
     Args:
-        reference: by input.
+        reference: the FP32 output by input.
         classes: the classes of the output; default: found from ``reference``.
-        predicted: the classes that are checked for vanished ones; default: ``classes`` if their axis is known.
-        faint: the indices of further inputs on which relative metrics do not count.
-        with_facts: the figures hold the facts for doubts.
+        predicted: the classes that may vanish; default: ``classes``, if their axis is known.
+        faint: the indices of further inputs that relative metrics leave out.
+        with_facts: also compute the facts for doubts.
     """
 
     def __init__(
@@ -124,11 +117,11 @@ class OutputJudge:
         self._axis = rows_axis(self._reference)
 
     def figures(self, outputs: Sequence[np.ndarray]) -> OutputFigures:
-        """Returns the figures of an output, given by input: each metric's value is that of the worst input.
+        """Returns the figures of an output, given by input; each metric's value is that of the worst input.
 
-        Arrays of different shapes are compared in their common region; an input where that is empty does not count.
-        Values that are not finite in the reference are left out; an input without finite values counts only if there is
-        no other.
+        Arrays of different shapes are compared in their common region; an input without a common region does not count.
+        Values that are not finite in the reference are left out; an input without finite values counts only if no input
+        has any.
         """
         rows, rows_by_input, shapes = lost_rows(self._reference, outputs, self._axis)
         notes: dict[str, None] = {shapes: None} if shapes else {}
@@ -149,7 +142,7 @@ class OutputJudge:
         )
 
     def at(self, place: int, output: np.ndarray) -> OutputFigures | None:
-        """Returns the figures for one input; None if the deciding metrics do not count there."""
+        """Returns the figures for input number ``place``; None if the metrics do not count there."""
         is_faint = place in self._faint and all(metric.name in RELATIVE for metric in self._metrics)
         if is_faint or place in self._unusable:
             return None
@@ -194,7 +187,7 @@ class OutputJudge:
 
 
 def faint_places(octaves: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
-    """Returns the inputs on which an output is almost zero next to other inputs, from the octaves of its norms."""
+    """Returns the indices of inputs with an almost zero output, from each input's ``octave`` of each output."""
     columns = [[exponent for exponent in column if exponent != NEVER_FAINT] for column in zip(*octaves, strict=True)]
     medians = [median_low(column) if column else NEVER_FAINT for column in columns]
     return tuple(
@@ -205,7 +198,7 @@ def faint_places(octaves: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
 
 
 def judging_notes(reference: Sequence[Outputs], judged: Iterable[str], metric: Metric) -> list[str]:
-    """Returns notes on inputs and figures that the metric cannot judge."""
+    """Returns notes on inputs that the metric cannot judge, and on figures that another run cannot reuse."""
     if not is_reusable(metric.code):
         return [
             f"the metric '{metric.name}' is a closure, or not from a source file: another run measures everything again"
@@ -229,7 +222,7 @@ def are_single_scores(arrays: Sequence[np.ndarray]) -> bool:
 
 
 def low_score_text(name: str, values: Mapping[str, float | None]) -> str:
-    """Returns a sentence, without a full stop, on a single score with a large error; ``values`` are its figures."""
+    """Returns a sentence, without a full stop, on a single score that FP32 keeps low on all inputs; else empty."""
     largest, error = values.get(LARGEST_SCORE), values.get("max_abs")
     if largest is None or error is None:
         return ""
@@ -238,14 +231,12 @@ def low_score_text(name: str, values: Mapping[str, float | None]) -> str:
 
 
 def is_broken(array: np.ndarray) -> bool:
-    """Returns true if an output has NaN, or infinite values alone (next to finite values they may be a mask)."""
+    """Returns true if an output has NaN, or only infinite values (infinity next to finite values may be a mask)."""
     return array.dtype.kind == "f" and bool(np.isnan(array).any() or (array.size and not np.isfinite(array).any()))
 
 
 def judged_norm(array: np.ndarray) -> float:
-    """Returns the norm of an output's finite values, by which it is faint; infinity (never faint) for integers, and for
-    outputs without finite values.
-    """
+    """Returns the norm of an output's finite values; infinity for integers, or without finite values."""
     if array.dtype.kind != "f" or not np.isfinite(array).any():
         return math.inf
     return math.sqrt(sum(float(np.sum(np.square(part[np.isfinite(part)]))) for (part,) in float_parts(array)))
@@ -256,42 +247,39 @@ def _almost_zero(reference: Sequence[np.ndarray]) -> tuple[int, ...]:
 
 
 def octave(norm: float) -> int:
-    """Returns the exponent of the power of two above a norm; ``NEVER_FAINT`` for infinity."""
+    """Returns the exponent of the power of two just above a norm; ``NEVER_FAINT`` for infinity."""
     if math.isinf(norm):
         return NEVER_FAINT
     return math.frexp(norm)[1] if norm > 0 else _ZERO_OCTAVE
 
 
 def finite_rows(array: np.ndarray) -> np.ndarray:
-    """Returns the finite values of an output in the form that a user's metric gets."""
+    """Returns the finite values of an output as a user's metric gets them."""
     values = np.asarray(array, np.float64)
     finite = np.isfinite(values)
     return rows_of(values, None if finite.all() else finite)
 
 
 def rows_of(array: np.ndarray, kept: np.ndarray | None) -> np.ndarray:
-    """Returns an array as ``[rows, last axis]``, or its ``kept`` values as ``[n, 1]``."""
+    """Returns an array as ``[rows, last axis]``; with a mask ``kept``, the kept values as ``[n, 1]``."""
     if kept is not None:
         return np.asarray(array[kept]).reshape(-1, 1)
     return array.reshape(-1, max(array.shape[-1] if array.ndim else 1, 1))
 
 
+# Values of this share of the largest count as the largest: INT8's levels -128 and 127 are 0.8 % apart.
 _TOP_LEVEL = 0.99
-"""Values of at least this share of the largest magnitude count as the largest: INT8's levels -128 and 127 are 0.8 %
-apart.
-"""
-_CLIPPED_BEYOND = 1.05
-"""An FP32 value this much larger than an output's largest was clipped, not rounded."""
+_CLIPPED_BEYOND = 1.05  # An FP32 value this much above the output's largest was clipped, not rounded.
+# A class can vanish if this share of the sure rows, and two, predict it; one row if inputs have one row.
 _LEAST_SHARE = 0.005
-"""A class can vanish if at least this share of all sure rows, and two of them, have it; one if inputs have one row."""
 
 
 class ReachOfOutput:
     """Measures clipping and vanished classes of an output.
 
     Args:
-        reference: by input.
-        classes: classes with a known axis; None without.
+        reference: the FP32 output by input.
+        classes: the classes that may vanish; None to check none.
     """
 
     def __init__(self, reference: Sequence[np.ndarray], classes: Classes | None) -> None:
@@ -300,9 +288,7 @@ class ReachOfOutput:
         self._largest = largest_magnitude(*reference)
 
     def facts(self, outputs: Sequence[np.ndarray]) -> dict[str, Any]:
-        """Returns the facts by the names of ``OutputFigures``; empty if shapes differ, or FP32 is all zero or not
-        finite.
-        """
+        """Returns ``reach``, ``clipped`` and ``vanished`` of ``OutputFigures``; empty if they have no meaning."""
         same = all(r.shape == o.shape for r, o in zip(self._reference, outputs, strict=True))
         if not same or self._largest == 0.0 or not math.isfinite(self._largest):
             return {}
@@ -354,20 +340,20 @@ def similarity(
     metric: str | Callable[..., Any] = "cosine",
     class_axis: int | None = None,
 ) -> float:
-    """Returns the metric of ``output`` against ``reference``; of dictionaries, that of the worst output.
+    """Returns the metric of ``output`` against ``reference``; for dictionaries, the value of the worst output.
 
-    NaN if the output is not finite or nothing can be compared.
+    NaN if the output is not finite, or nothing can be compared.
 
     Args:
-        reference: an array, or several by name.
-        output: the same for the other run.
-        metric: a built-in's name, ``module:function``, or a function, see ``find_metric``.
-        class_axis: for ``kl`` and ``top1``; default: found from ``reference``.
+        reference: an array, or arrays by name.
+        output: an array, or arrays by the same names.
+        metric: a built-in metric, ``module:function``, or a function; see ``find_metric``.
+        class_axis: the axis of the classes, for ``kl`` and ``top1``; default: found from ``reference``.
 
     Raises:
         BadInput: the metric is unknown, or needs a class axis that is unknown.
         KeyError: ``output`` lacks an output of ``reference``.
-        TypeError: one is an array and the other a dictionary.
+        TypeError: one argument is an array and the other a dictionary.
     """
     chosen = find_metric(metric)
     if isinstance(reference, Mapping) != isinstance(output, Mapping):

@@ -40,14 +40,14 @@ class ComparedPart:
     """A tensor, or a channel of a weight, in both runs.
 
     Attributes:
-        origin: the tensor.
+        origin: the tensor and its layer.
         shape: the shape on the first sample.
         dtype: the dtype in the FP32 run.
         quantized_dtype: the type that it is rounded to, such as ``int8``; empty if not rounded.
-        scale: the scale of INT8, the largest of a per-channel scale.
+        scale: the INT8 scale; the largest if each channel has its own.
         figures: INT8 against FP32, before the tensor's own rounding; for a weight, after rounding against before.
-        fp32: the values in FP32.
-        int8: the values in INT8.
+        fp32: the statistics of the values in FP32.
+        int8: the statistics of the values in INT8.
     """
 
     origin: Annotated[LayerTensor, NestedColumns()]
@@ -63,7 +63,7 @@ class ComparedPart:
     def range_difference(
         self,
     ) -> Annotated[float, Column("Range difference", "Width of the range, {low} minus {high}")]:
-        """The width of the range in INT8 minus that in FP32."""
+        """The width of the range in INT8 minus its width in FP32."""
         return (self.int8.max - self.int8.min) - (self.fp32.max - self.fp32.min)
 
 
@@ -76,17 +76,17 @@ class ComparedChannel(ComparedPart):
 
 @dataclass(frozen=True)
 class ComparedTensor(ComparedPart):
-    """A tensor in both runs.
+    """The comparison of a whole tensor.
 
     Attributes:
-        rounding: the error of its own rounding alone.
+        rounding: the error of the tensor's own rounding alone.
         loud: the channel with the largest magnitude.
         loud_input: the input channel of a weight with the largest magnitude.
-        worst_cosine: the worst cosine of a sample on which the FP32 tensor is not almost zero; None for a weight.
-        note: what could not be compared; or the pairs, if there are several.
-        observer: what chose the scale: the calibrator, the largest value of a weight, or the file.
-        histogram: the histogram of the values in FP32, and of those that the INT8 layers read.
-        map: the channels of a weight in FP32.
+        worst_cosine: the lowest cosine of a sample on which the FP32 tensor is not almost zero; None for a weight.
+        note: the samples that could not be compared; and the Q/DQ pairs, if there are several.
+        observer: the origin of the scale: the calibrator, the largest value of a weight, or the file.
+        histogram: the values in FP32, and the values that the INT8 layers read.
+        map: a histogram of each channel of a weight in FP32.
     """
 
     rounding: Annotated[RoundingFigures | None, NestedColumns("rounding_")] = None
@@ -105,12 +105,12 @@ class ComparedTensor(ComparedPart):
 
 @dataclass(frozen=True)
 class Compared(ComparedTensor):
-    """A compared tensor, and the quantizers that round it."""
+    """A compared tensor whose origin includes the quantizers that round it."""
 
     origin: Origin
 
     def row_by(self, observer: str) -> ComparedTensor:
-        """Returns the comparison as a row of a table; ``observer`` is what chose the scale."""
+        """Returns the comparison as a table row; ``observer`` is the origin of the scale."""
         quantizers = self.origin.quantizers
         axes = [quantizer.axis for quantizer in quantizers if np.size(quantizer.scale) > 1]
         scale = quantizers[0].scale if quantizers else None
@@ -127,8 +127,6 @@ class Compared(ComparedTensor):
 
 
 class _RoundedTensor:
-    """A tensor in both runs as those layers read it that share a Q/DQ pair, or read it unrounded."""
-
     def __init__(self, origin: Origin) -> None:
         self.origin = origin
         self.values = RoundedValues(origin.quantizers)
@@ -158,13 +156,12 @@ class _TensorComparison:
         self._shape: tuple[int, ...] | None = None
         self._dtype = ""
         self._differing = 0
+        # By octave of the sample's norm: the worst cosine, and its sample.
         self._worst_of: dict[int, tuple[float, int]] = {}
-        """The worst cosine and its sample, by octave of the sample's norm."""
         self._octaves: Counter[int] = Counter()
         self._samples = 0
 
     def add(self, reference: np.ndarray, output: np.ndarray) -> None:
-        """Adds the tensor of both runs on the next sample; tensors of different shapes are only counted."""
         if self._shape is None:
             self._shape, self._dtype = reference.shape, str(reference.dtype)
         self._samples += 1
@@ -237,11 +234,12 @@ def compare_tensors(
 ) -> tuple[Compared, ...]:
     """Compares every float tensor of ``origins`` that both runs have, over all samples together.
 
-    One sample's tensors are in memory at a time, and compared in parallel.
+    One sample's tensors are in memory at a time.
 
     Args:
-        samples: the tensors of the FP32 run and of the INT8 run, by the same names.
-        origins: by tensor; the result has their order.
+        samples: for each sample, the tensors of the FP32 run and of the INT8 run.
+        origins: by tensor; the result is in their order.
+        on_sample: called after each sample.
     """
     comparisons = {name: _TensorComparison(origin) for name, origin in origins.items()}
     with ThreadsIfLong(cores()) as pool:
@@ -255,17 +253,17 @@ def compare_tensors(
 
 
 ComparedWeights = tuple[tuple[Compared, ...], tuple[ComparedChannel, ...]]
-"""Whole weights, and all their channels."""
+"""The comparisons of whole weights, and of all their channels."""
 
 
 def compare_weights(network: Network, origins: Iterable[Origin]) -> ComparedWeights:
-    """Compares weights after rounding with those before, as whole tensors and by channel."""
+    """Compares weights before and after rounding, whole and by channel."""
     values = ((origin, network.constant(origin.tensor)) for origin in origins)
     return compare_weight_pairs((origin, array, rounded_weight(array, origin)) for origin, array in values)
 
 
 def compare_weight_pairs(weights: Iterable[tuple[Origin, np.ndarray, np.ndarray]]) -> ComparedWeights:
-    """Compares weights with those of the low run, as whole tensors and by channel."""
+    """Compares weights, given as (origin, values in FP32, values in the low run), whole and by channel."""
     tensors: list[Compared] = []
     channels: list[ComparedChannel] = []
     for origin, values, rounded in weights:
@@ -311,7 +309,7 @@ def input_axis(axis: int | None) -> int | None:
 
 
 def channel_spreads(values: np.ndarray, axis: int) -> list[Spread]:
-    """Returns the moments of each channel along an axis."""
+    """Returns the statistics of each channel along an axis."""
     spreads: list[Spread] = []
     for part in channel_parts(values.shape, axis):
         block = channels_first(values[part], axis).astype(np.float64)

@@ -1,4 +1,4 @@
-"""Warnings on data of the wrong scale, constant, or unlike the calibration data."""
+"""Warnings on data that is constant, of the wrong scale, or unlike the calibration data."""
 
 from __future__ import annotations
 
@@ -18,19 +18,16 @@ from trt_bisect.model.observe import Observer
 from trt_bisect.support.text import counted, percent
 
 _PASSING = frozenset({"Transpose", "Reshape", "Cast", "Identity", "Pad", "Flatten", "Squeeze", "Unsqueeze"})
+# Scale or shift values by a constant: to normalise an input, or as the bias of a convolution.
 _AFFINE = frozenset({"Add", "Sub", "Mul", "Div"})
-"""Operators that scale or shift values by a constant: they normalise an input, or are the bias of a convolution."""
 _ACTIVATIONS = frozenset({"Relu", "LeakyRelu", "Clip"})
-_STATES = {"LSTM": (5, 6), "GRU": (5,), "RNN": (5,)}
-"""The slots of initial states in ONNX's recurrent operators."""
+_STATES = {"LSTM": (5, 6), "GRU": (5,), "RNN": (5,)}  # The slots of initial states in ONNX's recurrent operators.
 _PICKING = frozenset({"Slice", "Split", "Gather", "Concat", "Expand"})
+# From this sum of a channel's absolute weights on, pixels of 0 to 255 make its output exceed 100. Layers trained on
+# values of about 1 have sums of 2 to 20, layers trained on pixels a hundredth of it.
 _FITS_SMALL_VALUES = 0.5
-"""The sum of a channel's absolute weights from which on pixels of 0 to 255 would make its output exceed 100. Layers
-trained on values of about 1 have sums of 2 to 20, those trained on pixels about a hundredth of it.
-"""
 _SAMPLES = 4
-_BORDER = 3
-"""The pixels at each edge of an output that are left out, because padding distorts them."""
+_BORDER = 3  # The pixels at each edge of an output that are left out, because padding distorts them.
 
 
 @dataclass(frozen=True)
@@ -38,6 +35,7 @@ class FirstLayer:
     """The convolutions that read an input, all through the same nodes that move, scale or shift values.
 
     Attributes:
+        reads: the tensor that they read.
         scaled: the network scales or shifts its input itself.
     """
 
@@ -98,8 +96,8 @@ def first_outputs(network: Network, layer: FirstLayer, samples: Iterable[Feeds])
 def feeds_state(network: Network, name: str) -> bool:
     """Returns true if an input is a recurrent state, which is 0 at the start of a sequence.
 
-    Such an input reaches the initial state of an LSTM, GRU, RNN, Loop or Scan; or one of several outputs, the state's
-    next value, has its shape.
+    The input reaches the initial state of an LSTM, GRU, RNN, Loop or Scan; or one of several outputs, the state's next
+    value, has its shape.
     """
     followed, graph = {name}, network.skeleton.graph
     for node in graph.node:
@@ -153,32 +151,25 @@ def _by_channel(values: np.ndarray, channels: int) -> np.ndarray | None:
     return by_channel[inner].reshape(len(by_channel), -1)
 
 
-_NEARLY_CONSTANT = 0.02
-"""Data whose range is at most this share of their largest magnitude are nearly constant."""
+_NEARLY_CONSTANT = 0.02  # Data with a range of at most this share of their largest magnitude are nearly constant.
+# Data have no effect if they move the first layer's outputs by less than this share of their mean. Ten trained networks
+# have 0.39 to 5 with their own data, and at most 0.075 with a 58th of it.
 _NO_EFFECT = 0.1
-"""Data have no effect if they move the first layer's outputs by less than this share of their mean. Ten trained
-networks have 0.39 to 5 with their own data, and at most 0.075 with a 58th of it.
-"""
-_NORMALISED_TO = 300.0
-"""A network that scales its input itself brings pixels of 0 to 255 below this."""
-_OTHER_UNITS = 10.0
-"""Data whose largest magnitude differs from the calibration's by this factor are in other units."""
-_MOST_OUTSIDE = 0.05
-"""Data whose share of values outside the calibration data's range is larger have drifted."""
+_NORMALISED_TO = 300.0  # A network that scales its input itself brings pixels of 0 to 255 below this.
+_OTHER_UNITS = 10.0  # Data whose largest magnitude differs from the calibration's by this factor are in other units.
+_MOST_OUTSIDE = 0.05  # Data with a larger share of values outside the calibration data's range have drifted.
+# Data have drifted if their distribution is at least this far from the calibration's, and chance gives this distance
+# with at most the second probability.
 _LEAST_DISTANCE, _LARGEST_CHANCE = 0.3, 0.001
-"""Data have drifted if the distance between their distribution and the calibration's is at least the first number, and
-the probability of this distance by chance is at most the second.
-"""
+# A range grows if the last quarter of the data adds more than this share to it; a larger share of such ranges than the
+# second number is a warning.
 _LEAST_GROWTH, _GROWING_RANGES = 0.05, 0.1
-"""A range grows if the last quarter of the data adds more than this share to it; a larger share of such ranges than the
-second number is a warning.
-"""
 _LEAST_SAMPLES = 4
 _GIVE_MORE = "Give a few hundred samples like the data in production"
 
 
 def on_values(network: Network, fed: Sequence[FedInput], samples: Iterable[Feeds], source: str) -> Iterator[str]:
-    """Yields a warning for each input of the wrong scale, or (nearly) constant."""
+    """Yields a warning for each input of the wrong scale, or (nearly) constant; ``source`` names the data."""
     states = zero_states(network, fed)
     for data in fed:
         if data.std == 0.0 and data.samples > 1:
@@ -191,7 +182,7 @@ def on_values(network: Network, fed: Sequence[FedInput], samples: Iterable[Feeds
 
 
 def zero_states(network: Network, fed: Sequence[FedInput]) -> list[str]:
-    """Returns the inputs (``fed``) that are 0 everywhere because they are recurrent states at their start."""
+    """Returns the inputs that are 0 everywhere because they are recurrent states at their start."""
     zero = [data.name for data in fed if data.absmax == 0.0]
     # If every input is constant, data are missing.
     all_constant = len(fed) == len(network.inputs) and all(data.std == 0.0 for data in fed)
@@ -199,7 +190,6 @@ def zero_states(network: Network, fed: Sequence[FedInput]) -> list[str]:
 
 
 def _of_wrong_scale(network: Network, data: FedInput, samples: Iterable[Feeds], source: str) -> Iterator[str]:
-    """Yields a warning if the first convolution that reads an input expects far smaller or larger values."""
     layer = first_layer(network, data.name)
     if layer is None:
         return
@@ -225,7 +215,7 @@ def on_units(seen: Mapping[str, float], fed: Sequence[FedInput], calibration: st
     Args:
         seen: the largest magnitude by input in the calibration.
         fed: the statistics of the judged data.
-        calibration: the name of its data or cache.
+        calibration: the name of the calibration data or cache.
         source: the name of the judged data.
     """
     for data in fed:
@@ -250,7 +240,9 @@ def on_drift(drifts: Mapping[str, Drift], calibration: str, source: str) -> Iter
 
 
 def on_growing_ranges(seen: Magnitudes, samples: int | None) -> Iterator[str]:
-    """Yields a sentence if many ranges still grow with the last quarter of the calibration data."""
+    """Yields a warning on too few samples, or on many ranges that still grow with the last quarter of the calibration
+    data.
+    """
     if samples is not None and samples < _LEAST_SAMPLES:
         yield f"calibrated with {counted(samples, 'sample')}: too few for the range of activations. {_GIVE_MORE}"
         return

@@ -1,4 +1,4 @@
-"""Doubts on a plan that passes on similarity, and the bound on the share of similar inputs that miss.
+"""Doubts on a plan that passes, and the bound on the share of similar inputs that miss.
 
 The bound is the exact binomial one of Clopper and Pearson (1934).
 """
@@ -27,27 +27,21 @@ CONSTANT, HELD_OUT, NOT_LOW = "constant FP32 output", "held-out inputs miss", "n
 BY_CHANCE, LENGTH, OBJECTS_LOST = "equal by chance", "rows lost or won", "objects lost"
 VARIES_LESS = "variation lost"
 """The kinds of doubts."""
+# An output is clipped if it reaches less than the first share of FP32's largest magnitude, and at least the second
+# share of FP32's large values lie beyond. An output that a task reads must be short too.
 _CLIPPED_REACH, _CLIPPED_SHARE = 0.9, 0.05
-"""An output is clipped if its largest magnitude is below the first share of FP32's, and at least the second share of
-FP32's large values exceed it. Where a task agrees, the output must be short too.
-"""
-_SHORT_REACH = 0.8
-"""An output is short if its largest magnitude is below this share of FP32's."""
+_SHORT_REACH = 0.8  # An output is short if it reaches less than this share of FP32's largest magnitude.
 _ALLOWED_DECIBELS = 3.0
 _SHOWN_CLASSES = 8
-_FEWEST_LOST, _LOST_SHARE = 2, 0.05
-"""Lost objects are a doubt if they are at least this many, and at least this share of all objects."""
-_LEAST_KAPPA = 0.5
-"""Integers that agree less beyond chance are a doubt. Single classes of good recipes had 0.73."""
-_LEAST_EQUAL = 0.5
-"""Integers too few for kappa are a doubt if a smaller share is equal."""
+_FEWEST_LOST, _LOST_SHARE = 2, 0.05  # Lost objects are a doubt from this number, and this share of all objects, on.
+_LEAST_KAPPA = 0.5  # A lower kappa is a doubt. Single classes of good recipes had 0.73.
+_LEAST_EQUAL = 0.5  # Integers too few for kappa are a doubt if a smaller share is equal.
 BY_CLASS, BY_AGREEMENT = "class", "agreement"
 SURE = 0.95
 """The probability that a bound holds."""
+# The round bounds for which further held-out inputs are suggested.
 _ROUND = tuple(digit / 10**power for power in (1, 2, 3) for digit in (5, 3, 2, 1))
-"""The round upper bounds for which further held-out inputs are suggested."""
-_STEPS = 60
-"""The number of bisection steps that exhaust a double's precision."""
+_STEPS = 60  # Bisection steps that exhaust a double's precision.
 _MOST_MORE = 10**6
 
 
@@ -67,8 +61,8 @@ class Doubt:
 
 
 def is_destroyed(rule: Rule, trial: Trial) -> bool:
-    """Returns true if a plan is wrong in every judged output on every input: an SQNR of at most 1 dB or, with a task,
-    no agreement.
+    """Returns true if every judged output is wrong on every input: an SQNR of at most 1 dB or, with a task, no
+    agreement.
     """
     metric, least = (rule.metric, 0.0) if rule.metric is AGREEMENT else (BUILT_IN["sqnr"], 1.0)
     figures = [
@@ -81,9 +75,7 @@ def is_destroyed(rule: Rule, trial: Trial) -> bool:
 
 
 def doubts(rule: Rule, trial: Trial) -> tuple[Doubt, ...]:
-    """Returns the doubts on a passing trial's outputs and slices; with a task, on the outputs that it reads and on its
-    findings.
-    """
+    """Returns the doubts on a trial that passes, with a task also on its findings; empty for other trials."""
     return tuple(_found(rule, trial)) if rule.meets(trial) else ()
 
 
@@ -139,13 +131,13 @@ def _of_counts(name: str, figures: OutputFigures) -> Iterator[Doubt]:
 
 
 def constant_outputs(rule: Rule, references: Sequence[Outputs]) -> tuple[tuple[Doubt, ...], tuple[str, ...]]:
-    """Returns doubts if no judged output depends on the input in FP32; and, if only some do not, notes on these.
+    """Returns doubts if no judged output depends on the input in FP32; if only some do not, notes on them.
 
     An output does not depend on the input if it is 0 everywhere, or bitwise equal on two or more inputs. Integers are
     left out, since labels may be equal.
 
     Args:
-        rule: names the judged outputs; with a task these are all.
+        rule: names the judged outputs; with a task, all are judged.
         references: FP32's outputs for different inputs.
     """
     floats = [name for name in outputs_to_judge(references[0]) if references[0][name].dtype.kind == "f"]
@@ -179,7 +171,7 @@ def sqnr_disagreement(rule: Rule, trial: Trial) -> Doubt | None:
     """Returns a doubt if cosine meets the threshold and SQNR does not, or the other way round.
 
     For small errors without an offset, ``1 - cosine = noise / (2 signal)``: the threshold T of cosine corresponds to an
-    SQNR of ``-10 log10(2 (1 - T))``, the mean removed from the signal. A difference of 3 dB is allowed.
+    SQNR of ``-10 log10(2 (1 - T))``, with the mean removed from the signal. A difference of 3 dB is allowed.
     """
     if rule.metric.name != "cosine" or rule.budget <= 0.0:
         return None
@@ -232,7 +224,7 @@ class Bound:
 
 
 def bound_of(inputs: int, missed: int, by: str = "") -> Bound:
-    """Returns the bound of held-out inputs."""
+    """Returns the bound if ``missed`` of ``inputs`` held-out inputs miss."""
     most = upper_bound(inputs, missed)
     rounder = next((share for share in _ROUND if missed / inputs < share < most), None)
     more = None if rounder is None else _further(inputs, missed, rounder)
@@ -240,8 +232,9 @@ def bound_of(inputs: int, missed: int, by: str = "") -> Bound:
 
 
 def upper_bound(inputs: int, missed: int) -> float:
-    """Returns the upper bound on the share of inputs that miss: with this share, ``missed`` or fewer misses among
-    ``inputs`` have probability 1 - ``SURE``. It is 1 if all miss.
+    """Returns the upper bound on the share of inputs that miss; 1 if all miss.
+
+    With this share, ``missed`` or fewer misses among ``inputs`` have probability 1 - ``SURE``.
     """
     least, most = missed / inputs, 1.0
     for _ in range(_STEPS):

@@ -1,4 +1,4 @@
-"""FP32 itself, before plans are judged by it: random outputs, values that are not finite, scores that stay near 0."""
+"""Checks of FP32 itself: random outputs, values that are not finite, scores that stay near 0."""
 
 from __future__ import annotations
 
@@ -18,15 +18,14 @@ from trt_bisect.model.reading import FLOAT_NOISE, random_nodes, relative_differe
 from trt_bisect.support.text import counted, listed, percent, together
 
 _NAMED = 4
-_MASKING = 1e30
-"""A constant of at least this magnitude is a mask."""
+_MASKING = 1e30  # A constant of at least this magnitude is a mask.
 _MEANS_NOTHING = (
     "A similarity with it means little. Export the network in evaluation mode, or make the random values an input"
 )
 
 
 def randomness(network: Network, first: Outputs, second: Outputs) -> str:
-    """Returns a sentence on FP32 outputs that differ on the same input; empty if equal."""
+    """Returns a sentence if two FP32 runs on the same input differ, or the file drops values at random; else empty."""
     apart = {
         name: relative_difference(np.asarray(value), np.asarray(second[name]))
         for name, value in first.items()
@@ -60,7 +59,7 @@ def data_warnings(
         names: the judged outputs.
         references: FP32's outputs by input.
         labels: the names of the inputs.
-        memory: the bytes that the network's tensors may take.
+        memory: the most bytes of tensors held at a time.
     """
     floats = [name for name in names if references[0][name].dtype.kind == "f"]
     found = _inputs_with(is_broken, floats, references)
@@ -97,11 +96,11 @@ def started_at(network: Network, broken: Feeds, good: Feeds | None, memory: int)
 
     Args:
         broken: an input on which FP32 gives NaN or infinity.
-        good: an input on which it does not: a tensor that is not finite there either, such as a mask, is no start.
+        good: an input on which it does not; a tensor that is not finite there either, such as a mask, is no start.
 
     Returns:
-        A clause that names it, empty if unknown; and true if the values come from a constant or an input that is
-        infinite or nearly so, like a mask.
+        A clause that names the start (empty if unknown); and true if the values come from a mask: a constant or input
+        that is infinite or nearly so.
     """
     bad_feeds = [name for name, array in broken.items() if _is_not_finite(array)]
     if bad_feeds:

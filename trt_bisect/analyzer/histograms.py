@@ -1,4 +1,4 @@
-"""Histograms of tensors: with bins that grow with the values, or a picture of the channels of a weight."""
+"""Histograms of tensors, with bins that grow with the values, and of the channels of a weight."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 
 TENSOR_BINS = 64
-_LEAST_EXPONENT = -1000
-"""The least exponent of a bin's width, so that no quotient overflows."""
+_LEAST_EXPONENT = -1000  # Of a bin's width, so that no quotient overflows.
 
 
 @dataclass(frozen=True)
@@ -17,9 +16,9 @@ class Histogram:
     """Counts of values between edges.
 
     Attributes:
-        edges: float64 ``[bins + 1]``, from the least to the largest value. Empty without values.
+        edges: float64 ``[bins + 1]``, from the least to the largest value; empty without values.
         counts: int64 ``[bins]``; a bin includes its left edge, and the last bin its right edge too.
-        sum: of the values.
+        sum: the sum of the values.
         squares: the sum of their squares.
     """
 
@@ -37,7 +36,7 @@ class TensorHistogram:
         low: the left edge of the first bin.
         high: the right edge of the last bin.
         fp32: the counts in the FP32 run.
-        int8: the counts in the INT8 run as the INT8 layers read the tensor; empty with one run.
+        int8: the counts in the INT8 run, of the values that the INT8 layers read; empty with one run.
     """
 
     low: float
@@ -49,11 +48,11 @@ class TensorHistogram:
 class GrowingHistogram:
     """Counts of values in equal bins around zero, in groups: one for each tensor, run or channel.
 
-    The width is a power of two, so that edges and bins are exact; it doubles until all values fit. Values that are not
-    finite are counted in ``nonfinite``.
+    The bin width, a power of two so that edges are exact, doubles until all values fit. Values that are not finite are
+    only counted, in ``nonfinite``.
 
     Args:
-        bins: of each group; even.
+        bins: the number of bins of each group, even.
     """
 
     def __init__(self, groups: int = 1, bins: int = 1024) -> None:
@@ -99,7 +98,7 @@ class GrowingHistogram:
         return counts
 
     def seen(self, group: int = 0, most: int = 128) -> Histogram:
-        """Returns the histogram of a group, its bins merged in pairs until there are at most ``most``."""
+        """Returns the histogram of a group; bins are merged in pairs until there are at most ``most``."""
         counts = self._counts[[group]]
         least, largest = float(self._least[group]), float(self._largest[group])
         sums = float(self._sum[group]), float(self._squares[group])
@@ -116,7 +115,7 @@ class GrowingHistogram:
         return Histogram(edges, merged, *sums)
 
     def together(self) -> TensorHistogram | None:
-        """Returns one histogram of the groups, which are one or two runs; None without a value."""
+        """Returns the groups (one or two runs) as one histogram; None without a finite value."""
         exponent = int(self._exponents.max())
         counts = np.array([self._widened(group, exponent) for group in range(len(self._counts))])
         if not counts.any():
@@ -133,8 +132,7 @@ class GrowingHistogram:
     def _narrowed(self, counts: np.ndarray, most: int) -> tuple[int, int, np.ndarray]:
         """Merges bins in pairs until at most ``most`` are in use.
 
-        Returns the index of the first merged bin in use, counted from zero; the number of mergers; and the counts
-        ``[groups, bins]``.
+        Returns the index of the first merged bin, from zero; the number of mergers; and the counts ``[groups, bins]``.
         """
         used = np.flatnonzero(counts.any(axis=0))
         places, shift = used - self._half, 0
@@ -159,8 +157,8 @@ class ChannelMap:
         low: the left edge of the first bin.
         high: the right edge of the last bin.
         step: the number of neighbouring channels in a row; 1 up to ``MOST_ROWS`` channels.
-        rows: one text a row, one character a bin: ``0`` for no value, else the bits of the count as a digit, or a
-            letter from ``a`` (10) on: ``1`` is 1 value, ``2`` 2 or 3, ``3`` 4 to 7.
+        rows: one text a row, one character a bin: the number of binary digits of the count, from 10 on as a letter.
+            ``0`` is no value, ``1`` 1 value, ``2`` 2 or 3, ``3`` 4 to 7, ``a`` 512 to 1023.
     """
 
     axis: int
@@ -171,7 +169,7 @@ class ChannelMap:
 
 
 def channel_map(values: np.ndarray, axis: int | None) -> ChannelMap | None:
-    """Returns the counts of a weight by channel; None without several channels or a finite value."""
+    """Returns the histogram of each channel of a weight; None without several channels, or without a finite value."""
     if axis is None or values.ndim < 2 or values.shape[axis] < 2 or not values.size:
         return None
     finite = np.isfinite(values)

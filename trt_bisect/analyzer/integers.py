@@ -24,35 +24,33 @@ from trt_bisect.model.network import Network
 from trt_bisect.support.text import percent
 
 CLASSES, LABELS = "classes", "labels"
-"""The kinds of ``OutputFigures.pooled``: elements that differ beyond chance, for an output judged next to floats;
-elements that differ, for an output with few elements.
+"""The keys of ``OutputFigures.pooled`` for the elements that differ beyond chance, judged next to float outputs, and
+for the elements that differ, in an output with few elements.
 """
 FEW_ELEMENTS = 20
-"""Fewer elements have no kappa, and say nothing on a single input."""
+"""With fewer elements there is no kappa, and a single input says nothing."""
 CLASSES_MISSED = 0.75
-"""The share of the agreement beyond chance whose loss is a miss, for an output judged next to floats."""
-_MOST_CLASSES = 4096
-"""With more distinct values none is equal by chance."""
-_IN_PLACE = ("Cast", "Identity")
-"""Operators whose outputs keep every element at its index."""
+"""Next to float outputs, losing more than this share of the agreement beyond chance is a miss."""
+_MOST_CLASSES = 4096  # With more distinct values none is equal by chance.
+_IN_PLACE = ("Cast", "Identity")  # Their outputs keep every element at its index.
+# Their outputs keep every element, perhaps at another index.
 _MOVING = ("Identity", "Squeeze", "Unsqueeze", "Reshape", "Flatten", "Transpose")
-"""Operators whose outputs keep every element, perhaps at another index."""
+# Their outputs are labels, indices or truth values.
 _DISCRETE = frozenset(
     "ArgMax ArgMin NonZero NonMaxSuppression Equal Greater GreaterOrEqual Less LessOrEqual And Or Xor Not".split()
 )
-"""Operators that give labels, indices or truth values."""
 _LEVEL_TYPES = (onnx.TensorProto.UINT8, onnx.TensorProto.INT8)
 
 
 @dataclass(frozen=True)
 class Integers:
-    """The ways to compare outputs of integers.
+    """The ways to compare integer outputs.
 
     Attributes:
         sets: by output of indices, the axis along which their order has no meaning.
-        levels: outputs of 8-bit quantities, such as pixels; they are judged like floats.
+        levels: outputs of 8-bit quantities, such as pixels, which are judged like floats.
         selections: outputs whose rows may come in any order, such as those of NonMaxSuppression.
-        as_floats: labels, indices or truth values that a Cast has made floats.
+        as_floats: float outputs that a Cast made of labels, indices or truth values.
     """
 
     sets: Mapping[str, int] = field(default_factory=dict)
@@ -72,11 +70,12 @@ class Integers:
 
 
 PLAIN = Integers()
-"""Every element of an integer output is compared at its index."""
 
 
 def integers_of(network: Network) -> Integers:
-    """Finds outputs that are indices of TopK, rows of NonMaxSuppression, 8-bit quantities, or labels made floats."""
+    """Finds the outputs that are indices of TopK, rows of NonMaxSuppression, 8-bit quantities, or labels cast to
+    floats.
+    """
     makers = {name: node for node in network.skeleton.graph.node for name in node.output}
     sets: dict[str, int] = {}
     levels: set[str] = set()
@@ -114,9 +113,7 @@ def _rounds(node: onnx.NodeProto, network: Network) -> bool:
 
 
 def integers_text(name: str, values: Mapping[str, float | None]) -> str:
-    """Returns a sentence, without a full stop, on the figures over all inputs of an integer output; empty if all
-    elements are equal, or none could be compared.
-    """
+    """Returns a sentence, without a full stop, on the elements that differ; empty if there are none."""
     equal, worst, kappa = (values.get(figure) for figure in (ALL_EQUAL, EQUAL.name, KAPPA))
     if equal is None or worst is None or equal == 1.0:
         return ""
@@ -126,12 +123,12 @@ def integers_text(name: str, values: Mapping[str, float | None]) -> str:
 
 
 class IntegerJudge:
-    """Compares an output of integers with FP32's on the same inputs.
+    """Compares an integer output with FP32's on the same inputs.
 
     Args:
-        reference: by input.
-        unordered: the axis along which indices are compared as sets; None to compare each element at its place.
-        by_rows: rows are equal at any place, see ``Integers.selections``.
+        reference: the FP32 output by input.
+        unordered: the axis along which indices are compared as sets; None to compare each element at its index.
+        by_rows: compare rows wherever they are; see ``Integers.selections``.
     """
 
     def __init__(self, reference: Sequence[np.ndarray], unordered: int | None = None, *, by_rows: bool = False) -> None:
@@ -144,8 +141,7 @@ class IntegerJudge:
     def figures(self, outputs: Sequence[np.ndarray]) -> OutputFigures:
         """Returns the figures of an output, given by input; ``EQUAL`` is that of the worst input.
 
-        An input on which the two outputs have no common region does not count; if FP32's output is empty too, all is
-        equal.
+        An input on which the outputs have no common region does not count; if both are empty, all is equal.
         """
         compared = [self._compared(place, np.asarray(output)) for place, output in enumerate(outputs)]
         both, shares = [common for common, *_ in compared], tuple(share for *_, share in compared)
@@ -168,15 +164,15 @@ class IntegerJudge:
         return OutputFigures(values, True, note, by_input, pooled={**pooled, **rows})
 
     def at(self, place: int, output: np.ndarray) -> OutputFigures:
-        """Returns the figures of an output for one input."""
+        """Returns the figures for input number ``place``."""
         (common, _), equal, share = self._compared(place, output)
         rows = rows_at(self._reference[place], output, self._axis)
         values = {} if share is None else {EQUAL.name: share}
         return OutputFigures(values, pooled={**self._pooled(common.size - equal, common.size), **rows})
 
     def _compared(self, place: int, output: np.ndarray) -> tuple[tuple[np.ndarray, np.ndarray], int, float | None]:
-        """The region that an output has in common with FP32's, in both; the number of its elements that are equal, and
-        their share.
+        """Returns the common region in both outputs, its number of equal elements, and their share (None without a
+        region).
         """
         reference, alike = self._reference[place], self._reference[place].shape == output.shape
         common = (reference, output) if alike else common_region(reference, output)
@@ -189,7 +185,6 @@ class IntegerJudge:
         return common, equal, 1.0 if reference.size == output.size else None
 
     def _equal(self, reference: np.ndarray, output: np.ndarray) -> int:
-        """The number of equal elements at equal indices; for sets of indices, the number that both outputs have."""
         if self._unordered is None or not reference.ndim or not reference.size:
             return int((reference == output).sum())
         both = np.sort(np.concatenate([reference, output], self._unordered), self._unordered)
@@ -198,7 +193,6 @@ class IntegerJudge:
     def _beyond_chance(
         self, both: Sequence[tuple[np.ndarray, np.ndarray]], equal: int, elements: int
     ) -> dict[str, float]:
-        """Cohen's kappa over all inputs; 1 if both sides have the same single class."""
         if elements < FEW_ELEMENTS:
             return {}
         a, b = (_counts([pair[side] for pair in both]) for side in (0, 1))

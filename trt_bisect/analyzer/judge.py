@@ -1,4 +1,4 @@
-"""The judge compares final outputs with the FP32 outputs, and their figures with the threshold."""
+"""Comparison of final outputs with FP32's, and of the resulting figures with the threshold."""
 
 from __future__ import annotations
 
@@ -39,20 +39,18 @@ from trt_bisect.evaluator.trial import OutputFigures, Trial
 from trt_bisect.precision import Precision
 
 DEFAULT_SHARE = 0.5
+# By key of OutputFigures.pooled, the share above which the figure is a miss.
 _MISSED = {ROWS: ROWS_MISSED, CLASSES: CLASSES_MISSED, VARIATION: VARIATION_MISSED}
-"""By kind of figure over all inputs, the share above which it is a miss."""
 
 
 @dataclass(frozen=True)
 class Rule:
-    """The rule that judges trials.
+    """A metric and its threshold, by which trials are judged.
 
     Attributes:
-        metric: the deciding metric.
         threshold: the worst value that is still good.
         share: a layer is a suspect if it loses at least this share of the budget.
-        outputs: the final outputs, or groups of their places (``Slice.name``), that are judged; empty for all. The
-            worst decides.
+        outputs: the names of the judged outputs or groups (``Slice.name``); empty for all. The worst decides.
         reads: the outputs that the task reads.
     """
 
@@ -73,7 +71,7 @@ class Rule:
         return self.share * self.budget
 
     def text(self, value: float) -> str:
-        """Returns a value of the metric as text; rounding never moves a percentage across the threshold."""
+        """Returns a value of the metric as text, on the same side of the threshold as the value."""
         return figure_text(self.metric.name, value, self.threshold)
 
     def loss_text(self, loss: float) -> str:
@@ -81,32 +79,31 @@ class Rule:
         return loss_text(self.metric.name, loss)
 
     def judged(self, trial: Trial) -> Mapping[str, OutputFigures]:
-        """Returns the figures of the outputs that count."""
+        """Returns the figures of the judged outputs."""
         return self.judged_of(trial.outputs)
 
     def judged_of(self, outputs: Mapping[str, OutputFigures]) -> Mapping[str, OutputFigures]:
-        """Returns the figures of those of ``outputs`` that count."""
+        """Returns the entries of ``outputs`` that are judged."""
         return {name: figures for name, figures in outputs.items() if not self.outputs or name in self.outputs}
 
     def loss(self, trial: Trial) -> float | None:
-        """Returns the loss of the worst output, on the worst input or over all inputs together; None if the trial
-        failed.
+        """Returns the loss of the worst output, on its worst input or over all inputs together.
 
-        It is infinite if an output is not finite.
+        None if the trial failed; infinity if an output has NaN or infinite values.
         """
         if trial.failed:
             return None
         return max((self.output_loss(figures) for figures in self.judged(trial).values()), default=math.inf)
 
     def output_loss(self, figures: OutputFigures) -> float:
-        """Returns the loss of an output; infinite if it is not finite or nothing could be compared."""
+        """Returns the loss of an output; infinity if it is not finite, or nothing could be compared."""
         own = self.own_loss(figures)
         pooled = [self.pooled_loss(kind, *counts) for kind, counts in self.pools(figures).items()]
         losses = pooled if own is None else [*pooled, own]
         return max(losses, default=math.inf)
 
     def own_loss(self, figures: OutputFigures) -> float | None:
-        """Returns the loss of an output on its worst input; None if it is judged only over all inputs together."""
+        """Returns the loss of an output on its worst input; None if only figures over all inputs judge it."""
         if not figures.finite:
             return math.inf
         if self.metric is EQUAL and LABELS in figures.pooled:
@@ -115,15 +112,15 @@ class Rule:
         return None if value is None else self.metric.loss(value)
 
     def passes_alone(self, figures: OutputFigures) -> bool:
-        """Returns true if an output meets the threshold by the metric, on its worst input."""
+        """Returns true if the metric of an output meets the threshold on its worst input."""
         own = self.own_loss(figures)
         return own is not None and own <= self.budget
 
     def pools(self, figures: OutputFigures) -> Mapping[str, tuple[float, float]]:
-        """Returns the figures that are judged over all inputs together.
+        """Returns the entries of ``figures.pooled`` (figures over all inputs together) that are judged.
 
-        These are the numbers of rows; for integers the labels or the agreement beyond chance; and the variation for
-        floats that meet the threshold.
+        They are the rows; for integers, the labels or the agreement beyond chance; and the variation, if the metric
+        passes.
         """
         # Labels decide if all judged outputs are integers: next to floats, a strict share of equal elements would fail
         # good plans.
@@ -133,16 +130,18 @@ class Rule:
         return {name: counts for name, counts in figures.pooled.items() if name in kinds}
 
     def missed(self, kind: str) -> float:
-        """Returns the share above which a figure over all inputs is a miss."""
+        """Returns the share above which a figure over all inputs, of this kind, is a miss."""
         # If the user accepts a cosine below 0.5, as little of the variation may be left.
         accepted = 1.0 - self.threshold**2 if kind == VARIATION and self.metric.name == "cosine" else 0.0
         return max(_MISSED[kind], accepted)
 
     def pooled_loss(self, kind: str, differ: float, of_all: float, *, alone: bool = False) -> float:
-        """Returns the loss of a figure over all inputs together, of which ``differ`` of ``of_all`` things differ. It is
-        0 unless the figure misses; that of labels is the share that differs.
+        """Returns the loss of a figure over all inputs, of which ``differ`` of ``of_all`` things differ.
 
-        ``alone``: the figure is of a single input, and is judged however few its things are.
+        For labels this is the share that differs; for other kinds it is 0 unless the figure is a miss.
+
+        Args:
+            alone: the figure is of a single input, and is judged even if there are few things.
         """
         share = min(1.0, differ / of_all) if of_all else 0.0
         if kind == LABELS:
@@ -159,9 +158,10 @@ class Rule:
         return max(share, beyond) if self.metric.name in FRACTIONS else beyond
 
     def similarity(self, trial: Trial | None) -> float | None:
-        """Returns the metric's value for the worst output on the worst input; None if there is none.
+        """Returns the metric's value for the worst output on its worst input; None if the trial failed or is not
+        finite.
 
-        If a figure over all inputs decides, it is the metric's value with the same loss.
+        If a figure over all inputs decides, returns the metric's value with the same loss.
         """
         if trial is None or trial.failed:
             return None
@@ -175,7 +175,7 @@ class Rule:
     def by_input(self, trial: Trial | None) -> ByInput | None:
         """Returns the figures of each input, from its worst output; None if the trial failed or had one input.
 
-        A figure over all inputs together counts for an input if it is a miss there, or if no output is judged by input.
+        A figure over all inputs counts only if it is a miss, or if no output is judged by input.
         """
         judged = [] if trial is None or trial.failed else list(self.judged(trial).values())
         own = [figures for figures in judged if self.own_loss(figures) is not None]
@@ -208,13 +208,11 @@ class Rule:
         )
 
     def worst_of(self, judged: Mapping[str, OutputFigures]) -> str:
-        """Returns the name of the worst of judged outputs; empty without any."""
+        """Returns the name of the worst of the outputs; empty without any."""
         return max(judged, key=lambda name: self.output_loss(judged[name]), default="")
 
     def deciding(self, trial: Trial) -> tuple[str, str]:
-        """Returns the name of the worst output, and the kind of the figure over all inputs that decides there; the kind
-        is empty if the metric decides.
-        """
+        """Returns the name of the worst output, and the key of the pooled figure that decides (empty: the metric)."""
         judged = {} if trial.failed else self.judged(trial)
         name = self.worst_of(judged)
         if not name:
@@ -235,7 +233,7 @@ class Rule:
                 yield tuple(None if loss is None else self.metric.value(loss) for loss in losses)
 
     def meets(self, trial: Trial | None) -> bool:
-        """Returns true if a trial was measured and is as good as the threshold or better."""
+        """Returns true if a trial was measured and meets the threshold."""
         loss = None if trial is None else self.loss(trial)
         return loss is not None and loss <= self.budget
 
@@ -244,7 +242,8 @@ class Rule:
 class ByInput:
     """The figures of a trial by input.
 
-    With a task, an input on which FP32 finds nothing does not count; wrong findings there are part of the agreement.
+    With a task, an input on which FP32 finds nothing does not count; findings that the plan invents there lower the
+    agreement.
 
     Attributes:
         inputs: the number of inputs that count.
@@ -252,9 +251,8 @@ class ByInput:
         mean: the mean of the finite values.
         fifth: the 5th percentile of the finite values by NumPy's definition; the 95th if lower is better.
         worst: the index of the worst input.
-        values: the metric on each input; None if the input does not count, since FP32's output is almost zero, or if
-            the metric has no value.
-        faint: the inputs that do not count.
+        values: the metric on each input; None without a value, or if FP32's output is almost zero.
+        faint: the indices of the inputs that do not count.
         together: the threshold is for all inputs together.
         invented: with a task, the number of further inputs on which the plan finds something and FP32 nothing.
     """
@@ -277,10 +275,10 @@ def make_rule(
     outputs: Sequence[str] = (),
     low: Precision = Precision.INT8,
 ) -> Rule:
-    """Returns a rule, by default with the metric's threshold for the ``low`` precision.
+    """Returns a ``Rule``; the default threshold is the metric's for the ``low`` precision.
 
     Raises:
-        BadInput: the metric has no threshold of its own, a value is out of range, or the threshold allows no loss.
+        BadInput: the metric has no default threshold, a value is out of range, or the threshold allows no loss.
     """
     if threshold is None:
         threshold = default_threshold(metric.name, low)
@@ -300,7 +298,7 @@ def make_rule(
 
 
 def refuse_no_loss(rule: Rule) -> None:
-    """Raises BadInput for a threshold that allows no loss at all."""
+    """Raises BadInput for a threshold that allows no loss."""
     perfect = rule.metric.perfect
     if perfect is not None and rule.budget <= 0.0:
         raise BadInput(
@@ -310,9 +308,7 @@ def refuse_no_loss(rule: Rule) -> None:
 
 
 def refuse_per_cent(metric: Metric, value: float, name: str) -> None:
-    """Raises BadInput for a value above 1 of a metric that is a share, which was probably meant in percent; ``name`` is
-    the option's name.
-    """
+    """Raises BadInput for a fraction above 1, probably meant in percent; ``name`` is the option's name."""
     if metric.name not in FRACTIONS or value <= 1.0:
         return
     if value > 100.0:
@@ -326,15 +322,15 @@ class Comparer:
     """Compares the outputs for every input with FP32's, by all metrics.
 
     Args:
-        reference: by input.
+        reference: the FP32 outputs by input.
         extra: the user's own metric, if any.
-        classes: of outputs and groups; default: found from ``reference``.
-        slices: the groups of places that are compared too.
+        classes: by output or group; default: found from ``reference``.
+        slices: groups to compare as well as whole outputs.
         task: its agreement becomes one more entry.
-        integers: how outputs of integers are read, unless ``extra`` judges them.
+        integers: how to compare integer outputs, unless ``extra`` judges them.
         only: the one metric to compute.
-        with_facts: the figures hold the facts for doubts.
-        inputs: the inputs; the variation of the outputs over them is compared.
+        with_facts: also compute the facts for doubts.
+        inputs: the feeds; with them, the variation of the outputs over the inputs is compared.
     """
 
     def __init__(
@@ -375,7 +371,7 @@ class Comparer:
                 )
 
     def __call__(self, outputs: Sequence[Outputs]) -> dict[str, OutputFigures]:
-        """Returns the figures by output, group and task; a group that predicts nothing is left out."""
+        """Returns the figures by output, group and task; a group whose scores predict nothing is left out."""
         parts = [self._with_groups(of_input) for of_input in outputs]
         figures = {name: judge.figures([part[name] for part in parts]) for name, judge in self._judges.items()}
         figures |= {name: with_variation(figures[name], found) for name, found in self._variations(parts).items()}
@@ -395,7 +391,7 @@ class Comparer:
         return variations
 
     def at(self, place: int, outputs: Outputs) -> dict[str, OutputFigures]:
-        """Returns the figures for one input; outputs that do not count on it are left out."""
+        """Returns the figures for input number ``place``; outputs that do not count there are left out."""
         part = self._with_groups(outputs)
         figures = {name: judge.at(place, np.asarray(part[name])) for name, judge in self._judges.items()}
         if self._task is not None:
@@ -408,13 +404,13 @@ class Comparer:
 
 
 def numeric_outputs(outputs: Outputs) -> list[str]:
-    """Returns the names of the outputs that are arrays of numbers, not texts, sequences or maps."""
+    """Returns the names of the outputs that are arrays of numbers."""
     return [name for name, value in outputs.items() if isinstance(value, np.ndarray) and value.dtype.kind in "fiub"]
 
 
 def outputs_to_judge(outputs: Outputs, integers: Integers = PLAIN, *, own_metric: bool = False) -> list[str]:
-    """Returns the outputs that are judged by default: all that are numbers. A user's own metric judges the floats or,
-    without floats, all.
+    """Returns the outputs judged by default: all arrays of numbers; with a user's own metric, the floats, if there are
+    any.
     """
     numeric = numeric_outputs(outputs)
     if not own_metric:
@@ -440,7 +436,7 @@ def compare_arrays(
 
 
 def nonfinite_in_reference(reference: Sequence[Outputs]) -> dict[str, str]:
-    """Returns a note on each reference output with NaN or infinite values."""
+    """Returns, by output, a note on NaN or infinite values in FP32."""
     notes = {}
     for name in numeric_outputs(reference[0]):
         counts = [int(np.size(outputs[name]) - np.isfinite(outputs[name]).sum()) for outputs in reference]

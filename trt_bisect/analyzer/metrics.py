@@ -1,4 +1,4 @@
-"""Metrics of the difference between an output and the FP32 output, and their values and losses as text."""
+"""Metrics of the difference between an output and FP32's, and their values and losses as text."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from trt_bisect.support.table import FIGURE, LOSS
 from trt_bisect.support.text import percent
 
 EXACT_SQNR = 400.0
-"""The SQNR of equal outputs in dB, above that of any float32 outputs that differ."""
+"""The SQNR of equal outputs in dB, above that of float32 outputs that differ."""
 
 RELATIVE = ("cosine", "sqnr", "centered_sqnr", "max_rel")
-"""The metrics without a meaning for an output that is almost zero."""
+"""The metrics that mean nothing for an output that is almost zero."""
 
 
 @dataclass(frozen=True)
@@ -29,15 +29,12 @@ class Metric:
     """A figure of an output compared with the FP32 output.
 
     Attributes:
-        name: a built-in's, or that of the user's function.
-        perfect: the figure of equal outputs; None if it depends on the reference (a user's function).
-        loss_of: returns the loss of a figure, given it and the perfect figure. 0 is perfect; losses can be compared and
-            added.
-        of_sums: returns the figure of ``Sums``; None if these are not enough.
-        function: the user's; returns the figure of reference and output for one input, float64 ``[rows, last axis]``
-            each.
+        perfect: the figure of equal outputs; None for a user's function until ``knowing_perfect`` measures it.
+        loss_of: returns the loss, from a figure and ``perfect``: 0 is perfect, and losses can be added.
+        of_sums: returns the figure from ``Sums``; None if sums are not enough.
+        function: the user's function, of reference and output for one input, float64 ``[rows, last axis]`` each.
         code: a digest of the user's function: figures of another function are never reused.
-        says_order: the function says which figures are better.
+        says_order: false if the user's function does not set ``higher_is_better``.
     """
 
     name: str
@@ -59,24 +56,24 @@ class Metric:
         return self.name in ("top1", "agreement") or bool(self.code)
 
     def worst(self, figures: Iterable[float]) -> float:
-        """Returns the worst figure; NaN if one is NaN."""
+        """Returns the worst figure; NaN if any figure is NaN."""
         values = list(figures)
         if any(map(math.isnan, values)):
             return math.nan
         return min(values) if self.higher else max(values)
 
     def loss(self, value: float) -> float:
-        """Returns the loss of a figure; infinite for NaN.
+        """Returns the loss of a figure; infinity for NaN.
 
         Raises:
-            ValueError: the perfect figure is not known (see ``knowing_perfect``).
+            ValueError: the perfect figure is not known.
         """
         if self.perfect is None:
             raise ValueError(f"the perfect value of metric '{self.name}' is not known")
         return math.inf if math.isnan(value) else self.loss_of(value, self.perfect)
 
     def value(self, loss: float) -> float:
-        """Returns the figure of a finite loss; raises as ``loss``."""
+        """Returns the figure that has this finite loss; raises like ``loss``."""
         if self.perfect is None:
             raise ValueError(f"the perfect value of metric '{self.name}' is not known")
         if self.loss_of is _noise_ratio:
@@ -84,11 +81,10 @@ class Metric:
         return self.perfect - loss if self.higher else self.perfect + loss
 
     def knowing_perfect(self, *references: np.ndarray) -> Metric:
-        """Returns this metric with its perfect figure. That of a user's function is its worst figure for a reference
-        against itself.
+        """Returns this metric with its perfect figure: for a user's function, its worst for a reference against itself.
 
         Raises:
-            BadInput: that figure is NaN; or the function looks like a distance (0 for equal outputs, above 0 for
+            BadInput: the perfect figure is NaN; or the function behaves like a distance (0 for equal outputs, more for
                 others) and does not set ``higher_is_better``.
         """
         if self.perfect is not None:
@@ -112,7 +108,7 @@ class Metric:
         return replace(self, perfect=perfect)
 
     def facts(self) -> dict[str, Any]:
-        """Returns what ``metric_of_facts`` needs, in JSON types."""
+        """Returns the metric in JSON types, for ``metric_of_facts``."""
         perfect = None if self.perfect is None else repr(self.perfect)
         return {"name": self.name, "perfect": perfect, "higher": self.loss_of is _below, "own": bool(self.code)}
 
@@ -122,15 +118,14 @@ class Sums:
     """Sums over the values r of the FP32 output and o of the output, for most metrics.
 
     Attributes:
-        size: the number of values.
         signal: the sum of r^2.
         power: the sum of o^2.
         product: the sum of r o.
         noise: the sum of (r - o)^2.
         distance: the sum of |r - o|.
         largest: the largest |r - o|.
-        relative: the largest |r - o| / |r|, where |r| is at least ``least_divisor``.
-        centered: the sum of (r - mean of r)^2; NaN if not asked for.
+        relative: the largest |r - o| / |r|, where |r| counts as ``least_divisor`` or more.
+        centered: the sum of (r - mean of r)^2; NaN if not computed.
     """
 
     size: int
@@ -145,10 +140,10 @@ class Sums:
 
 
 class RunningSums:
-    """Adds up ``Sums`` block after block in float64, in groups: one for a tensor, or one for each channel of a weight.
+    """Adds up ``Sums`` block by block in float64, for one group (a tensor) or several (the channels of a weight).
 
     Args:
-        magnitudes: false leaves ``distance``, ``largest`` and ``relative`` 0, which takes half of the time.
+        magnitudes: false leaves ``distance``, ``largest`` and ``relative`` at 0, in half the time.
     """
 
     def __init__(self, groups: int = 1, *, magnitudes: bool = True) -> None:
@@ -159,11 +154,11 @@ class RunningSums:
     def add(
         self, reference: np.ndarray, output: np.ndarray, least: float | np.ndarray, size: int | np.ndarray | None = None
     ) -> None:
-        """Adds values of FP32 and of the other run, finite float64 ``[groups, values]``.
+        """Adds finite values of FP32 and of the other run, float64 ``[groups, values]``.
 
         Args:
-            least: the ``least_divisor``; ``[groups, 1]`` if groups have their own.
-            size: the number of values that count, by group, if the others are zero in both runs.
+            least: the ``least_divisor``, ``[groups, 1]`` for one in each group.
+            size: the number of values that count in each group, if the others are zero in both runs.
         """
         error = reference - output
         pairs = ((reference, reference), (output, output), (reference, output), (error, error))
@@ -199,7 +194,7 @@ def least_divisor(largest: float | np.ndarray) -> np.ndarray:
 
 
 def cosine(sums: Sums) -> float:
-    """Returns the cosine similarity of the flattened arrays: exactly 1 for equal arrays, 0 if one is zero.
+    """Returns the cosine similarity of the flattened arrays: exactly 1 for equal arrays, 0 if one array is zero.
 
     For a single value, which has no direction, it is 1 - |r - o| / max(|r|, |o|).
     """
@@ -222,12 +217,12 @@ def l1(sums: Sums) -> float:
 
 
 def sqnr(sums: Sums) -> float:
-    """Returns the signal to quantization noise ratio in dB: 10 log10(sum r^2 / sum (r - o)^2); see ``decibels``."""
+    """Returns the signal-to-quantization-noise ratio, 10 log10(sum r^2 / sum (r - o)^2), in ``decibels``."""
     return decibels(sums.signal, sums.noise)
 
 
 def centered_sqnr(sums: Sums) -> float:
-    """Returns the SQNR in dB with the reference's mean removed from the signal; of a single value, the SQNR."""
+    """Returns the SQNR in dB without the reference's mean in the signal; of a single value, the SQNR."""
     return decibels(sums.signal if sums.size == 1 else sums.centered, sums.noise)
 
 
@@ -250,7 +245,7 @@ def _above(value: float, perfect: float) -> float:
 
 
 def _noise_ratio(decibels: float, perfect: float) -> float:
-    """Returns noise power over signal power; unlike decibels, such losses can be added."""
+    # Unlike decibels, noise ratios can be added.
     return 0.0 if decibels >= perfect else float(10.0 ** (-decibels / 10.0))
 
 
@@ -269,28 +264,27 @@ BUILT_IN: dict[str, Metric] = {
     )
 }
 OF_MAGNITUDES = ("l1", "max_abs", "max_rel")
-"""The metrics of the magnitudes of errors."""
 AGREEMENT = Metric("agreement", 1.0, _below)
-"""The share of a task's findings that is as in FP32 (``analyzer.tasks``)."""
+"""The share of a task's findings that agree with FP32's; see ``analyzer.tasks``."""
 EQUAL = Metric("equal", 1.0, _below)
-"""The share of elements of an output of integers that equal FP32's (``analyzer.integers``)."""
+"""The share of elements of an integer output that equal FP32's; see ``analyzer.integers``."""
 ALL_EQUAL, KAPPA = "equal_in_all", "kappa"
-"""The figures of integers over all inputs: the share of equal elements, and Cohen's kappa."""
+"""The figures of an integer output over all inputs: the share of equal elements, and Cohen's kappa."""
 JUDGING = {**BUILT_IN, AGREEMENT.name: AGREEMENT, EQUAL.name: EQUAL}
-"""The metrics of the package that can decide."""
+"""The package's own metrics that can decide if a plan passes."""
 FRACTIONS = ("cosine", "top1", "agreement", "equal")
-"""The metrics that are shares of 1."""
+"""The metrics whose figures are fractions of 1."""
 DEFAULT_THRESHOLDS = {**dict.fromkeys(FRACTIONS, 0.99), "sqnr": 20.0, "centered_sqnr": 20.0, "kl": 0.01, "max_rel": 0.1}
 
+# By low precision, the thresholds that differ from INT8's; docs/precisions.md says why.
 _FINER_THRESHOLDS: Mapping[Precision, Mapping[str, float]] = {
     Precision.FP16: {"cosine": 0.9999, "sqnr": 40.0, "centered_sqnr": 40.0, "kl": 0.0001, "max_rel": 0.01},
     Precision.BF16: {"cosine": 0.999, "sqnr": 30.0, "centered_sqnr": 30.0, "kl": 0.001, "max_rel": 0.05},
 }
-"""By low precision, the thresholds that differ from INT8's; docs/precisions.md says why."""
 
 
 def default_threshold(metric: str, low: Precision = Precision.INT8) -> float | None:
-    """Returns a metric's threshold for a low precision, if it has one."""
+    """Returns a metric's default threshold for a low precision; None without a default."""
     return _FINER_THRESHOLDS.get(low, {}).get(metric, DEFAULT_THRESHOLDS.get(metric))
 
 
@@ -298,7 +292,7 @@ def find_metric(name: str | Callable[..., Any]) -> Metric:
     """Returns a built-in metric, or a metric of the user's function.
 
     Args:
-        name: a built-in's name, ``module:function``, or a function of reference and output, float64 ``[rows, last
+        name: a built-in metric, ``module:function``, or a function of reference and output, float64 ``[rows, last
             axis]`` of one output for one input, that returns a number. Higher is better unless its attribute
             ``higher_is_better`` is False, as in TorchMetrics.
 
@@ -317,10 +311,10 @@ def find_metric(name: str | Callable[..., Any]) -> Metric:
 
 
 def metric_of_facts(facts: Mapping[str, Any]) -> Metric:
-    """Returns a metric that judges figures measured before, from ``Metric.facts``.
+    """Returns a metric that judges earlier figures, from ``Metric.facts``.
 
     Raises:
-        KeyError, TypeError, ValueError: these are no such facts.
+        KeyError, TypeError, ValueError: ``facts`` is malformed.
     """
     if not facts["own"]:
         return JUDGING[facts["name"]]
@@ -354,7 +348,6 @@ def _user_metric(label: str, function: Callable[..., Any]) -> Metric:
 ACCURACY = "accuracy"
 """The figure of labelled data."""
 PERCENTAGES = (*FRACTIONS, ACCURACY)
-"""The figures that are shares of 1."""
 _IN_DECIBELS = ("sqnr", "centered_sqnr")
 
 
@@ -370,7 +363,7 @@ def figure_text(metric: str, value: float | None, threshold: float | None = None
 
 
 def threshold_text(metric: str, value: float) -> str:
-    """Returns a threshold with its own digits: ``99.5%``, ``99.99985%``."""
+    """Returns a threshold as text with all its digits: ``99.5%``, ``99.99985%``."""
     if metric not in PERCENTAGES:
         return figure_text(metric, value)
     left = abs(1.0 - value)
@@ -386,5 +379,5 @@ def loss_text(metric: str, loss: float | None) -> str:
 
 
 def metric_texts(metric: str, threshold: float | None = None) -> Mapping[str, Callable[[Any], str]]:
-    """Returns by kind of column (see ``support.table``) the function that formats a metric's figures or losses."""
+    """Returns the functions that format figures and losses, by kind of column (see ``support.table``)."""
     return {FIGURE: partial(figure_text, metric, threshold=threshold), LOSS: partial(loss_text, metric)}

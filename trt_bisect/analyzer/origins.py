@@ -1,4 +1,4 @@
-"""The inner tensors of a network: their origins and roundings, and their values in FP32 and under a plan."""
+"""The inner tensors of a network: their layers and roundings, and their values in FP32 and under a plan."""
 
 from __future__ import annotations
 
@@ -18,10 +18,9 @@ from trt_bisect.precision import Precision, PrecisionPlan
 from trt_bisect.support.table import INDEX, NAME, Column
 
 Tensors = Mapping[str, np.ndarray]
-"""The tensors of a run on a sample, by name."""
 INPUT, ACTIVATION, RESULT, WEIGHT, BIAS = "input", "activation", "output", "weight", "bias"
 WEIGHTED = frozenset("Conv ConvTranspose Gemm LayerNormalization InstanceNormalization BatchNormalization".split())
-"""Operators whose input 1 is a weight and whose input 2 a bias."""
+"""Operators whose input 1 is a weight and whose input 2 is a bias."""
 _CHANNELS_FIRST = frozenset(
     "Conv ConvTranspose MaxPool AveragePool GlobalAveragePool GlobalMaxPool BatchNormalization "
     "InstanceNormalization".split()
@@ -46,7 +45,7 @@ class LayerTensor:
         kind: ``input`` or ``output`` of the network, ``activation`` inside it, ``weight`` or ``bias``.
         op_type: the operator of that layer; ``Input`` for an input.
         int8_op_type: its operator in the INT8 run.
-        module, code: its place in a program of PyTorch.
+        module, code: its module and source line in a program of PyTorch.
     """
 
     index: Annotated[int | None, Column("#", "Place in execution order", INDEX, rank=1)] = None
@@ -67,10 +66,10 @@ class Origin(LayerTensor):
 
     Attributes:
         quantizers: the quantizers that round it to eight bits, in the order of application.
-        float_type: FP16 or BF16 if it is rounded to that.
+        float_type: FP16 or BF16, if it is rounded to one of these.
         readers: the layers that read it rounded.
         channel_axis: the axis of its channels; None without channels.
-        inputs: the tensors that the layer which makes it reads.
+        inputs: the tensors that its layer reads.
         rounded_as_result: a Q/DQ pair stands between it and the network's output.
         beside: the same tensor as other layers read it, through other pairs of the file.
     """
@@ -101,12 +100,12 @@ class Origin(LayerTensor):
 
     @property
     def scale(self) -> float | None:
-        """The scale of the first quantizer, the largest of a per-channel scale."""
+        """The scale of the first quantizer, or the largest of its channels; None if the tensor is not quantized."""
         return float(np.max(self.quantizers[0].scale)) if self.quantizers else None
 
     @property
     def reach(self) -> float | None:
-        """The largest magnitude that the first quantizer can represent."""
+        """The largest magnitude that the first quantizer holds; None if the tensor is not quantized."""
         if not self.quantizers:
             return None
         first = self.quantizers[0]
@@ -116,8 +115,8 @@ class Origin(LayerTensor):
 
 
 def sides_of(plan: PrecisionPlan) -> dict[int, Precision]:
-    """Returns by layer index the precision of those layers of which only one side (weights or activations) is rounded,
-    or whose activations are in 16 bits.
+    """Returns, by layer index, the precision of layers with only weights or only activations rounded, or with 16-bit
+    activations.
     """
     return {k: side for k, side in enumerate(plan.precisions) if side in (*_WEIGHT_SIDE, *_ACTIVATION_SIDE)}
 
@@ -125,7 +124,12 @@ def sides_of(plan: PrecisionPlan) -> dict[int, Precision]:
 def activation_origins(
     network: Network, writer: PlanWriter, int8: Collection[int], sides: Mapping[int, Precision] = NO_SIDES
 ) -> dict[str, Origin]:
-    """Returns the float inputs and activations by name, in execution order."""
+    """Returns the float inputs and activations by name, in execution order.
+
+    Args:
+        int8: the indices of the low layers.
+        sides: see ``sides_of``.
+    """
     rounded, as_result = _roundings(network, writer, int8, sides)
     axes = _channel_axes(network)
     types = network.types
@@ -161,7 +165,7 @@ def activation_origins(
 def weight_origins(
     network: Network, writer: PlanWriter, int8: Collection[int], sides: Mapping[int, Precision] = NO_SIDES
 ) -> list[Origin]:
-    """Returns the weights that can be rounded, in the order of the layers that read them; those of high layers have no
+    """Returns the weights that can be rounded, in the order of their layers; those of high layers have no
     quantizers.
     """
     types = network.types
@@ -212,9 +216,7 @@ def _place_of(layer: Layer) -> dict[str, Any]:
 
 
 def bias_names(network: Network, layer: Layer) -> list[str]:
-    """Returns a layer's constant biases: input 2 of a layer with weights, or an unrounded constant vector that an Add
-    reads.
-    """
+    """Returns a layer's constant biases: input 2 of a layer with weights, or an unrounded vector that an Add reads."""
     read = list(network.skeleton.graph.node[layer.index].input)
     rounded = {rounding.tensor for rounding in layer.roundings if rounding.is_weight}
     if layer.op_type in WEIGHTED:
@@ -232,23 +234,21 @@ def bias_names(network: Network, layer: Layer) -> list[str]:
 
 
 def low_op_type(network: Network, layer: Layer, low: Collection[int]) -> str:
-    """Returns a layer's operator in the low run, with the prefix ``QDQ-``, ``FP16-`` or ``BF16-`` if the layer is
-    low.
-    """
+    """Returns a layer's operator in the low run: with ``QDQ-``, ``FP16-`` or ``BF16-`` in front if the layer is low."""
     if not layer.quantizable or layer.index not in low:
         return layer.op_type
     return f"{'QDQ' if network.low.needs_ranges else network.low.title}-{layer.op_type}"
 
 
+# The quantizers of an activation, and the layers that read it through them.
 _Rounded = tuple[tuple[Quantizer, ...], list[str]]
-"""The quantizers of an activation, and the layers that read it so."""
 
 
 def _roundings(
     network: Network, writer: PlanWriter, int8: Collection[int], sides: Mapping[int, Precision]
 ) -> tuple[dict[str, list[_Rounded]], set[str]]:
-    """Returns by activation its roundings, one for each distinct list of quantizers, with the layers that read it so;
-    and the tensors that a layer rounds as its output.
+    """Returns by activation its roundings, one for each list of quantizers; and the activations that a layer rounds as
+    its output.
     """
     rounded: dict[str, dict[tuple[object, ...], _Rounded]] = {}
     as_result: set[str] = set()
@@ -275,10 +275,7 @@ def _roundings(
 
 
 def _channel_axes(network: Network) -> dict[str, int]:
-    """Returns the channel axis of each tensor: 1 after a convolution, the last after a matrix product.
-
-    After other operators it is that of the input if the rank is the same, else the default of the rank.
-    """
+    # 1 after a convolution, the last after a matrix product, else as the input's if the rank is the same.
     shapes = network.types.shapes
     ranks = {**{spec.name: len(spec.shape) for spec in network.inputs}, **{n: len(s) for n, s in shapes.items()}}
     axes = {spec.name: _axis_by_rank(len(spec.shape)) for spec in network.inputs}
@@ -306,12 +303,11 @@ def plan_observer(
     origins: Mapping[str, Origin],
     groups: Sequence[Sequence[str]] | None = None,
 ) -> Callable[[Feeds, int], Iterator[dict[str, np.ndarray]]]:
-    """Returns a function from a sample and its number to the tensors under a plan, group by group, as their layers make
-    them.
+    """Returns a function that yields the tensors under a plan, group by group, from a sample and its number.
 
     Args:
         plan: the plan with all layers high, or the plan to which ``origins`` belong.
-        origins: the wanted tensors.
+        origins: the wanted tensors by name.
         groups: their names in groups that are read one after another; default: a single group.
 
     Raises:
@@ -337,10 +333,7 @@ def plan_observer(
 def both_observer(
     writer: PlanWriter, plan: PrecisionPlan, origins: Mapping[str, Origin], groups: Sequence[Sequence[str]]
 ) -> Callable[[Feeds, int], Iterator[tuple[Tensors, Tensors]]]:
-    """Returns a function from a sample and its number to the tensors in FP32 and under a plan, group by group.
-
-    See ``plan_observer`` for arguments and errors.
-    """
+    """Returns a function like that of ``plan_observer``, which yields each group in FP32 and under the plan."""
     in_fp32 = plan_observer(writer, writer.network.free_plan(), origins, groups)
     in_plan = plan_observer(writer, plan, origins, groups)
 

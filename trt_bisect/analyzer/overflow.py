@@ -1,4 +1,4 @@
-"""Finds where values leave the range of FP16 or BF16 with all layers in it."""
+"""Finds the values that leave the range of FP16 or BF16 if all layers run in it."""
 
 from __future__ import annotations
 
@@ -22,8 +22,7 @@ from trt_bisect.model.quantizer import LOWS, FloatType, LowPrecision
 from trt_bisect.support.text import RANGE, Note, listed, noted
 
 _NOTED = 2
-_SEARCHED = 8
-"""The most judged inputs that are searched."""
+_SEARCHED = 8  # The most judged inputs that are searched.
 
 
 @dataclass(frozen=True)
@@ -37,7 +36,7 @@ class Overflow:
         role: ``output``, ``input`` or ``weight`` of the layer.
         kind: ``overflow``: a finite value becomes infinite; ``not finite``: the layer makes NaN or an infinite value of
             finite ones; ``underflow``: a value becomes zero.
-        element: its position in the tensor.
+        element: the index of the value in the tensor.
         value: the value before rounding, if finite.
         times: an overflow's magnitude as a multiple of the type's largest value.
         count: the number of such values in the tensor.
@@ -74,8 +73,8 @@ class Overflow:
 
 
 def overflows_of(network: Network, inputs: Sequence[Feeds], memory: int) -> tuple[Overflow, ...]:
-    """Returns the values that FP16 or BF16 cannot hold, in layer order: for each tensor those on the first input that
-    has any.
+    """Returns the values that FP16 or BF16 cannot hold, in layer order: for each tensor, on the first input that has
+    any.
 
     Up to ``memory`` bytes of tensors are held. Empty if the low precision is quantized, or ONNX Runtime refuses the
     network or an input.
@@ -106,7 +105,7 @@ def overflows_of(network: Network, inputs: Sequence[Feeds], memory: int) -> tupl
 
 
 def overflow_notes(network: Network, found: Sequence[Overflow], *, emulated: bool) -> list[Note]:
-    """Returns notes on the first values that overflow or underflow."""
+    """Returns notes on the first overflows; unless the run is ``emulated``, also that these were."""
     low = network.low
     if not found:
         return []
@@ -133,8 +132,8 @@ def _on_norms_in_parts(network: Network, found: Sequence[Overflow]) -> Iterator[
 def base_overflows(
     network: Network, inputs: Sequence[Feeds], memory: int, *, emulated: bool
 ) -> tuple[list[Note], tuple[Overflow, ...]]:
-    """Returns notes on the values that leave the range of the network's base, with all layers in it, and these
-    values.
+    """Runs all layers in the network's base precision, if it has one; returns notes on values that leave its range, and
+    the values.
     """
     if network.base is None or network.has_pairs:
         return [], ()
@@ -144,7 +143,7 @@ def base_overflows(
 
 
 def sets_to_keep(found: Sequence[Overflow]) -> Iterator[tuple[str, ...]]:
-    """Yields sets of layers to keep high: first those that make NaN or infinity of finite values, then all that
+    """Yields two sets of layers to keep high: those that make NaN or infinity of finite values, then also those that
     overflow.
     """
     yield tuple(dict.fromkeys(each.layer for each in found if each.kind == NOT_FINITE))
@@ -152,7 +151,7 @@ def sets_to_keep(found: Sequence[Overflow]) -> Iterator[tuple[str, ...]]:
 
 
 def overflow_advice(network: Network, found: Sequence[Overflow]) -> Iterator[Advice]:
-    """Yields an advice for each overflow or underflow: for the layer that makes the tensor and for its low readers."""
+    """Yields a finding for each overflow or underflow, on its layer and on the low layers that read the tensor."""
     index = {layer.name: layer.index for layer in network.layers}
     for overflow in found:
         readers = [layer.name for layer in network.layers if layer.quantizable and overflow.tensor in layer.inputs]
@@ -166,9 +165,7 @@ def overflow_advice(network: Network, found: Sequence[Overflow]) -> Iterator[Adv
 
 @dataclass(frozen=True)
 class _PlanTensor:
-    """A tensor under the plan with all layers low, before it is rounded for a layer; ``name`` is its name in the
-    graph.
-    """
+    """A tensor before it is rounded for a layer, with all layers low; ``name`` is its name in the graph."""
 
     layer: Layer
     tensor: str
@@ -177,9 +174,7 @@ class _PlanTensor:
 
 
 def _places(writer: PlanWriter) -> list[_PlanTensor]:
-    """The tensors that are rounded, in layer order: the outputs of low layers, and the inputs that no low layer
-    made.
-    """
+    """Returns the tensors that are rounded: the outputs of low layers, and the inputs that no low layer made."""
     network, made = writer.network, set[str]()
     tensors: list[_PlanTensor] = []
     for layer in network.layers:
@@ -214,9 +209,6 @@ def _run(
 def _in_low_run(
     place: _PlanTensor, kind: FloatType, values: np.ndarray, position: int, spoiled: set[str]
 ) -> Overflow | None:
-    """The overflow of a tensor in the low run; None without. The name of a tensor that is not finite is added to
-    ``spoiled``.
-    """
     finite = np.isfinite(values)
     lost = finite & ~np.isfinite(kind.rounded(values))
     if finite.all() and not lost.any():

@@ -1,7 +1,7 @@
-"""Rows lost or won: outputs whose length depends on the data, such as those of NonMaxSuppression, NonZero or Compress.
+"""Rows lost or won by an output whose length depends on the data, such as that of NonMaxSuppression or NonZero.
 
-The share is over all inputs: ``sum |rows of FP32 - rows of the plan| / sum max(both)``. A single input says nothing: 2
-rows against 1 are half of them.
+The share, ``sum |FP32's rows - the plan's rows| / sum max(both)``, is over all inputs: on one input, 2 rows against 1
+would be half.
 """
 
 from __future__ import annotations
@@ -13,18 +13,18 @@ import numpy as np
 from trt_bisect.support.text import percent
 
 ROWS = "rows"
-"""The kind of ``OutputFigures.pooled`` for rows; also the name of the figure that holds the number of rows."""
+"""The key of ``OutputFigures.pooled`` for rows, and the figure with the number of all rows."""
 LOST = "rows_lost"
-"""The name of the figure that holds the rows lost or won."""
+"""The figure with the number of rows lost or won."""
 FEW_ROWS = 20
-"""With fewer rows over all inputs, a loss of half is a miss, and nothing is a doubt."""
+"""With fewer rows over all inputs, a loss of half of them is a miss, and no smaller loss is a doubt."""
 ROWS_MISSED, _FEW_MISSED, _DOUBT = 0.25, 0.5, 0.1
-"""The share of rows lost or won that is a miss; the share with few rows; and the share that is a doubt."""
+"""The share of rows lost or won that is a miss, that is a miss with few rows, and that is a doubt."""
 
 
 def rows_axis(arrays: Sequence[np.ndarray]) -> int | None:
-    """Returns the axis along which FP32's outputs differ in length; without one, the first longer than 1, else the
-    first.
+    """Returns the axis along which FP32's outputs differ in length; else the first axis longer than 1, else 0. None for
+    scalars.
     """
     rank = min(array.ndim for array in arrays)
     lengths = [{array.shape[axis] for array in arrays} for axis in range(rank)]
@@ -36,14 +36,14 @@ def rows_axis(arrays: Sequence[np.ndarray]) -> int | None:
 def lost_rows(
     reference: Sequence[np.ndarray], outputs: Sequence[np.ndarray], axis: int | None
 ) -> tuple[dict[str, tuple[float, float]], dict[str, tuple[float, ...]], str]:
-    """Compares the numbers of rows on the same inputs.
+    """Compares the numbers of rows of two runs on the same inputs.
 
     Args:
-        axis: the axis of the rows if shapes are equal; else it is the first on which they differ.
+        axis: the axis of the rows where shapes are equal; elsewhere the first axis that differs.
 
     Returns:
-        By ``ROWS`` the rows lost or won and all rows; by ``ROWS`` the share on each of several inputs; a note on the
-        shapes. All are empty if no shape differs.
+        ``{ROWS: (rows lost or won, all rows)}``; ``{ROWS: the share on each input}`` for several inputs; and a note on
+        the shapes. All are empty if no shape differs.
     """
     pairs = [_rows(np.asarray(r), np.asarray(o), axis) for r, o in zip(reference, outputs, strict=True)]
     lost = sum(abs(a - b) for a, b in pairs)
@@ -59,12 +59,12 @@ def lost_rows(
 
 
 def rows_values(pooled: Mapping[str, tuple[float, float]]) -> dict[str, float]:
-    """Returns the rows lost or won, and all rows, as figures; empty if no shape differs."""
+    """Returns the figures ``LOST`` and ``ROWS`` from ``OutputFigures.pooled``; empty if no shape differs."""
     return dict(zip((LOST, ROWS), pooled[ROWS], strict=True)) if ROWS in pooled else {}
 
 
 def rows_text(name: str, values: Mapping[str, float | None]) -> str:
-    """Returns a sentence without full stop on rows lost or won, if any."""
+    """Returns a sentence, without a full stop, on rows lost or won; empty without any."""
     lost, rows = values.get(LOST), values.get(ROWS)
     if not lost or not rows:
         return ""
@@ -88,7 +88,7 @@ def _rows(reference: np.ndarray, output: np.ndarray, axis: int | None) -> tuple[
 
 
 def common_region(reference: np.ndarray, output: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Returns both arrays cut to their common region; empty if their ranks differ."""
+    """Returns both arrays cut to the shorter length along each axis; empty arrays if their ranks differ."""
     if reference.ndim != output.ndim:
         return reference.reshape(-1)[:0], output.reshape(-1)[:0]
     region = tuple(slice(0, min(sizes)) for sizes in zip(reference.shape, output.shape, strict=True))
@@ -96,11 +96,11 @@ def common_region(reference: np.ndarray, output: np.ndarray) -> tuple[np.ndarray
 
 
 def rows_missed(lost: float, rows: float) -> bool:
-    """Returns true if the rows lost or won over all inputs are a miss."""
+    """Returns true if ``lost`` of ``rows``, over all inputs, are a miss."""
     return lost >= _FEW_MISSED * rows if rows < FEW_ROWS else lost > ROWS_MISSED * rows
 
 
 def rows_doubted(pooled: Mapping[str, tuple[float, float]]) -> bool:
-    """Returns true if the rows lost or won are no miss, but a doubt."""
+    """Returns true if the rows lost or won are enough for a doubt; never with few rows."""
     lost, rows = pooled.get(ROWS, (0.0, 0.0))
     return rows >= FEW_ROWS and lost > _DOUBT * rows

@@ -1,7 +1,7 @@
-"""The slices of an output: groups of places along an axis whose FP32 magnitudes are far apart.
+"""Slices of an output: groups of indices along one axis whose FP32 magnitudes are far apart.
 
-A detector writes boxes in pixels and scores from 0 to 1 into one output, of which a relative metric sees only the
-boxes. So each group is judged as an output of its own.
+Where a detector writes pixels and scores into one output, a relative metric sees only the pixels. So each group is
+judged as an output.
 """
 
 from __future__ import annotations
@@ -16,30 +16,25 @@ from trt_bisect.analyzer.classes import LEAST_SCORE, OWN, Classes
 from trt_bisect.builder.base import Outputs
 
 FACTOR = 30.0
-"""The ratio of largest FP32 magnitudes above which an output is cut."""
-_LONGEST_AXIS = 1024
-"""A longer axis holds anchors, pixels or words, which are one quantity."""
-_LEAST_VALUES = 16
-"""A place with fewer FP32 values over all inputs has no known magnitude: vectors stay whole if inputs are few."""
-_ROUNDING_NOISE = 1e-5
-"""A place below this share of the output's largest magnitude is near float32's rounding: it forms no group."""
-_LEAST_SEPARATED = 0.5
-"""Groups are cut only if they differ by ``FACTOR`` at this share of the positions on the other axes."""
-_MOST_RUNS = 8
-"""With more runs of neighbouring places, all runs of a magnitude are one group."""
+"""An output is cut between indices whose largest FP32 magnitudes differ by more than this factor."""
+_LONGEST_AXIS = 1024  # A longer axis holds anchors, pixels or words: one quantity.
+_LEAST_VALUES = 16  # With fewer FP32 values, an index has no known magnitude.
+_ROUNDING_NOISE = 1e-5  # Indices below this share of the largest magnitude hold float32's rounding errors.
+_LEAST_SEPARATED = 0.5  # The least share of positions (on the other axes) at which groups differ by FACTOR.
+_MOST_RUNS = 8  # With more runs of neighbouring indices, a group is all runs of one magnitude.
 _SHOWN_SPANS = 3
 _NUMBERS = {2: "two", 3: "three", 4: "four", 5: "five", 6: "six", 7: "seven", 8: "eight"}
 
 
 @dataclass(frozen=True)
 class Slice:
-    """A group of places along an axis of an output.
+    """A group of indices along an axis of an output.
 
     Attributes:
-        axis: from 1; axis 0 is the batch.
-        spans: the places, each span from its first to one after its last.
-        largest: the largest magnitude of FP32's values in the group.
-        scores: its FP32 values all lie in 0..1.
+        axis: 1 or more; axis 0 is the batch.
+        spans: the indices, as half-open ranges.
+        largest: the largest FP32 magnitude.
+        scores: all FP32 values lie in 0..1.
     """
 
     output: str
@@ -50,24 +45,24 @@ class Slice:
 
     @property
     def name(self) -> str:
-        """The name, as NumPy shows the axis: ``output0[:, 4:84]``; of two spans ``output0[:, 0:4+5:7]``."""
+        """The group as NumPy indexes it: ``output0[:, 4:84]``; with two spans ``output0[:, 0:4+5:7]``."""
         return f"{self.output}[{':, ' * self.axis}{self.places}]"
 
     @property
     def places(self) -> str:
-        """The spans as text; of many the first ones."""
+        """The spans as text, ``0:4+5:7``; the first three of many."""
         more = len(self.spans) - _SHOWN_SPANS
         shown = "+".join(f"{first}:{end}" for first, end in self.spans[:_SHOWN_SPANS])
         return f"{shown}+{more} more" if more > 0 else shown
 
     @property
     def classes(self) -> Classes | None:
-        """The classes of a group of several scores."""
+        """The classes, for a group of two or more scores; else None."""
         places = sum(end - first for first, end in self.spans)
         return Classes(self.axis, OWN) if self.scores and places > 1 else None
 
     def of(self, array: np.ndarray) -> np.ndarray:
-        """Returns the group's part of an output; an output of another rank unchanged."""
+        """Returns the group's part of an output; an output without the axis is returned unchanged."""
         if array.ndim <= self.axis:
             return array
         before = (slice(None),) * self.axis
@@ -75,7 +70,7 @@ class Slice:
         return parts[0] if len(parts) == 1 else np.concatenate(parts, self.axis)
 
     def faint_inputs(self, parts: Sequence[np.ndarray]) -> tuple[int, ...]:
-        """Returns the inputs on which a group's scores predict nothing; ``parts`` are its FP32 values by input."""
+        """Returns the indices of inputs on which the group's scores predict nothing; ``parts`` are its FP32 values."""
         if not self.scores:
             return ()
         return tuple(k for k, part in enumerate(parts) if part[np.isfinite(part)].max(initial=0.0) < LEAST_SCORE)
@@ -83,11 +78,11 @@ class Slice:
 
 @dataclass(frozen=True)
 class Slices:
-    """The slices of all outputs.
+    """The groups of all outputs.
 
     Attributes:
-        by_output: the groups of outputs that are cut.
-        apart: groups are judged as outputs; if false, whole outputs are judged, and groups only raise doubts.
+        by_output: the groups of each output that is cut.
+        apart: judge groups instead of their outputs; if false, groups only raise doubts.
     """
 
     by_output: Mapping[str, tuple[Slice, ...]] = field(default_factory=dict)
@@ -102,13 +97,13 @@ class Slices:
         return parts
 
     def names(self, outputs: Iterable[str]) -> tuple[str, ...]:
-        """Returns the names under which these outputs are judged."""
+        """Returns the names under which ``outputs`` are judged: the names of their groups, or their own."""
         groups = self.by_output if self.apart else {}
         names = ([group.name for group in groups.get(name, ())] or [name] for name in outputs)
         return tuple(chain.from_iterable(names))
 
     def group(self, name: str) -> Slice | None:
-        """Returns the group with a name; None for a whole output."""
+        """Returns the group called ``name``; None for a whole output."""
         return next((g for groups in self.by_output.values() for g in groups if g.name == name), None)
 
     def notes(self) -> list[str]:
@@ -121,17 +116,16 @@ class Slices:
 
 
 def output_of(name: str) -> str:
-    """Returns the output of a name in a trial's figures: ``output0`` for ``output0[:, 4:84]``."""
+    """Returns the output's name in the name of a group: ``output0`` for ``output0[:, 4:84]``."""
     return name.rpartition("[")[0] or name if name.endswith("]") else name
 
 
 def find_slices(reference: Sequence[Outputs], outputs: Iterable[str], *, apart: bool = True) -> Slices:
-    """Finds the slices of the named outputs, from all FP32 outputs by input.
+    """Finds the groups of the named outputs, from the FP32 outputs of all inputs.
 
-    A float output is cut along one axis after the first (of several, that with the fewest groups). For each place on
-    the axis, the largest magnitude over all inputs is taken; the output is cut where two neighbours in their sorted
-    order differ by more than a factor of ``FACTOR``. Places whose values all lie in 0..1 are scores: they count with
-    the largest magnitude of all scores, so that classes stay together, and form a group of their own.
+    A float output is cut along the axis (not the batch) that gives the fewest groups, where the sorted largest
+    magnitudes of the indices jump by more than ``FACTOR``. Indices whose values all lie in 0..1 are scores: they form a
+    group of their own, and all count with the largest score, so that classes stay together.
     """
     by_output = {name: _groups(name, [np.asarray(arrays[name]) for arrays in reference]) for name in outputs}
     return Slices({name: groups for name, groups in by_output.items() if groups}, apart)
@@ -168,9 +162,7 @@ def _rows(array: np.ndarray, axis: int) -> np.ndarray:
 
 
 def _levels(largest: np.ndarray, scores: np.ndarray) -> np.ndarray | None:
-    """Returns the magnitude level of each place, int64 ``[places]``, -1 for a place without one; None if there is only
-    one level.
-    """
+    """Returns each index's magnitude level, int64 ``[indices]``, -1 without a magnitude; None for a single level."""
     magnitude = np.asarray(largest, np.float64).copy()
     magnitude[scores] = largest[scores].max(initial=0.0)
     silent = (largest == 0.0) | (magnitude < _ROUNDING_NOISE * magnitude.max()) | (scores & (magnitude < LEAST_SCORE))
@@ -180,7 +172,7 @@ def _levels(largest: np.ndarray, scores: np.ndarray) -> np.ndarray | None:
 
 
 def _is_separated(rows: Sequence[np.ndarray], level: np.ndarray) -> bool:
-    """True if each level differs from the next at most positions, not by a few peaks alone."""
+    """True if each level exceeds the next lower at most positions, not by a few peaks alone."""
     for lower in range(level.max()):
         apart = counting = 0
         for positions in rows:
@@ -200,9 +192,6 @@ def _filled(kinds: np.ndarray) -> np.ndarray:
 
 
 def _spans(kinds: np.ndarray) -> list[tuple[tuple[int, int], ...]]:
-    """Returns the spans of each group. A group is one run of equal kinds; with more than ``_MOST_RUNS`` runs, all runs
-    of a kind.
-    """
     borders = [0, *(np.flatnonzero(np.diff(kinds)) + 1).tolist(), len(kinds)]
     runs = list(pairwise(borders))
     if len(runs) <= _MOST_RUNS:

@@ -1,7 +1,7 @@
 """Statistics of tensors, added sample by sample: moments, differences between two runs, rounding errors of INT8.
 
-Memory does not grow with the number of samples. Blocks are ``[groups, values]``, where a group is a whole tensor or a
-channel of a weight; sums are float64.
+Memory does not grow with the number of samples. Blocks are float64 ``[groups, values]``, where a group is a whole
+tensor or a channel of a weight.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _FEWEST_CHANNELS = 4
 
 @dataclass(frozen=True)
 class PairFigures(NanForNull):
-    """Differences between a tensor in two runs; NaN if nothing could be compared.
+    """Differences of a tensor between two runs; NaN if nothing could be compared.
 
     Attributes:
         cosine: the cosine similarity.
@@ -73,7 +73,7 @@ class LoudChannel(NanForNull):
     """The channel with the largest magnitude.
 
     Attributes:
-        channel: its index.
+        channel: the index of the channel.
         peak: its largest magnitude.
         times: ``peak`` over the median of the other channels' largest magnitudes.
     """
@@ -84,12 +84,7 @@ class LoudChannel(NanForNull):
 
 
 class PairStatistics:
-    """Statistics of a tensor in two runs. A value that is not finite in a run is no error.
-
-    Attributes:
-        reference: the moments in the FP32 run.
-        output: those in the other run.
-    """
+    """Statistics of a tensor in two runs. A value that is not finite in either run is no error."""
 
     def __init__(self, groups: int = 1) -> None:
         self.reference, self.output = Moments(groups), Moments(groups)
@@ -101,7 +96,7 @@ class PairStatistics:
 
         Args:
             row: the number of neighbouring values that form a distribution for KL.
-            largest: the largest magnitude of the whole reference on this sample; default: each group's.
+            largest: the largest magnitude of the whole FP32 tensor on this sample; default: of each group.
         """
         self.reference.add(reference)
         self.output.add(output)
@@ -129,7 +124,7 @@ class PairStatistics:
 
 
 class RoundingStatistics:
-    """The rounding errors of a tensor's quantizers, and the levels that its values use."""
+    """The rounding errors of a tensor under its quantizers, and the levels that its values use."""
 
     def __init__(self, quantizers: Sequence[Quantizer]) -> None:
         self._quantizers = tuple(quantizers)
@@ -142,9 +137,7 @@ class RoundingStatistics:
         self._signal = self._noise = self._clipped_noise = 0.0
 
     def add(self, values: np.ndarray, part: tuple[slice, ...] = ()) -> None:
-        """Adds ``values[part]`` (default: all); ``values`` has any shape with the quantizers' axis. NaN and infinity
-        count as 0.
-        """
+        """Adds ``values[part]`` (default: all); ``values`` has the quantizers' axis. NaN and infinity count as 0."""
         values = values[part] if part else values
         values = np.where(np.isfinite(values), values, 0).astype(np.float32)
         quantizers = [quantizer.of_part(part) for quantizer in self._quantizers]
@@ -182,12 +175,11 @@ class RoundingStatistics:
 
 
 class RoundedValues:
-    """The errors of a tensor's own rounding, and a histogram of its FP32 values and of the values that layers read in
-    the other run.
+    """The errors of a tensor's own rounding, and a histogram of its values in FP32 and as read in the other run.
 
     Args:
         quantizers: the quantizers that round it, in the order of application.
-        runs: 2, or 1 if the values that are read are not added.
+        runs: 2, or 1 without values of the other run.
     """
 
     def __init__(self, quantizers: Sequence[Quantizer], runs: int = 2) -> None:
@@ -196,9 +188,7 @@ class RoundedValues:
         self._histogram = GrowingHistogram(runs)
 
     def add(self, values: np.ndarray, *read: np.ndarray, part: tuple[slice, ...] = ()) -> None:
-        """Adds ``values[part]`` (default: all) and, with two runs, as many values ``read`` in the other run. ``values``
-        has any shape with the quantizers' axis.
-        """
+        """Adds ``values[part]`` (default: all) and, with two runs, as many values ``read`` in the other run."""
         if self._rounding is not None:
             self._rounding.add(values, part)
         flat = [run.reshape(-1) for run in (values[part] if part else values, *read)]
@@ -208,17 +198,17 @@ class RoundedValues:
 
     @property
     def rounding(self) -> RoundingFigures | None:
-        """The errors; None for values that are not rounded, or are rounded to FP8."""
+        """The rounding errors; None if the values are not rounded, or are rounded to FP8."""
         return None if self._rounding is None else self._rounding.figures()
 
     @property
     def histogram(self) -> TensorHistogram | None:
-        """The histogram of finite values, if any."""
+        """The histogram of the finite values; None without any."""
         return self._histogram.together()
 
 
 class ChannelPeaks:
-    """The largest magnitude of each channel along an axis; all samples have the same number of channels."""
+    """The largest magnitude of each channel along an axis, over all samples."""
 
     def __init__(self, axis: int | None) -> None:
         self._axis = axis
@@ -226,7 +216,7 @@ class ChannelPeaks:
         self._steady = True
 
     def add(self, values: np.ndarray) -> None:
-        """Adds the finite values of a tensor that has the axis."""
+        """Adds the finite values of a tensor."""
         if self._axis is None or not values.size or values.ndim < 2:
             return
         others = tuple(axis for axis in range(values.ndim) if axis != self._axis % values.ndim)
@@ -241,8 +231,8 @@ class ChannelPeaks:
             self._steady = False
 
     def loudest(self) -> LoudChannel | None:
-        """Returns the channel with the largest magnitude; None if fewer than four are not zero, or their number
-        changed.
+        """Returns the channel with the largest magnitude; None with fewer than four non-zero channels, or if their
+        number changed.
         """
         if self._peaks is None or not self._steady:
             return None
@@ -256,12 +246,12 @@ class ChannelPeaks:
 
 
 def row_length(shape: Sequence[int]) -> int:
-    """Returns the length of the distributions for KL: the last axis longer than 1."""
+    """Returns the length of the rows that KL takes as distributions: the last size above 1."""
     return next((size for size in reversed(shape) if size > 1), 1)
 
 
 def channels_first(values: np.ndarray, axis: int | None) -> np.ndarray:
-    """Returns a tensor as ``[channels, values]``; one row without a channel axis."""
+    """Returns a tensor as ``[channels, values]``; as one row if ``axis`` is None."""
     if axis is None:
         return values.reshape(1, -1)
     return np.moveaxis(values, axis, 0).reshape(values.shape[axis], -1)
@@ -285,7 +275,7 @@ class TensorStatistics:
         self._spread, self._rounded = Moments(), Moments()
 
     def add(self, values: np.ndarray) -> None:
-        """Adds a sample's tensor, of any shape with the quantizers' axis."""
+        """Adds a sample's tensor, which has the quantizers' axis."""
         axis = next((quantizer.axis for quantizer in self._quantizers if quantizer.axis is not None), None)
         if axis is None:
             values, axis = values.reshape(-1), 0

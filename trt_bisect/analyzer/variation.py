@@ -1,11 +1,12 @@
 """Variation: the part of a float output that depends on the input.
 
-An output that is a large constant and a small varying part, such as boxes around an anchor grid, has a cosine near 1
-even if all that varies is lost. So the varying parts are compared too, over all inputs: ``v_i = r_i - mean r`` of
-FP32's output and ``w_i = o_i - mean o`` of a plan's. The figure D is the smaller of ``sum <v, w> / sqrt(sum |v|^2 sum
-|w|^2)`` and, for outputs of eight numbers or more, the median over the inputs of ``cos(v_i, w_i)``, so that one loud
-input does not decide alone. D^2 is the share of the variation that is left. ``docs/concepts/metrics.md`` has the
-figures behind the thresholds.
+An output that is a large constant plus a small varying part, such as boxes around an anchor grid, has a cosine near 1
+even if all that varies is lost. So the varying parts are compared too, over all inputs i: ``v_i = r_i - mean r`` of
+FP32's output r and ``w_i = o_i - mean o`` of a plan's output o.
+
+The figure D is ``sum <v, w> / sqrt(sum |v|^2 sum |w|^2)``. So that one loud input does not decide alone, outputs of
+eight numbers or more take the median over the inputs of ``cos(v_i, w_i)`` if it is smaller. D^2 is the share of the
+variation that is left. ``docs/concepts/metrics.md`` has the figures behind the thresholds.
 """
 
 from __future__ import annotations
@@ -21,33 +22,26 @@ from trt_bisect.evaluator.trial import OutputFigures
 from trt_bisect.support.memory import parts
 
 VARIATION = "variation"
-"""The kind of ``OutputFigures.pooled`` for variation: the share of FP32's variation that is lost, times the number of
-inputs; and that number.
+"""The key of ``OutputFigures.pooled`` for variation: the share that is lost, times the number of inputs; and that
+number.
 """
 LEFT, INPUTS = "variation_left", "variation_inputs"
-"""The names of the figures: the share of FP32's variation that is left, and the number of inputs."""
+"""The figures for the share of FP32's variation that is left, and for the number of inputs."""
 VARIATION_MISSED = 0.75
-"""Variation is a miss if more than this share of it is lost (D below 0.5)."""
+"""Losing more than this share of the variation is a miss (D below 0.5)."""
+# Variation is a doubt if a smaller share is left than the first, and noted in the verdict below the second.
 _DOUBTED, _NOTED = 0.7**2, 0.9**2
-"""Variation is a doubt if less than the first share of it is left, and is mentioned in the verdict below the second."""
 FEWEST_INPUTS = 4
-_LEAST_BETWEEN = 0.1
-"""Inputs are nearly equal if no tensor has more than this share of its variance between them."""
-_NOISE_POWER = 1e-10
-"""An output varies by float noise alone if a smaller share of its power varies."""
-_SMALL_POWER = 0.02
-"""An output of which a smaller share of the power varies can lose all variation at a cosine of 99 %."""
-_FEW_NUMBERS = 8
-"""With fewer numbers, the varying part has no direction on a single input."""
-_LEAST_POWER = 1e-6
-"""An input whose varying part has less than this share of the median power is not judged alone."""
+_LEAST_BETWEEN = 0.1  # Inputs are nearly equal if no tensor has this share of its variance between inputs.
+_NOISE_POWER = 1e-10  # If a smaller share of an output's power varies, it is float noise.
+_SMALL_POWER = 0.02  # If a smaller share of an output's power varies, all variation can be lost at a cosine of 99 %.
+_FEW_NUMBERS = 8  # With fewer numbers, the varying part has no direction on a single input.
+_LEAST_POWER = 1e-6  # An input whose varying part has less than this share of the median power is not judged alone.
+# The longest axis whose columns are judged; the least share of the axis's mean variance, and the fewest numbers over
+# all inputs, of a judged column; and the correlation below which a column is lost.
 _LONGEST_AXIS, _COLUMN_WEIGHT, _COLUMN_NUMBERS, _LEAST_COLUMN = 1000, 0.1, 64, 0.5
-"""The most positions of an axis whose columns are judged; the least share of the axis's mean variance, and the fewest
-numbers over all inputs, that a column needs; and the correlation below which a column is lost.
-"""
 _MOST_COLUMNS = 8
-_HELD = 1 << 21
-"""The most numbers that are in memory at a time, of all inputs together."""
+_HELD = 1 << 21  # The most numbers in memory at a time, of all inputs together.
 
 
 @dataclass(frozen=True)
@@ -56,9 +50,9 @@ class Variation:
 
     Attributes:
         left: the share of FP32's variation that is left; None if not judged.
-        lost_by_input: the share lost on each input; None if FP32's output is at the mean.
-        columns: the first lost columns, each as axis (counted with the batch) and index.
-        unjudged: why the variation is not judged, if the metric alone cannot see its loss.
+        lost_by_input: the share lost on each input; None where FP32's output is close to the mean.
+        columns: the first lost columns, as (axis with the batch counted, index).
+        unjudged: the reason why the variation is not judged, if the metric alone cannot see its loss.
     """
 
     left: float | None = None
@@ -67,17 +61,16 @@ class Variation:
     unjudged: str = ""
 
 
+# Sums of v^2, w^2 and v w by input [3, inputs], and by axis for each index [3, indices]; then the sum of squares, the
+# least and the largest of FP32's values.
 _Sums = tuple[np.ndarray, Mapping[int, np.ndarray], float, float, float]
-"""Sums of ``v^2``, ``w^2`` and ``v w``: by input ``[3, inputs]``, and by axis for each place ``[3, places]``; and the
-sum of squares, the least and the largest of FP32's values.
-"""
 
 
 def inputs_vary(samples: Iterable[Feeds]) -> bool:
     """Returns true unless the inputs are nearly equal; inputs of different shapes are not.
 
     The tensor with the largest share of its variance between inputs decides; for integers, the share of numbers that
-    differ from those of the first input.
+    differ from the first input's.
     """
     tensors: dict[str, list[np.ndarray]] = {}
     for feeds in samples:
@@ -105,8 +98,8 @@ def _between(arrays: Sequence[np.ndarray]) -> float:
 def variation_of(reference: Sequence[np.ndarray], outputs: Sequence[np.ndarray], *, unlike: bool) -> Variation:
     """Compares the varying parts of an output and of FP32's, both by input.
 
-    Not judged are outputs of unlike shapes or not finite, outputs that vary only by float noise, scores below 0.05,
-    fewer than four inputs, and outputs for nearly equal inputs (``unlike`` is false).
+    Not judged are shapes that differ, values that are not finite, float noise, scores below 0.05, fewer than four
+    inputs, and nearly equal inputs (``unlike`` is false).
     """
     inputs, first = len(reference), reference[0]
     shapes = {array.shape for array in (*reference, *outputs)}
@@ -169,7 +162,6 @@ def _values(array: np.ndarray, part: slice) -> np.ndarray:
 
 
 def _correlation(v: np.ndarray, w: np.ndarray, product: np.ndarray) -> np.ndarray:
-    """Returns ``sum v w / sqrt(sum v^2 sum w^2)``; 0 if a side does not vary."""
     norms = np.sqrt(v) * np.sqrt(w)
     return np.asarray(np.divide(product, norms, out=np.zeros_like(norms), where=norms > 0.0))
 
@@ -185,7 +177,7 @@ def _lost_columns(by_place: Mapping[int, np.ndarray], numbers: int) -> list[tupl
 
 
 def with_variation(figures: OutputFigures, found: Variation) -> OutputFigures:
-    """Returns the figures of an output with those of its variation over the inputs."""
+    """Returns the figures of an output, with those of its variation added."""
     inputs = len(found.lost_by_input)
     if found.left is None:
         return replace(figures, note="; ".join(filter(None, (figures.note, found.unjudged))))
@@ -199,7 +191,7 @@ def with_variation(figures: OutputFigures, found: Variation) -> OutputFigures:
 
 
 def variation_text(name: str, values: Mapping[str, float | None]) -> str:
-    """Returns a sentence without full stop on lost variation; empty if enough is left, or not judged."""
+    """Returns a sentence, without a full stop, on lost variation; empty if enough is left, or not judged."""
     left, inputs = values.get(LEFT), values.get(INPUTS)
     if left is None or inputs is None or left >= _NOTED:
         return ""
@@ -207,7 +199,7 @@ def variation_text(name: str, values: Mapping[str, float | None]) -> str:
 
 
 def variation_doubted(name: str, figures: OutputFigures) -> str:
-    """Returns a sentence on lost variation, of an output or of columns, that is a doubt; else empty."""
+    """Returns a sentence if the lost variation, of an output or of its columns, is a doubt; else empty."""
     left = figures.values.get(LEFT)
     if left is not None and left < _DOUBTED:
         text = variation_text(name, figures.values)

@@ -1,4 +1,4 @@
-"""The worst inputs of a data set: those on which INT8 and FP32 differ most, found in one pass."""
+"""The inputs of a data set on which INT8 and FP32 differ most, found in one pass."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from trt_bisect.data.feeds import Feeds
 from trt_bisect.errors import BadInput
 from trt_bisect.evaluator.trial import MEASURED, Trial
 
+# The loss of a sample on which FP32 gives nothing to compare: the worst only if all samples are like this.
 _BROKEN = -math.inf
-"""The loss of a sample on which FP32 gives nothing to compare: it is the worst only if all samples are like this."""
 
 
 @dataclass(frozen=True)
@@ -34,9 +34,9 @@ class WorstInputs:
         inputs: the worst inputs, the worst first.
         places: their indices in the data set.
         similarities: the metric on each sample; NaN without a value.
-        losses: the loss of each sample; infinite if the INT8 output is not finite, minus infinity for ``broken``.
-        faint: the samples that do not count: the FP32 output is almost zero, so that only float noise is compared.
-        first_broken: the first sample of ``broken``.
+        losses: the loss of each sample; infinity if INT8's output is not finite, minus infinity for ``broken`` samples.
+        faint: the indices of samples that do not count, since FP32's output is almost zero.
+        first_broken: the first ``broken`` sample, if any.
         stopped: the user stopped the search.
     """
 
@@ -51,7 +51,7 @@ class WorstInputs:
 
     @property
     def broken(self) -> tuple[int, ...]:
-        """The samples that do not count: FP32 itself has NaN there, or nothing finite."""
+        """The indices of samples that do not count, since FP32 itself has NaN there, or nothing finite."""
         return tuple(place for place, loss in enumerate(self.losses) if loss == _BROKEN)
 
     @property
@@ -65,9 +65,8 @@ class WorstInputs:
 class _Candidate:
     """A sample that can be among the worst.
 
-    ``loss`` is compared as a tuple: true unless the sample ranks after all others, its loss, and a number that is
-    larger for the worse of equal losses. ``beaten`` counts the samples that are at least as bad, and of which no output
-    is fainter.
+    ``loss``, compared as a tuple, is false for a sample that ranks after all others, its loss, and a tie-breaker.
+    ``beaten`` counts the samples that are at least as bad and have no fainter output.
     """
 
     place: int
@@ -82,9 +81,9 @@ class SampleFigures:
     """The figures of a sample.
 
     Attributes:
-        norms: the norms of the FP32 outputs, if the metric is relative.
+        norms: the norms of the FP32 outputs; empty unless the metric is relative.
         tie: larger for the worse of two samples with equal losses.
-        scores: by output, true for a single number between 0 and 1: such outputs are never faint.
+        scores: by output, true for a single number from 0 to 1: such an output is never faint.
         is_empty: the task finds nothing in FP32.
     """
 
@@ -99,8 +98,8 @@ class SampleFigures:
 class WorstSamples:
     """Keeps the worst ``count`` of the samples added so far.
 
-    Faint samples are known only at the end, when the median norm is known: a sample is kept while fewer than ``count``
-    others are worse and have no fainter output. So the number kept depends on the number of octaves, not of samples.
+    Faint samples are known only at the end, with the median norm. So a sample is kept while fewer than ``count`` others
+    are worse and have no fainter output: more are kept for more octaves, not for more samples.
     """
 
     def __init__(self, count: int) -> None:
@@ -116,7 +115,7 @@ class WorstSamples:
         return len(self._held)
 
     def offer(self, feeds: Feeds, figures: SampleFigures, *, judgeable: bool = True) -> None:
-        """Adds the next sample; if it is not ``judgeable``, it ranks after all others."""
+        """Adds the next sample; if not ``judgeable``, it ranks after all others."""
         if figures.loss == _BROKEN and self.first_broken is None:
             self.first_broken = feeds
         loss = judgeable, figures.loss, figures.tie
@@ -131,14 +130,14 @@ class WorstSamples:
         self._held = [sample for sample in (*self._held, new) if sample.beaten < self._count]
 
     def faint(self) -> tuple[int, ...]:
-        """Returns the indices of the samples with an output that is almost zero."""
+        """Returns the indices of samples with an almost zero output."""
         if not any(self._scores):
             return faint_places(self._octaves)
         compared = [k for k, is_score in enumerate(self._scores) if not is_score]
         return faint_places([tuple(octaves[k] for k in compared) for octaves in self._octaves])
 
     def worst(self) -> list[tuple[int, Feeds]]:
-        """Returns the worst samples with their indices, the worst first, the earlier of equal ones first."""
+        """Returns the worst samples with their indices, the worst first; of equal samples, the earlier first."""
         faint = frozenset(self.faint())
         counting = [sample for sample in self._held if sample.place not in faint] or self._held
         chosen = sorted(counting, key=lambda sample: sample.loss, reverse=True)[: self._count]
@@ -166,13 +165,13 @@ def worst_inputs(
 
     Args:
         samples: read once.
-        rule: the rule, or a function from the first sample's reference outputs to it.
+        rule: the rule, or a function that makes it from FP32's outputs for the first sample.
         on_sample: called with the number of samples begun.
-        keep_when_stopped: Ctrl-C ends the search and returns the samples so far.
+        keep_when_stopped: after Ctrl-C, return the result of the samples so far.
         class_axis: see ``find_classes``; the first sample decides.
-        slices: returns the slices of a sample's reference outputs; the first sample that has slices decides.
-        task: from the first sample's reference outputs, in a list, to the task to judge, if any. Of samples with the
-            same agreement, the lower cosine is worse.
+        slices: returns the slices of a sample's FP32 outputs; the first sample that has slices decides.
+        task: returns the task to judge, if any, from a list with FP32's outputs for the first sample. Of samples with
+            equal agreement, the lower cosine is worse.
         found_first: rank samples on which the task finds nothing in FP32 after all others.
 
     Raises:
@@ -223,9 +222,6 @@ class _SampleJudge:
         self._judged = self.rule.outputs or numeric_outputs(reference)
 
     def figures(self, reference: Outputs, output: Outputs) -> SampleFigures:
-        """Returns the figures of a sample; the loss is ``_BROKEN`` if a judged FP32 output has NaN, or nothing
-        finite.
-        """
         relative = self.rule.metric.name in RELATIVE
         scores = tuple(are_single_scores([reference[name]]) for name in self._judged) if relative else ()
         if any(is_broken(reference[name]) for name in self._judged if name in reference):
@@ -268,7 +264,7 @@ _BINS = 12
 
 @dataclass(frozen=True)
 class Bin:
-    """A bar of the histogram, from ``low`` to below ``high``; the last bar includes ``high``."""
+    """A bar of a histogram, from ``low`` to below ``high``; the last bar includes ``high``."""
 
     low: float
     high: float
@@ -284,7 +280,7 @@ class MetricDistribution:
         not_finite: the number of samples on which INT8 gave NaN or infinite values, or nothing comparable.
         best: the metric on the best sample.
         median: the metric on the middle sample by loss; of two, on the worse.
-        percentiles: by p, the value that p % of the samples reach.
+        percentiles: by p, the worst value of the best p % of the samples.
         worst: the metric on the worst sample.
         bins: the histogram of the values.
         standing_out: the number of samples with more than ``STANDS_OUT`` times the median loss.
@@ -309,9 +305,9 @@ def distribution_of(
 
     Args:
         values: the metric on each sample; NaN without a value.
-        losses: the loss of each sample; infinite without a value.
-        allowed: the loss that the threshold allows.
-        faint: the samples that do not count, unless all are faint.
+        losses: the loss of each sample; infinity without a value.
+        allowed: the loss that the threshold allows; None without a threshold.
+        faint: the indices of samples that do not count, unless all are faint.
     """
     counting = sorted(set(range(len(values))) - set(faint)) or range(len(values))
     values, losses = [values[index] for index in counting], [losses[index] for index in counting]
@@ -348,7 +344,7 @@ def _histogram(values: Sequence[float]) -> tuple[Bin, ...]:
 
 
 def verdict(losses: MetricDistribution) -> str:
-    """Returns a sentence that says whether single inputs or the network as a whole lose, and what to do."""
+    """Returns a sentence on whether single inputs or the whole network lose, and on the next step."""
     total = "the one input" if losses.count == 1 else f"{losses.count} inputs"
     if losses.bad is None:
         return _without_threshold(losses, total)
