@@ -1,1 +1,1 @@
-"""The presentation of results: screen, page, notebook, TensorBoard, Markdown and JUnit."""
+"""Results on the screen, as a page, in a notebook, in TensorBoard, as Markdown and as JUnit XML."""

@@ -1,4 +1,4 @@
-"""Advice on culprits: the remedies for each, the cheapest first; and the culprits grouped by cause."""
+"""Advice on culprits: the remedies for each, and the culprits grouped by cause."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ ROUNDING = "weight rounding"
 HIGH = {Precision.FP16: "FP16", Precision.FP32: "FP32"}
 QAT = "QAT"
 NO_SINGLE_CAUSE = "no single cause found"
-"""The cause if all tensors are normal, and small roundings add up."""
+"""The cause if no tensor is abnormal: many small rounding errors add up."""
 
 _INT8_ONLY = "The network is for INT8 only: its FP32 output changes."
 _MOVES = {
@@ -43,11 +43,10 @@ _MOVES = {
     SMOOTHING: "Large channels are divided, and the weights that read them multiplied; FP32 does not change.",
     ROUNDING: f"Errors of weights cancel at the outputs. {_INT8_ONLY}",
 }
-"""The reasons for which a changed network is advised only if measured to help."""
+"""Remedies that change the network, with their reasons; advised only if measured to help."""
 _WHY_QAT = "Training with INT8 rounding moves the weights to values that INT8 can express."
 _FP16_LARGEST = 65504.0
 _BITS = {Precision.INT8: "eight", Precision.FP8: "four"}
-"""The significant bits of a value, in words."""
 
 
 def advice_on(
@@ -57,7 +56,7 @@ def advice_on(
     explained: ExplainedLayer | None,
     around: Sequence[ExplainedTensor],
 ) -> CulpritAdvice:
-    """Returns the advice on one culprit, whose inputs and outputs are the tensors ``around``."""
+    """Returns the advice on one culprit; ``around`` are the tensors that it reads and makes."""
     weights, share = (explained.weights, explained.share) if explained else ((), 0.0)
     per_tensor = any(weight.scale is not None and weight.scales is None for weight in weights)
     ends = [abs(end) for tensor in around for end in (tensor.fp32.min, tensor.fp32.max)]
@@ -96,7 +95,7 @@ def advice_on(
 
 
 def by_cause(evidence: Sequence[blame.Evidence]) -> dict[str, list[blame.Evidence]]:
-    """Returns the evidence by the culprits' most important reason, or ``NO_SINGLE_CAUSE``; the largest group first."""
+    """Groups the evidence by each culprit's strongest reason, or ``NO_SINGLE_CAUSE``; the largest group first."""
     groups: dict[str, list[blame.Evidence]] = {}
     for facts in evidence:
         groups.setdefault(facts.reasons[0] if facts.reasons else NO_SINGLE_CAUSE, []).append(facts)
@@ -111,14 +110,12 @@ def cause_of(
     calibrator: str,
     others: Sequence[str] = (),
 ) -> Cause:
-    """Returns a cause with its culprits and their remedies.
+    """Returns a cause with its culprits and the remedies for them.
 
     Args:
         cause, evidence: an item of ``by_cause``.
-        advice: the advice on each culprit, by its name.
-        tried: the remedies that were measured.
-        calibrator: the calibrator of the run.
-        others: the names of further remedies that the report has measured.
+        advice: the advice on each culprit, by name.
+        others: the names of more measured remedies, which are then not listed as unmeasured.
     """
     culprits = tuple(facts.layer.name for facts in evidence)
 
@@ -156,7 +153,6 @@ def _data_remedies(evidence: blame.Evidence, setting: Setting) -> Iterator[Remed
 
 
 def _range_remedies(evidence: blame.Evidence, setting: Setting, tried: Tried | None) -> Iterator[Remedy]:
-    """Yields another calibrator, or other data, if a range is to blame or a measured calibrator helps."""
     saturated = evidence.has(blame.SATURATION, ACTIVATION)
     starved = evidence.has(blame.STARVED, ACTIVATION) or (evidence.has(blame.ONE_CHANNEL, ACTIVATION) and not saturated)
     clipped = saturated and not starved

@@ -1,7 +1,6 @@
-"""Annotations of GitHub Actions: lines that its runner shows on the page of a job, and with a pull request.
+"""Annotations for GitHub Actions: output lines that GitHub shows on the page of a job and in a pull request.
 
-They are the workflow commands ``error``, ``warning`` and ``notice``, escaped as in GitHub's actions/toolkit, which
-shows at most 10 of each for a step.
+They are workflow commands, escaped as in GitHub's actions/toolkit. GitHub shows at most 10 of each severity in a step.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from trt_bisect.support.text import listed
 _COMMANDS = {ERROR: "error", WARNING: "warning", NOTE: "notice"}
 _ENDINGS = {nightly.FAILED: "failed", nightly.ERROR: "not measured"}
 _MOST = 5
-"""The most texts of an annotation, and the most layers of a finding."""
+"""The most texts in an annotation, and the most layers of a finding."""
 
 
 def of_night(regression: nightly.Regression) -> list[str]:
@@ -47,7 +46,6 @@ def of_check(report: CheckReport) -> list[str]:
 
 
 def _annotation(severity: str, title: str, texts: Sequence[str], end: str = "") -> str:
-    """Returns a workflow command: the first texts, the number of the others, and ``end``."""
     lines = [*texts[:_MOST]]
     if len(texts) > _MOST:
         lines.append(f"and {len(texts) - _MOST} more")

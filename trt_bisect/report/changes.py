@@ -1,7 +1,7 @@
-"""Changes between reports of one network: figures that moved by more than noise, and other differences.
+"""Changes between reports of one network.
 
-A figure has changed if it lies outside the range of the earlier repeats by more than the width of the range or the
-tolerance. Similarities are compared as losses, so that ``worse`` means the same for every metric.
+A figure has changed if it lies outside the range of the earlier repeats by more than the width of this range and more
+than the tolerance. Similarities are compared as losses, so that ``worse`` means the same for every metric.
 """
 
 from __future__ import annotations
@@ -24,14 +24,13 @@ if TYPE_CHECKING:
     from trt_bisect.report.model import Report
 
 INT8, RECIPE = "int8", "recipe"
-"""The plans whose similarity is compared."""
 WORSE, BETTER, NEUTRAL = "worse", "better", "told"
 SIMILARITY, LATENCY, RECIPE_LAYERS = "similarity", "latency", "recipe"
 TARGET, THRESHOLD = "target", "threshold"
 CULPRIT, OUTCOME, OBEYED, LOSS, CURVE, LAYER, PART = "culprit", "outcome", "obeyed", "loss", "curve", "layer", "part"
 BOUND = "bound"
 FAILING = (SIMILARITY, LATENCY, CULPRIT, OUTCOME, OBEYED, RECIPE_LAYERS, TARGET, THRESHOLD, PART, BOUND)
-"""Changes for the worse that fail a nightly run. Those of single layers only explain."""
+"""Kinds of changes that fail a nightly run if they are for the worse; the others only explain."""
 _FAILURES = (BUILD_FAILED, INFERENCE_FAILED, OUT_OF_MEMORY, TIMED_OUT, NOT_FINITE)
 MODEL_OR_OPSET = "model, or its opset"
 _LABELS = {
@@ -50,7 +49,7 @@ _LABELS = {
     "culprits": "what the culprits are",
     **{name: name for name in ("model", "ranges", "engine", "typing", "driver", "costs")},
 }
-"""The titles of parts of a run that are no options, and of options with other names."""
+"""Titles of the parts of a run that are no options, and of options with another name."""
 _REPORT = (
     *("engine", "typing", "strategy", "arithmetic", "metric", "threshold", "share", "precision", "versions"),
     *("fingerprint", "schema", "verdict", "low", "budget", "culprits", "similarity", "recipe", "bound", "made_of"),
@@ -60,22 +59,17 @@ _ROW = (
     *("index", "name", "op_type", "shape", "quantizable", "similarity", "loss", "culprit", "outcome", "asked", "ran"),
     "obeyed",
 )
-"""The fields that comparisons read."""
+"""The fields of a report and of its layers that comparisons read."""
 _DIGESTS = ("model", "ranges", "inputs", "metric code")
 _DIGITS = 8
 _ULPS = 1e-9
 _Moved = Callable[[str, str, tuple[float | None, ...], float | None], Iterator["Change"]]
-"""A function that yields a change, from its kind and subject, if the metric's loss moved by more than noise."""
+"""Yields a change of this kind and subject if the loss moved from its earlier values by more than noise."""
 
 
 @dataclass(frozen=True)
 class Tolerances:
-    """The smallest changes that count.
-
-    Attributes:
-        similarity: as a share of the loss that the threshold allows.
-        latency: as a share of the earlier latency.
-    """
+    """The smallest changes that count: as a share of the allowed loss, and of the earlier latency."""
 
     similarity: float = 0.1
     latency: float = 0.05
@@ -86,11 +80,11 @@ class Change:
     """A figure that changed.
 
     Attributes:
-        kind: the kind of the figure.
-        effect: ``worse``, ``better`` or ``told``.
+        kind: the kind of the figure, such as ``latency``.
+        effect: ``worse``, ``better`` or ``told`` (neither).
         what: ``int8`` or ``recipe`` for the kinds ``similarity``, ``recipe``, ``target`` and ``threshold``; a plan for
             ``latency``; ``network`` for ``part`` and ``bound``; a layer for all others.
-        before: the earlier values, by repeat. For ``target`` and ``threshold`` that figure itself.
+        before: the earlier value of each repeat; for ``target`` and ``threshold`` the required figure.
         now: the later value.
     """
 
@@ -101,23 +95,23 @@ class Change:
     now: Any
 
     def fails(self, accepted: bool = False) -> bool:
-        """True if this change fails a nightly run; if the user accepts all, only a missed target does."""
+        """Returns true if this change fails a nightly run; if the user accepts all, only a missed target does."""
         return self.kind == TARGET if accepted else self.effect == WORSE and self.kind in FAILING
 
     @property
     def key(self) -> tuple[str, str, str]:
-        """Equal for the same change in a repeated run."""
+        """The change without its figures: equal if a repeated run confirms it."""
         return self.kind, self.effect, self.what
 
 
 @dataclass(frozen=True)
 class Difference:
-    """A part in which two runs differ.
+    """A part in which two runs differ, such as the model or an option.
 
     Attributes:
         what: the name of the part.
-        before: its earlier value as text; the first digits of a digest.
-        now: its later value.
+        before: the earlier value as text; of a digest the first digits.
+        now: the later value as text.
     """
 
     what: str
@@ -130,11 +124,10 @@ class RunChanges:
     """The changes from one report to another; as text, a sentence each.
 
     Attributes:
-        before, now: the networks.
-        metric: the metric that judged both.
+        before, now: the files of the networks.
         changes: the changes of figures, culprits, recipe, latency and layers, larger than the tolerances.
-        differs: the parts of the runs that differ: network, data, engine, versions, options; None if a run was stopped
-            before they were known.
+        differs: the differences in network, data, engine, versions and options; None if a run was stopped before they
+            were known.
     """
 
     before: str
@@ -169,8 +162,8 @@ def changes(now: Report, runs: Sequence[Report], tolerances: Tolerances, directi
     """Returns the changes from an earlier run to a report judged by the same metric.
 
     Args:
-        now: as ``compared_part`` returns it.
-        runs: the repeats of the earlier run, as ``compared_part`` returns them; equal repeats once.
+        now: the report, as ``compared_part`` returns it.
+        runs: the different repeats of the earlier run, as ``compared_part`` returns them.
         direction: see ``metric_of``, whose errors are raised.
     """
     allowed = min(metric_of(report, direction).loss(report.threshold) for report in (now, *runs))
@@ -191,7 +184,7 @@ def changes(now: Report, runs: Sequence[Report], tolerances: Tolerances, directi
 
 
 def missed_targets(now: Report, targets: Mapping[str, float], direction: str) -> tuple[Change, ...]:
-    """Returns a change for each target of ``int8`` and ``recipe`` that is not met or not measured."""
+    """Returns a change for each plan (``int8``, ``recipe``) that misses its target or was not measured."""
     loss = metric_of(now, direction).loss
     return tuple(
         Change(TARGET, WORSE, plan, (target,), value)
@@ -201,7 +194,7 @@ def missed_targets(now: Report, targets: Mapping[str, float], direction: str) ->
 
 
 def missed_thresholds(now: Report, direction: str) -> tuple[Change, ...]:
-    """Returns a change if full INT8 misses the threshold, and if the recipe does, without a baseline."""
+    """Returns a change for full INT8 and for the recipe if they miss the threshold; for reports without a baseline."""
     missed = missed_targets(now, {INT8: now.threshold}, direction)
     # A recipe is needed because full INT8 misses: only the recipe's miss is worse.
     full = [replace(change, kind=THRESHOLD, effect=NEUTRAL) for change in missed]
@@ -211,7 +204,7 @@ def missed_thresholds(now: Report, direction: str) -> tuple[Change, ...]:
 
 
 def compared_part(report: Report) -> Report:
-    """Returns a report with only the fields that comparisons use, equal to one read from a file."""
+    """Returns a report with only the fields that comparisons use, as if read from a file."""
     latency = report.latency and {
         plan: timed and replace(timed, layers=(), computed={}) for plan, timed in report.latency.items()
     }
@@ -229,7 +222,7 @@ def compared_part(report: Report) -> Report:
 def differences(before: Report, now: Report) -> tuple[Difference, ...] | None:
     """Returns the differences between two runs in model, ranges, data, engine, GPU and options.
 
-    Both reports are as read from files; None if a run was stopped before its parts were known.
+    Both reports are as read from files. None if a run was stopped before these parts were known.
     """
     if "model" not in before.made_of or "model" not in now.made_of:
         return None
@@ -250,9 +243,9 @@ def differences(before: Report, now: Report) -> tuple[Difference, ...] | None:
 
 
 def metric_of(report: Report, direction: str) -> Metric:
-    """Returns the metric that judged a report, to judge figures by.
+    """Returns the metric that judged a report.
 
-    ``direction``, ``higher`` or ``lower``, is that of better values of a user's own metric.
+    ``direction`` is ``higher`` or ``lower``: the better values of a user's own metric.
     """
     if report.metric in JUDGING:
         return JUDGING[report.metric]
@@ -262,11 +255,8 @@ def metric_of(report: Report, direction: str) -> Metric:
 
 
 def _effect(before: Sequence[float | None], now: float | None, floor: float) -> str:
-    """Returns ``worse`` or ``better``, or an empty text if the figure moved by no more than noise. Lower is better.
-
-    Args:
-        before: the figure in each repeat; None where it was not measured.
-        floor: the least change that counts.
+    """Returns ``worse``, ``better``, or an empty text if a loss moved by no more than noise; ``floor`` is the least
+    change that counts.
     """
     measured = [value for value in before if value is not None]
     if now is None:
@@ -299,7 +289,6 @@ def _overall(now: Report, runs: Sequence[Report], moved: _Moved) -> Iterator[Cha
 
 
 def _bound(now: Report, runs: Sequence[Report]) -> Iterator[Change]:
-    """Yields the change of the bound on similar inputs that miss, if one additional miss does not explain it."""
     bounds = [run.bound for run in runs if run.bound is not None]
     if not bounds:
         return
@@ -391,9 +380,7 @@ PLANS = {INT8: "full INT8", RECIPE: "the recipe"}
 
 
 def sentence(change: Change, metric: str, *, advises: bool = False) -> str:
-    """Returns the sentence on a change; ``advises``: where full INT8 misses the threshold, say how to require a
-    figure.
-    """
+    """Returns the sentence on a change; ``advises`` adds how to require a figure that full INT8 misses."""
     figure, loss = partial(figure_text, metric), partial(loss_text, metric)
     kind, what, is_worse, now = change.kind, change.what, change.effect == WORSE, change.now
     if kind == SIMILARITY:
@@ -435,7 +422,7 @@ def sentence(change: Change, metric: str, *, advises: bool = False) -> str:
 
 
 def made_of_text(differs: Sequence[Difference] | None) -> str:
-    """Returns the differences between baseline and run as text."""
+    """Returns the differences between the setups of baseline and run as text."""
     if differs is None:
         return "not known: the run of the baseline was stopped before it recorded its parts"
     if not differs:
@@ -449,6 +436,6 @@ def _moved(change: Change, text: Callable[[float], str]) -> str:
 
 
 def range_text(values: Sequence[float | None], text: Callable[[float], str]) -> str:
-    """Returns the range of the figures, from the least to the largest, as text."""
+    """Returns the range of figures as text, from least to largest."""
     measured = sorted(value for value in values if value is not None)
     return " to ".join(dict.fromkeys(map(text, (measured[0], measured[-1])))) if measured else "not measured"

@@ -1,7 +1,7 @@
 """The plans that a user may ship, side by side: FP32, FP16, full INT8 and the recipe; and the choice among them.
 
-FP16 needs no scales and takes half of FP32's time, so INT8 is worth its loss only for its speedup over FP16: a recipe
-that keeps less than half of it does not pay where FP16 passes. Measured or predicted times also decide.
+FP16 needs no scales and takes half of FP32's time, so INT8 is worth its loss only for its speedup over FP16. A recipe
+that keeps less than half of this speedup does not pay where FP16 passes. Measured or predicted times also decide.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from trt_bisect.precision import Precision
 from trt_bisect.support.text import percent
 
 FP32, FP16, INT8, RECIPE = "fp32", "fp16", "int8", "recipe"
-"""The plans; ``int8`` is all layers in the low precision."""
+"""The plans; ``int8`` has all layers in the low precision."""
 MOST_GIVEN_UP = 0.5
-"""A recipe does not pay if it gives up a larger share of the low precision's speedup."""
+"""A recipe that gives up a larger share of the speedup does not pay."""
 LEAST_GAIN = 0.05
-"""A plan is not faster than FP16 if it saves a smaller share of the time: two builds of an engine differ as much."""
+"""A plan that saves a smaller share of FP16's time is not faster: two builds of one engine differ as much."""
 
 
 @dataclass(frozen=True)
@@ -27,12 +27,12 @@ class Choice:
 
     Attributes:
         plan: ``fp32``, ``fp16``, ``int8`` or ``recipe``.
-        meets: it meets the goal on all inputs given; None if not measured.
+        meets: the plan meets the goal on all given inputs; None if not measured.
         similarity: the similarity on the worst input; None for FP32, the reference.
         accuracy: the accuracy on labelled data.
-        ms: the time of an inference in milliseconds, measured or predicted.
-        gives_up: the share of the low precision's speedup that it gives up; None for FP32.
-        held_out: it meets the goal on held-out inputs too; None if not measured.
+        ms: the milliseconds of an inference, measured or predicted.
+        gives_up: the share of the low precision's speedup that the plan gives up; None for FP32.
+        held_out: the plan meets the goal on held-out inputs too; None if not measured.
     """
 
     plan: str
@@ -45,12 +45,12 @@ class Choice:
 
 
 def choice_of(plan: str, choices: Sequence[Choice]) -> Choice | None:
-    """Returns the choice of a plan, if there is any."""
+    """Returns the choice of a plan, or None."""
     return next((choice for choice in choices if choice.plan == plan), None)
 
 
 def fp16_instead(choices: Sequence[Choice], low: Precision = Precision.INT8, costs: str = "macs") -> str:
-    """Returns the reason why FP16, which passes, is the plan to ship; empty if a low-precision plan is worth more.
+    """Returns the reason to ship FP16; empty if FP16 misses the goal, or a plan in the low precision is worth more.
 
     ``costs`` is the source of costs, see ``Goal.costs``.
     """
@@ -90,12 +90,12 @@ def predicted_ms(choices: Sequence[Choice], low: Precision, costs: str) -> tuple
 
 
 def timed_by(gpu: str) -> str:
-    """Returns the title of times: predicted on ``gpu``, else measured."""
+    """Returns the title of a column of times: predicted on ``gpu``, or measured if that is empty."""
     return f"ms (predicted on {gpu})" if gpu else "ms (measured)"
 
 
 def kept_speed(gives_up: float, low: Precision = Precision.INT8) -> str:
-    """Returns a plan's speed in words, a verb first, from the share of the speedup that it gives up.
+    """Returns a plan's speed as a phrase, from the share of the speedup that the plan gives up.
 
     >>> kept_speed(0.16)
     "keeps 84% of INT8's speedup over FP16"
@@ -110,7 +110,7 @@ def kept_speed(gives_up: float, low: Precision = Precision.INT8) -> str:
 
 
 def costs_from(costs: str) -> str:
-    """Returns the source of costs in parentheses, from ``Goal.costs``."""
+    """Returns the source of costs (``Goal.costs``) in parentheses."""
     if costs == "macs":
         return "(by multiply-adds)"
     if costs == "measured":

@@ -1,4 +1,4 @@
-"""The results of ``compare`` and ``profile``: the tensors of two runs, and those of one network."""
+"""The results of ``compare`` (the tensors of two runs) and ``profile`` (the tensors of one network)."""
 
 from __future__ import annotations
 
@@ -27,10 +27,8 @@ MATCHED, ENGINE_TENSORS = "matched.csv", "engine.csv"
 _HIGHER_IS_BETTER = ("cosine", "sqnr", "rounding_sqnr", "rounding_levels", "rounding_levels_90", "worst_cosine")
 _METRICS = ("cosine", "sqnr", "mse", "l1", "kl", "max_abs", "max_rel")
 _IN_SHORT = ("op_type", "mse", "max_abs", "clipped")
-"""The columns of tensors in the result in short."""
 _LOGARITHMIC = ("mse", "l1", "kl", "max_abs", "max_rel")
 _MOST_CHANNELS = 4096
-"""The page lists at most this many channels, those with the lowest SQNR."""
 
 
 @dataclass(frozen=True)
@@ -38,9 +36,9 @@ class MatchedLayer:
     """A layer of two compared networks.
 
     Attributes:
-        layer: its name in the first network, if it is there.
-        other: its name in the second network, if it is there.
-        other_op_type: its operator there.
+        layer: the name in the first network; empty if it is not there.
+        other: the name in the second network; empty if it is not there.
+        other_op_type: the operator in the second network.
         by: ``name``, ``output`` or ``structure``; empty if it is in one network only.
     """
 
@@ -53,23 +51,23 @@ class MatchedLayer:
 
 @dataclass(frozen=True, repr=False)
 class Comparison(Result):
-    """The tensors of an FP32 run and of one in low precision.
+    """The tensors of an FP32 run and of a run in low precision.
 
     Attributes:
-        model: the network's file; empty where two saved runs were compared without it.
-        arithmetic: the arithmetic of the run in low precision: ``emulated`` or ``saved``, or ``as it runs``.
+        model: the network's file; empty for two saved runs without it.
+        arithmetic: the second run's: ``emulated``, ``saved`` or ``as it runs``.
         source: the source of the samples.
         tensors: in execution order.
         weights: the weights, each as a whole.
         advice: the findings, in execution order.
         channels: the channels of the weights.
-        low: the low precision; ``int8`` in the names of columns stands for it.
-        other: the file of the second network, if two were compared: ``fp32`` in the names of columns stands for the
-            first, ``int8`` for the second.
+        low: the low precision, called ``int8`` in the names of columns.
+        other: the file of the second network, if two were compared; names of columns call the first ``fp32``, the
+            second ``int8``.
         matched: the layers of both networks.
-        sort: the column by which screen and page sort, the worst first.
+        sort: the column that screen and page sort by, the worst first.
         engine_tensors: the tensors of a real engine of the same precisions.
-        threshold: the cosine below which the similarity of a tensor is called low.
+        threshold: the cosine below which a tensor's similarity is called low.
     """
 
     COMMAND = "compare"
@@ -92,16 +90,16 @@ class Comparison(Result):
 
     @property
     def names(self) -> Mapping[str, str]:
-        """The names of both runs."""
+        """The names of both runs, for the titles of columns."""
         return {"high": "First", "low": "Second"} if self.other else {"high": "FP32", "low": self.low.upper()}
 
     def sorted_by(
         self, column: str | None = None, *, descending: bool | None = None, weights: bool = False
     ) -> tuple[ComparedTensor, ...]:
-        """Returns the tensors, or the weights, the worst by a column first; by ``index`` in execution order.
+        """Returns the tensors, or the weights, sorted by a column.
 
         Args:
-            column: its name; None for ``sort``.
+            column: ``index`` is execution order; None for ``sort``.
             descending: the largest first; None for the worst first.
 
         Raises:
@@ -110,7 +108,7 @@ class Comparison(Result):
         return sorted_rows(self.weights if weights else self.tensors, column or self.sort, descending)
 
     def tables(self) -> Mapping[str, tuple[type, Sequence[Any]]]:
-        """Returns the tables of tensors, weights, channels, advice, and the layers of two networks."""
+        """Returns the tables by CSV file."""
         return {
             TENSORS: (ComparedTensor, self.tensors),
             WEIGHTS: (ComparedTensor, self.weights),
@@ -187,7 +185,7 @@ class Comparison(Result):
         return f"{are} ({', '.join(f'{count} {reason}' for reason, count in reasons.items())}).{least}"
 
     def in_short(self, page: TablePage) -> Section | None:
-        """The tensors with the lowest cosine."""
+        """Returns the tensors, the lowest cosine first."""
         section = next((section for section in page.sections if section.id == "tensors"), None)
         if section is None:
             return super().in_short(page)
@@ -196,7 +194,7 @@ class Comparison(Result):
 
 
 def sort_column(name: str) -> TableColumn:
-    """Returns the column of numbers of a name, also ``atol`` and ``rtol``; raises BadInput if there is none."""
+    """Returns a column of numbers by its name, or by ``atol`` or ``rtol``; raises BadInput if there is none."""
     columns = {column.key: column for column in columns_of(ComparedTensor) if column.is_number}
     key = {"atol": "max_abs", "rtol": "max_rel"}.get(name, name)
     if key not in columns:
@@ -205,10 +203,9 @@ def sort_column(name: str) -> TableColumn:
 
 
 def sorted_rows(rows: Sequence[Any], column: str, descending: bool | None = None) -> tuple[Any, ...]:
-    """Returns rows, the worst or the largest (``descending``) first, those without a figure last; by ``index`` as they
-    are.
+    """Returns rows sorted by a column of numbers, those without a figure last; ``index`` keeps their order.
 
-    Raises BadInput if there is no such column of numbers.
+    ``descending`` puts the largest first, None the worst. Raises BadInput if there is no such column.
     """
     about = sort_column(column)
     if about.key == INDEX and not descending:
@@ -225,15 +222,15 @@ class ProfiledTensor:
     """A tensor at a layer.
 
     Attributes:
-        quantized_dtype: the type that INT8 rounds it to; empty where it is not rounded.
-        scale: the scale of that rounding, the largest of a per-channel scale.
-        zero_point: the zero point of that rounding; None for FP8, and where channels differ.
+        quantized_dtype: the type that INT8 rounds it to; empty if it is not rounded.
+        scale: the scale of the rounding, the largest of a per-channel scale.
+        zero_point: the zero point; None for FP8, and if channels differ.
         shape: the shape on the first sample.
-        spread: the spread of the values before the rounding; None without data.
-        rounded: the spread of the values after the Q/DQ pair.
+        spread: the values before the rounding; None without data.
+        rounded: the values after the Q/DQ pair.
         rounding: the error of the pair; None for FP8.
-        module, code: the layer's place in a program of PyTorch.
-        histogram: the histogram of the finite values before and, as ``int8``, after the rounding.
+        module, code: the layer's place in a PyTorch program.
+        histogram: the finite values before and, as ``int8``, after the rounding.
         map: the channels of a weight.
     """
 
@@ -276,7 +273,7 @@ class Profile(Result):
     notes: tuple[str, ...] = ()
 
     def tables(self) -> Mapping[str, tuple[type, Sequence[Any]]]:
-        """Returns the tensors."""
+        """Returns the table by its CSV file."""
         return {PROFILED: (ProfiledTensor, self.tensors)}
 
     def page(self) -> TablePage:

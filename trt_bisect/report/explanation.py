@@ -1,6 +1,4 @@
-"""``explanation.json``: why a network loses accuracy in low precision, and the remedies; ``pictures.json``: the worst
-images.
-"""
+"""``explanation.json``: the causes of the accuracy loss and the remedies; ``pictures.json``: the worst images."""
 
 from __future__ import annotations
 
@@ -24,7 +22,7 @@ from trt_bisect.report.answer import AS_CHEAP
 from trt_bisect.support.files import make_folder, write_whole
 
 EXPLANATION = "explanation.json"
-"""The file; its floats have ``DIGITS`` significant digits."""
+"""A file whose floats have ``DIGITS`` significant digits."""
 DIGITS = 7
 SCHEMA = 3
 
@@ -35,7 +33,7 @@ class Channels:
 
     Attributes:
         axis: the axis of the output channels, or of the input channels if the outlier is one.
-        min: the least value of each channel; None, as in ``max`` and ``std``, if none is finite.
+        min: each channel's smallest value; None, as in ``max`` and ``std``, if none is finite.
         outlier: the channel that reaches at least ``LOUD`` times the median of the others.
         times: the outlier's largest magnitude divided by that median.
     """
@@ -49,7 +47,7 @@ class Channels:
 
     @classmethod
     def of(cls, values: np.ndarray, compared: Compared) -> Channels | None:
-        """Returns the channels of a weight of any shape; None without channels."""
+        """Returns the channels of a weight; None if it has none."""
         axis = compared.origin.channel_axis
         if axis is None:
             return None
@@ -69,24 +67,24 @@ class Channels:
 
 @dataclass(frozen=True)
 class ExplainedTensor:
-    """A tensor or a weight in FP32 and in full INT8: a tensor before its rounding, a weight after it.
+    """A tensor in FP32 and full INT8: an activation before its rounding, or a weight after it.
 
     Attributes:
         kind: ``input``, ``activation``, ``weight`` or ``bias``.
         shape: the shape on the first input.
         dtype: the dtype in FP32.
-        quantized_dtype: the type that INT8 rounds it to; empty where it is not rounded.
-        scale: the scale of that rounding, the largest of a per-channel scale.
-        scales: the scales of the channels; None if all share one.
+        quantized_dtype: the type that INT8 rounds it to; empty if it is not rounded.
+        scale: the scale of the rounding, the largest of a per-channel scale.
+        scales: the scale of each channel; None if all share one.
         axis: the axis of these scales.
         cosine: the cosine of INT8 and FP32, as ``mse``, ``l1``, ``kl``, ``sqnr``, ``max_abs`` and ``max_rel`` in
             ``compare.json``.
         fp32: the values in FP32.
         int8: the values in INT8.
-        clipped: the share of the values beyond the range.
-        histogram: the histogram of the values that the INT8 layers read.
+        clipped: the share of values beyond the range.
+        histogram: the values that INT8 layers read.
         channels: the channels of a weight.
-        map: the counts of a weight's channels.
+        map: histograms of the channels of a weight.
     """
 
     tensor: str
@@ -113,7 +111,7 @@ class ExplainedTensor:
 
     @classmethod
     def of(cls, compared: Compared, channels: Channels | None = None) -> ExplainedTensor:
-        """Returns a tensor from its comparison."""
+        """Converts the comparison of a tensor."""
         origin = compared.origin
         first = origin.quantizers[0] if origin.quantizers else None
         axis = None if first is None else first.axis
@@ -142,12 +140,12 @@ class ExplainedLayer:
     """A layer.
 
     Attributes:
-        macs: its multiply-adds for one inference.
-        share: its part of the network's multiply-adds.
+        macs: the multiply-adds for one inference.
+        share: its share of the network's multiply-adds.
         sensitivity: the losses of the layer alone.
         outputs: the float tensors that it makes.
         weights: the constants that INT8 would round.
-        biases: constants that are not rounded.
+        biases: the constants that stay unrounded.
     """
 
     macs: int
@@ -160,22 +158,22 @@ class ExplainedLayer:
 
 @dataclass(frozen=True)
 class Tried:
-    """A remedy that was measured with all layers in INT8 except those that it leaves high.
+    """A remedy that was measured, with all layers in INT8 except the ones that it keeps high.
 
     Attributes:
-        culprits: the layers that it is for; empty for the whole network.
-        remedy: its name.
+        culprits: the culprits that it is for; empty for the whole network.
+        remedy: the name of the remedy.
         what: the remedy in words, without "for the whole network".
-        similarity: the metric on the worst output of the worst input.
+        similarity: the similarity on the worst input.
         loss: the loss of that similarity.
-        part: not all inputs were run: the similarity is this or worse.
-        meets: true if the loss is within the threshold.
+        part: not all inputs were run: the similarity may be worse.
+        meets: the loss is within the threshold.
         calibrator: the calibrator that was tried.
-        high: the number of layers that it leaves high.
-        precision: the precision of the layers that it leaves high; empty without any, or if they have several.
-        layers: the names of the layers that it leaves high.
-        cost: the cost of these layers, a share of INT8's speedup over FP16.
-        confirmed: it holds on held-out inputs and in all settings of the engine, without a doubt; None if not tested.
+        high: the number of layers kept high.
+        precision: the precision of these layers; empty without any, or if they have several.
+        layers: the names of these layers.
+        cost: their cost, a share of INT8's speedup over FP16.
+        confirmed: it passes on held-out inputs and in all settings of the engine, without a doubt; None if not tested.
         own: it is the run's own recipe.
         cache: the path, in the run folder, of a calibration cache of ``network``, or of ranges that no calibrator
             gives.
@@ -200,20 +198,19 @@ class Tried:
     precision: str = ""
 
     def is_cheaper(self, cost: float) -> bool:
-        """Returns true if the remedy costs less than a recipe; if it keeps layers high, by more than ``AS_CHEAP``."""
+        """Returns true if the remedy costs less than a recipe; by more than ``AS_CHEAP`` if it keeps layers high."""
         return self.cost + (AS_CHEAP if self.high else 0.0) < cost
 
     @property
     def offered(self) -> bool:
-        """True if no measurement of the run contradicts the remedy."""
+        """True if the remedy meets the threshold and no other measurement contradicts it."""
         return self.meets and self.confirmed is not False
 
     @property
     def rank(self) -> tuple[bool, bool, float, bool, bool, float]:
-        """The sort key of remedies: the cheapest that is offered first.
+        """The sort key of remedies, the best first: offered ones, then by cost.
 
-        Equally cheap remedies: those for the whole network, one command, first; the confirmed ones first; those that
-        lose least.
+        Of equal cost: for the whole network first, then confirmed ones, then by loss.
         """
         loss = math.inf if self.loss is None else self.loss
         cost = self.cost if self.meets else 0.0
@@ -221,7 +218,7 @@ class Tried:
 
     @property
     def title(self) -> str:
-        """The remedy in words, with ``for the whole network`` where that applies."""
+        """The remedy in words, with ``for the whole network`` if it applies."""
         return self.what if self.culprits else f"{self.what} for the whole network"
 
 
@@ -230,7 +227,7 @@ class Remedy:
     """A remedy for a culprit.
 
     Attributes:
-        remedy: its name.
+        remedy: the name of the remedy.
         why: the reason why it may help.
         speed: its cost in speed, as a phrase.
         commands: the commands that apply it, one for each tool.
@@ -251,10 +248,10 @@ class CulpritAdvice:
     Attributes:
         culprit: the name of the culprit.
         evidence: a paragraph.
-        reasons: the reasons of the advisor and the structure check, the strongest first.
+        reasons: the reasons that advisor and structure check found, the strongest first.
         blame: ``weight``, ``activation``, ``both``, or None if not known.
-        remedies: those measured to meet the threshold at the recipe's cost or less; then unmeasured ones and the recipe
-            itself; then more expensive ones; last those measured to miss. In each group the cheapest first.
+        remedies: in this order: measured to pass at the recipe's cost or less; unmeasured, and the recipe; more
+            expensive; measured to miss. In each group the cheapest first.
     """
 
     culprit: str
@@ -269,11 +266,11 @@ class Cause:
     """The culprits of one cause, and the remedies for it.
 
     Attributes:
-        cause: the most important reason of each of them, or ``no single cause found``.
+        cause: the strongest reason of these culprits, or ``no single cause found``.
         culprits: the names of the culprits, in the report's order.
         words: the figures of the cause, a clause.
-        measured: the measured remedies, those that meet the threshold first, the cheapest of them first.
-        remedies: the remedies that were not measured.
+        measured: the measured remedies, passing ones first, the cheapest of them first.
+        remedies: the unmeasured remedies.
     """
 
     cause: str
@@ -289,7 +286,7 @@ class Explanation:
 
     Attributes:
         samples: the number of inputs observed.
-        layers: the layers that make a float tensor or have a weight, by name.
+        layers: by name, the layers that make a float tensor or have a weight.
         inputs: the network's inputs.
         findings: the advisor's findings, in execution order.
         advice: the advice on each culprit, in the report's order.
@@ -312,14 +309,14 @@ class RemedyFile:
     """A file that applies a remedy: a network, or the bytes of a calibration cache.
 
     Attributes:
-        path: in the run folder, with ``/``.
+        path: the path in the run folder, with ``/``.
     """
 
     path: str
     content: Network | bytes
 
     def write(self, folder: Path) -> None:
-        """Writes it into the run folder; raises BadInput if it cannot."""
+        """Writes the file into the run folder; raises BadInput if this fails."""
         path = folder / self.path
         make_folder(path.parent)
         if isinstance(self.content, bytes):
@@ -352,7 +349,7 @@ class Mark:
 
 @dataclass(frozen=True)
 class Drawing:
-    """A picture as a plan reads it.
+    """A plan's results on a picture.
 
     Attributes:
         plan: ``fp32``, ``int8`` or ``recipe``.
@@ -373,12 +370,12 @@ class Drawing:
 
 @dataclass(frozen=True)
 class Picture:
-    """A picture, and what each plan finds in it.
+    """A picture with each plan's results.
 
     Attributes:
         name: the name of the input.
         width, height: the size of the network's input.
-        image: the picture, an image as data URI.
+        image: the picture as data URI.
         drawings: by plan, FP32 first.
     """
 

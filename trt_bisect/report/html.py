@@ -1,4 +1,4 @@
-"""A page in one file: a Jinja2 template that holds the data, the scripts and the styles."""
+"""Renders pages, each one HTML file with its data, scripts and styles."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 ASSETS = Path(__file__).parent / "assets"
 _PLOTLY = "plotly.js"
-"""Plotly's script, which the page's own runs when the first plot comes into view."""
+"""Plotly's script, which the page runs when the first plot comes into view."""
 WORKER = "layout.js"
 _ICON = (
     '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 16 16"><rect width="16" height="16" rx="3" fill="#0a5cb8"/>'
@@ -45,7 +45,9 @@ def render_tables(page: TablePage) -> str:
 
 
 def rendered(template: str, script: str, data: PageData | TablePage, live: str = "", **texts: Any) -> str:
-    """Returns a page as HTML, from a template, a bundled script and its data."""
+    """Returns a page as HTML from a template, a bundled script and data; ``live`` is the relative address of newer
+    data.
+    """
     (own, own_digest), (plotly, plotly_digest) = _script(script), _script(_PLOTLY)
     return (
         environment()
@@ -90,7 +92,7 @@ def icon() -> str:
 
 @cache
 def environment(package: str = "trt_bisect.report") -> Environment:
-    """Returns a package's Jinja2 environment, which escapes text unless marked as safe."""
+    """Returns a package's Jinja2 environment, which escapes text not marked as safe."""
     loader = PackageLoader(package)
     return Environment(loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
 

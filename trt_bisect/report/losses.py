@@ -1,4 +1,4 @@
-"""The results of ``sensitivity`` and ``worst``: the loss of each layer alone, and on each input."""
+"""The results of ``sensitivity`` (the loss of each layer alone) and ``worst`` (the loss on each input)."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 WAYS = {"both": Precision.INT8, "weight": Precision.INT8_WEIGHT, "activation": Precision.INT8_ACTIVATION}
-"""The rounded parts of a layer, and their precision."""
+"""The rounded part of a layer, and the precision that rounds it."""
 LAYERS = "sensitivity.csv"
 OWN = ("loss", "alone", "worth", "macs")
-"""The figures by which rows can be sorted, next to the metrics."""
+"""The figures besides the metrics by which rows can be sorted."""
 
 
 @dataclass(frozen=True)
@@ -34,11 +34,11 @@ class SensitiveOp:
 
     Attributes:
         op_name: the layer.
-        sensitive_type: the rounded part, while all else is high: ``both``, ``weight`` or ``activation``.
-        loss: the loss by the metric of the run.
-        share: its part of the network's multiply-adds.
+        sensitive_type: the rounded part, ``both``, ``weight`` or ``activation``; all else is high.
+        loss: the loss by the run's metric.
+        share: its share of the network's multiply-adds.
         metrics: each metric on the worst final output.
-        module, code: the layer's place in a program of PyTorch.
+        module, code: the layer's place in a PyTorch program.
     """
 
     index: Annotated[int, Column("#", "Place in execution order", INDEX, rank=1)]
@@ -57,17 +57,17 @@ class SensitiveOp:
     code: Annotated[str, Column(*SOURCE_LINE, rank=6)] = ""
 
     def figure(self, name: str) -> float | None:
-        """Returns a figure of ``OWN``, or a metric by its name."""
+        """Returns a figure of ``OWN``, or a metric, by name."""
         return getattr(self, name) if name in OWN else self.metrics.get(name)
 
 
 @dataclass(frozen=True, repr=False)
 class Sensitivity(Result):
-    """The layers of a network, ordered by their losses in a low precision.
+    """The layers of a network, ordered by their losses in low precision.
 
     Attributes:
         ops: by layer and rounded part, the worst first.
-        full: the loss with every layer in question low.
+        full: the loss with all these layers low.
     """
 
     COMMAND = "sensitivity"
@@ -87,7 +87,7 @@ class Sensitivity(Result):
         Args:
             figure: ``loss``, ``alone``, ``worth``, ``macs`` or a metric.
             descending: the largest first; None for the most sensitive first.
-            way: only the rows of this rounded part: ``both``, ``weight`` or ``activation``.
+            way: only rows of this rounded part: ``both``, ``weight`` or ``activation``.
 
         Raises:
             BadInput: no row has such a figure.
@@ -103,11 +103,11 @@ class Sensitivity(Result):
 
     @property
     def names(self) -> Mapping[str, str]:
-        """The names of the low precision and the metric, for titles."""
+        """The low precision and the metric, for the titles of columns."""
         return {"low": self.low.upper(), "metric": self.metric}
 
     def tables(self) -> Mapping[str, tuple[type, Sequence[Any]]]:
-        """Returns the rows; each metric is a column."""
+        """Returns the table by its CSV file; each metric is a column."""
         return {LAYERS: (SensitiveOp, self.ops)}
 
     def page(self) -> TablePage:
@@ -156,9 +156,9 @@ class JudgedSample:
     """A sample of the data set.
 
     Attributes:
-        value: the metric; None where the low precision gave no finite output.
+        value: the metric; None if the low precision gave no finite output.
         loss: the loss of this value; None for infinite.
-        misses: it misses the threshold; None without one.
+        misses: the sample misses the threshold; None if there is none.
     """
 
     rank: Annotated[int | None, Column("Rank", "1 is the worst input; empty for a sample that does not count", rank=0)]
@@ -176,20 +176,20 @@ class WorstReport(Result):
     """The worst inputs of a data set, and the distribution of the metric over it.
 
     Attributes:
-        order: the order of the metric's values from the worst to the best: ``ascending`` or ``descending``.
-        threshold: the worst value that is still good; None where the metric has none.
+        order: ``ascending`` or ``descending``: the metric's values from worst to best.
+        threshold: the worst acceptable value; None if the metric has none.
         allowed: the loss that the threshold allows.
-        high: the layers left high.
+        high: the layers kept high.
         source: the data set.
-        values: the metric on each sample; None where the low precision gave no finite output.
+        values: the metric on each sample; None if the low precision gave no finite output.
         losses: the losses of these values; None for infinite.
-        faint: samples left out because FP32's output on them is almost zero.
-        broken: samples left out because FP32 itself has NaN there, or nothing finite.
-        data: a sentence on these; empty without any.
+        faint: samples left out because FP32's output is almost zero.
+        broken: samples left out because FP32's output has NaN or nothing finite.
+        data: a sentence on samples left out as ``broken``; empty without any.
         places: the indices of the worst samples, worst first.
         stopped: the search was stopped before the end of the data set.
-        distribution: the distribution over the samples that are not faint; over all samples if all are faint.
-        verdict: a sentence on the cause of the loss, the inputs or the network.
+        distribution: the distribution over all samples that are not faint; over all if every sample is.
+        verdict: a sentence that blames the inputs or the network.
         other: the file of the second network, if two were compared.
         inputs: the worst samples, worst first; not in the file.
     """
@@ -221,13 +221,13 @@ class WorstReport(Result):
     other: str = ""
 
     def holding(self, inputs: tuple[Feeds, ...]) -> Self:
-        """Returns the report itself, with the worst samples."""
+        """Sets ``inputs``, the worst samples, and returns this report."""
         object.__setattr__(self, "inputs", inputs)
         return self
 
     @property
     def names(self) -> Mapping[str, str]:
-        """The names of both runs and of the metric."""
+        """The names of both runs and of the metric, for the titles of columns."""
         runs = ("First", "Second") if self.other else ("FP32", self.low.upper())
         return {"high": runs[0], "low": runs[1], "metric": self.metric}
 
@@ -256,17 +256,17 @@ class WorstReport(Result):
         return math.inf if loss is None else loss
 
     def tables(self) -> Mapping[str, tuple[type, Sequence[Any]]]:
-        """Returns the samples."""
+        """Returns the table of samples by its CSV file."""
         return {WORST_CSV: (JudgedSample, self.samples)}
 
     def table(self) -> pd.DataFrame:
-        """Returns the samples as a pandas table, in the order of the data set; ``rank`` 1 is the worst."""
+        """Returns the samples as a pandas table in the order of the data set; ``rank`` 1 is the worst."""
         table: pd.DataFrame = super().table().set_index("sample")
         return table
 
     @property
     def quantiles(self) -> Mapping[str, str]:
-        """The best value, the median, percentiles and the worst value as text, by title.
+        """By title, the best value, median, percentiles and worst value, as text.
 
         A percentile is the value that this share of the inputs reaches.
         """
@@ -308,10 +308,10 @@ class WorstReport(Result):
         """Writes the report and the worst samples into a folder.
 
         Returns:
-            The samples, ``worst.npz``, or a folder ``worst`` if their shapes differ, as ``run`` takes them.
+            The samples, in a form that ``run`` takes: ``worst.npz``, or the folder ``worst`` if their shapes differ.
 
         Raises:
-            BadInput: it cannot be written.
+            BadInput: the folder cannot be written.
         """
         return save_samples(super().save(folder), WORST, self.inputs)
 
@@ -320,17 +320,17 @@ class WorstReport(Result):
         """Returns the report that ``save`` wrote, with its samples.
 
         Args:
-            folder: the folder that was saved into, or ``worst.json`` in it.
+            folder: the folder, or ``worst.json`` in it.
 
         Raises:
-            BadInput: the folder holds none, or one that this version cannot read.
+            BadInput: there is no such report, or this version cannot read it.
         """
         report = super().load(folder)
         return report.holding(tuple(load_samples(file_in(folder, f"{cls.COMMAND}.json").parent, WORST)))
 
 
 def description(report: WorstReport) -> Mapping[str, str]:
-    """Returns the data, the network in low precision and the metric, as text by title."""
+    """Returns the data, the low-precision network and the metric, as text by title."""
     high = ", ".join(report.high)
     low = {report.low.upper(): f"{report.engine} ({report.arithmetic})" + (f", high: {high}" if high else "")}
     least = "" if report.threshold is None else f"; threshold {threshold_text(report.metric, report.threshold)}"

@@ -1,7 +1,4 @@
-"""The report of a run, whose fields are those of ``report.json``; and its views.
-
-Methods import the renderers, which know a report as a type only. The parts are in ``report.parts``.
-"""
+"""The report of a run, with the fields of ``report.json``, and its views. Its parts are in ``report.parts``."""
 
 from __future__ import annotations
 
@@ -70,7 +67,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Attached:
-    """Facts of a run that are not fields of its report; empty for a report read from a file."""
+    """Facts of a run that are not in ``report.json``; empty for a report read from a file."""
 
     files: RecipeFiles | None = None
     graph: Graph | None = None
@@ -91,27 +88,26 @@ class Report(Shown):
         precision: the high precision.
         budget: the loss that the threshold allows.
         layers: in execution order.
-        constants: the constants that TensorRT has as layers, each with the figures of the layer before it.
-        culprits: the layers that stay high, and were measured to miss the threshold when put back.
-        similarity: the metric for the worst output on the worst of all inputs given.
+        constants: constants that TensorRT has as layers, with the figures of the layer before them.
+        culprits: the layers measured to miss the threshold when put back.
+        similarity: the metric on the worst output and the worst given input.
         outputs: by output, every metric on the input where it is worst.
         by_input: the figures of each input, if several were judged.
         refused: the reasons why TensorRT cannot build the network.
-        answer: the recipe on given and held-out inputs, the calibrators.
+        answer: the recipe on given and held-out inputs, and the calibrators.
         bound: the bound on similar inputs that miss with the recipe; None without held-out inputs.
         accuracy: the accuracy on labelled data.
-        goal: the goal of the recipe, next to the threshold.
-        networks: the networks of a pipeline, each alone in the low precision.
-        front: the plans that none beats in both cost and figure, and those with a name.
+        goal: the goal of the recipe, besides the threshold.
+        networks: the networks of a pipeline, each alone in low precision.
+        front: the plans that none beats in both cost and figure, and the named plans.
         choices: the plans that a user may ship.
         latency: the latencies of ``fp32``, ``fp16``, ``int8`` and ``recipe``, None for an engine that could not be
             built; None without a GPU.
-        predicted: the predicted times of the same plans.
-        overflows: the first tensors that leave the range of FP16 or BF16 with all layers in it.
+        predicted: the predicted times of these plans.
+        overflows: the first tensors that overflow if all layers are in FP16 or BF16.
         base_high: the layers that the base cannot hold, if full INT8 meets the threshold with them in FP32.
         next: the next step.
-        stopped: ``interrupted``, ``time limit`` or ``no room`` for a run stopped before its end, which the same command
-            continues. Its verdict is ``not measured`` if full INT8 was not measured on all inputs until then.
+        stopped: ``interrupted``, ``time limit`` or ``no room`` if the run stopped early; the same command continues it.
         plans: the number of plans measured.
         builds: the number of engines built.
         peak_bytes: the most memory of the process.
@@ -119,7 +115,7 @@ class Report(Shown):
         started: the time of the start, in seconds since the epoch.
         network: the digest of the network as read.
         accept: a doubted pass counts as a pass.
-        made_of: the content of the fingerprint, by part.
+        made_of: by part, the content of the fingerprint.
     """
 
     attached = Attached()
@@ -177,7 +173,7 @@ class Report(Shown):
     made_of: Mapping[str, Part] = field(default_factory=dict)
 
     def changed(self, **fields: Any) -> Report:
-        """Returns this report with other values of some fields, ``attached`` included."""
+        """Returns a copy with other values of some fields, those of ``attached`` included."""
         extras = {name: fields.pop(name) for name in Attached.__dataclass_fields__ if name in fields}
         result = replace(self, **fields)
         object.__setattr__(result, "attached", replace(self.attached, **extras))
@@ -185,7 +181,7 @@ class Report(Shown):
 
     @property
     def titled(self) -> Report:
-        """This report with layers named as in the user's program; see ``report.titled``."""
+        """This report with layers named as in the user's program."""
         titles, attached = titles_in(self.layers), self.attached
         shown = titled(self, titles)
         return shown.changed(**{**vars(attached), "explanation": titled(attached.explanation, titles)})
@@ -208,6 +204,9 @@ class Report(Shown):
     def plot(self, *, log: bool = True) -> Figure:
         """Returns the curve as a Plotly figure.
 
+        Args:
+            log: for cosine and top-1, draw 1 - similarity on a logarithmic axis.
+
         Raises:
             BadInput: Plotly is not installed.
         """
@@ -219,7 +218,7 @@ class Report(Shown):
         """Returns the front of accuracy against cost as a Plotly figure.
 
         Args:
-            log: for cosine and top-1, 1 - similarity is on a logarithmic axis.
+            log: as in ``plot``.
 
         Raises:
             BadInput: the front was not measured, or Plotly is not installed.
@@ -235,19 +234,19 @@ class Report(Shown):
 
     @property
     def least(self) -> float | None:
-        """The worst acceptable value of the figure that decides; None if not known."""
+        """The worst acceptable value of ``figure``; None if not known."""
         if self.goal.drop:
             return None if self.accuracy is None else self.accuracy.least
         return self.threshold
 
     def text(self, value: float | None) -> str:
-        """Returns a value of the figure that decides as text."""
+        """Returns a value of ``figure`` as text."""
         return figure_text(self.figure, value, self.least)
 
     @property
     def predicted_ms(self) -> tuple[float, float] | None:
-        """The predicted milliseconds at cost 0, and the additional milliseconds at cost 1; see
-        ``report.choices.predicted_ms``.
+        """The predicted milliseconds at cost 0, and the additional ones at cost 1; None if costs are not predicted
+        times.
         """
         return predicted_ms(self.choices, Precision(self.low), self.goal.costs)
 
@@ -257,7 +256,7 @@ class Report(Shown):
         return None if times is None else times[0] + cost * times[1]
 
     def cost_text(self, cost: float | None) -> str:
-        """Returns a cost as text: the plan's predicted time, else the share of the speedup that it gives up."""
+        """Returns a cost as text: the predicted time, else the share of the speedup given up."""
         if cost is None:
             return "-"
         ms = self.ms_of(cost)
@@ -265,7 +264,7 @@ class Report(Shown):
 
     @property
     def put_back_title(self) -> str:
-        """The title of the figures with a culprit put back."""
+        """The title of the column of figures with a culprit put back."""
         changes = self.answer.changes if self.answer is not None else ""
         return f"If put back in {self.low.upper()}{' without changes' if changes else ''}"
 
@@ -290,7 +289,7 @@ class Report(Shown):
 
     @property
     def ranked_culprits(self) -> tuple[tuple[LayerRow, ...], tuple[LayerRow, ...]]:
-        """The rows of the culprits, weak ones apart."""
+        """The rows of the culprits, and those of the weak culprits, by decreasing loss when put back."""
         ranked, weak = (self.answer.ranked, set(self.answer.weak)) if self.answer is not None else ((), set())
         places = {name: rank for rank, name in enumerate(ranked)}
         rows = sorted((row for row in self.layers if row.culprit), key=lambda row: places.get(row.name, 0))
@@ -303,8 +302,8 @@ class Report(Shown):
 
     @property
     def doubts(self) -> tuple[str, ...]:
-        """The sentences that contradict a pass: random FP32 outputs, TensorRT's refusal, a part judged alone, warnings
-        on the data, other doubts.
+        """The sentences that contradict a pass: on random outputs, TensorRT's refusal, a part judged alone, data, and
+        others.
         """
         random = (self.inputs.random,) if self.inputs.random else ()
         refused = [line.text for line in self.refused]
@@ -314,7 +313,7 @@ class Report(Shown):
 
     @property
     def has_recipe(self) -> bool:
-        """True if the recipe is not full INT8 of the user's network."""
+        """True if the recipe is not just full INT8 of the user's network."""
         return bool(self.recipe.high or (self.answer and self.answer.changes))
 
     @property
@@ -325,18 +324,18 @@ class Report(Shown):
         return ByPlan(self.verdict, verdict_of(meets=self.recipe.meets, doubted=bool(self.doubts)))
 
     def milliseconds(self, plan: str) -> float | None:
-        """Returns the mean time of an inference of a plan, if it was timed."""
+        """Returns the mean time of an inference of a plan; None if not timed."""
         timed = (self.latency or {}).get(plan)
         return timed.mean_ms if timed else None
 
     def layer_milliseconds(self, plan: str, layer: str) -> float | None:
-        """Returns the milliseconds of the engine layer that a layer is fused into, if known."""
+        """Returns the time of the engine layer that a layer is fused into; None if not known."""
         timed = (self.latency or {}).get(plan)
         parts = [part.milliseconds for part in (timed.layers if timed else ()) if layer in part.layers]
         return sum(parts) if parts else None
 
     def table(self) -> LayerTable:
-        """Returns the layers as a pandas table, one row a layer, in execution order; ``.style`` is for a notebook."""
+        """Returns a pandas table of the layers in execution order; ``.style`` is for a notebook."""
         import pandas as pd
 
         from trt_bisect.report.plots import LayerTable
@@ -351,11 +350,11 @@ class Report(Shown):
         """Returns the recipe as the config for ``mtq.quantize`` of NVIDIA's ModelOpt on PyTorch.
 
         Args:
-            as_dictionary: in the form that ModelOpt before 0.47 takes: a dictionary by quantizer, not a list.
+            as_dictionary: return a dictionary by quantizer, as ModelOpt before 0.47 takes it, not a list.
 
         Raises:
-            BadInput: nothing was measured, the recipe changes the network, its low precision is not INT8 or FP8, or
-                modules of PyTorch are not known.
+            BadInput: nothing was measured, the recipe changes the network, its low precision is not INT8 or FP8, or the
+                PyTorch modules are not known.
         """
         from trt_bisect.recipe import dialects
 
@@ -373,13 +372,13 @@ class Report(Shown):
 
     @classmethod
     def load(cls, folder: str | Path) -> Report:
-        """Returns the report that a run wrote into a folder.
+        """Returns the report that a run wrote.
 
         Args:
-            folder: the folder, or ``report.json`` in it.
+            folder: the run folder, or ``report.json`` in it.
 
         Raises:
-            BadInput: the folder holds no such report, or one that this version cannot read.
+            BadInput: there is no report, or this version cannot read it.
         """
         return loaded(cls, file_in(folder, REPORT), SCHEMA, "run")
 
@@ -390,7 +389,7 @@ class Report(Shown):
             recipe: false if the folder has the recipe's files already.
 
         Returns:
-            The folder, which is made if it is missing.
+            The folder, which is made if missing.
 
         Raises:
             BadInput: the folder cannot be written.
@@ -426,21 +425,21 @@ class Report(Shown):
         return path
 
     def front_table(self) -> pd.DataFrame:
-        """Returns the front as a pandas table, one row a plan, the cheapest first."""
+        """Returns a pandas table of the front's plans, the cheapest first."""
         return table_of(FrontPoint, self.front, **self.names)
 
     def to_csv(self) -> str:
-        """Returns ``layers.csv``; for a culprit it lists the rounded tensors."""
+        """Returns ``layers.csv``, which lists the rounded tensors of culprits."""
         return csv_of(LayerRow, self.rows)
 
     @property
     def rows(self) -> tuple[LayerRow, ...]:
-        """The layers in execution order; before each the constants that it is the first to read."""
+        """The layers in execution order, each after the constants that it is first to read."""
         return tuple(sorted((*self.constants, *self.layers), key=lambda row: row.index))
 
     @property
     def names(self) -> Mapping[str, str]:
-        """The names that fill placeholders in the titles of columns."""
+        """The texts that fill placeholders in the titles of columns."""
         metric = self.metric.capitalize() if self.metric == AGREEMENT.name else self.metric
         return {
             "low": self.low.upper(),
@@ -449,7 +448,7 @@ class Report(Shown):
         }
 
     def to_markdown(self) -> str:
-        """Returns the verdict, the culprits, the calibrators, the inputs and the notes as Markdown."""
+        """Returns the verdict, culprits, calibrators, inputs and notes as Markdown."""
         from trt_bisect.report.screen.run import markdown
 
         return markdown(self)
@@ -458,8 +457,8 @@ class Report(Shown):
         """Returns the changes from another report to this one.
 
         Args:
-            before: the other report, of the same network or of another version of it.
-            direction: of better values of a user's own metric: ``higher`` or ``lower``.
+            before: the report of the same network or of another version of it.
+            direction: the better values of a user's own metric: ``higher`` or ``lower``.
 
         Raises:
             BadInput: the two were judged by different metrics.
@@ -513,7 +512,7 @@ class Report(Shown):
 
 
 def read_report(path: Path) -> Report | None:
-    """Returns the report in a file, if there is one of this version."""
+    """Returns the report in a file; None if this version can read none there."""
     try:
         return Report.load(path)
     except BadInput:
@@ -541,11 +540,11 @@ def load(path: str | Path, file: str | None = None) -> Report | Result:
 
     Args:
         path: the command's output folder, or a JSON file in it.
-        file: the JSON file in the folder, which tells type checkers the result: ``report.json``, ``sensitivity.json``
-            and so on. None for the first of these that is there.
+        file: the JSON file in the folder, such as ``report.json``, which tells type checkers the result. None for the
+            first that is there.
 
     Raises:
-        BadInput: there is no result, or one that this version cannot read.
+        BadInput: there is no result, or this version cannot read it.
     """
     from trt_bisect.report.comparison import Comparison, Profile
     from trt_bisect.report.losses import Sensitivity, WorstReport

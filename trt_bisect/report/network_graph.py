@@ -34,7 +34,7 @@ class GraphLayer:
         inputs: the tensors that it reads, constants too.
         outputs: the tensors that it makes.
         attributes: the attributes as text.
-        module, code: the layer's place in a program of PyTorch.
+        module, code: the layer's place in a PyTorch program.
     """
 
     index: int
@@ -52,9 +52,9 @@ class GraphTensor:
     """A tensor of the graph.
 
     Attributes:
-        shape: the shape; of a layer's first output the shape on the judged input.
-        dtype: empty where it is not known.
-        scale: the scale of INT8, the largest of a per-channel scale.
+        shape: for a layer's first output, the shape on the judged input.
+        dtype: empty if not known.
+        scale: the INT8 scale, the largest of a per-channel scale.
     """
 
     shape: tuple[int | str | None, ...] | None
@@ -70,7 +70,7 @@ class Graph:
         layers: in execution order.
         tensors: by name.
         inputs: the network's inputs.
-        outputs: its outputs.
+        outputs: the network's outputs.
     """
 
     layers: tuple[GraphLayer, ...]
@@ -80,7 +80,7 @@ class Graph:
 
 
 def graph_of(network: Network, scales: Mapping[str, np.float32]) -> Graph:
-    """Returns the graph of a network; ``scales`` are those of activations without a Q/DQ pair in the file."""
+    """Returns the graph of a network; ``scales`` are those of activations without a Q/DQ pair."""
     nodes, by_tensor = network.skeleton.graph.node, {name: float(scale) for name, scale in scales.items()}
     layers = tuple(_layer(layer, nodes[layer.index]) for layer in network.layers)
     for rounding in (rounding for layer in network.layers for rounding in layer.roundings):
@@ -107,7 +107,6 @@ def _layer(layer: Layer, node: onnx.NodeProto) -> GraphLayer:
 
 
 def _text(attribute: AttributeProto) -> str:
-    """Returns an attribute as text: a tensor's type and shape, a subgraph's number of nodes."""
     if attribute.type == AttributeProto.TENSOR:
         return f"{helper.tensor_dtype_to_np_dtype(attribute.t.data_type)} {list(attribute.t.dims)}"
     if attribute.type == AttributeProto.GRAPH:
@@ -122,11 +121,11 @@ _DIGITS = 6
 
 
 def annotated(model: onnx.ModelProto, rows: Iterable[LayerRow], graph: Graph, prefix: str = "") -> onnx.ModelProto:
-    """Returns a copy of a network with metadata on the nodes, which have the layers' names after ``prefix``.
+    """Returns a copy of a network with a run's findings as metadata of its nodes.
 
-    A node gets the keys ``trt-bisect.`` and ``precision`` (in the recipe), ``similarity``, ``loss`` and ``alone`` (if
-    measured), ``culprit`` and ``suspect``, ``why_not`` (if it cannot be INT8) and ``scales`` (of its tensors). Older
-    viewers show the same in its ``doc_string``.
+    A node is the row with its name after ``prefix``. Its keys begin with ``trt-bisect.``: ``precision`` (in the
+    recipe), ``similarity``, ``loss`` and ``alone`` if measured, ``culprit``, ``suspect``, ``why_not`` (if it cannot be
+    INT8) and ``scales``. Older viewers show them from its ``doc_string``.
     """
     copy = onnx.ModelProto()
     copy.CopyFrom(model)
@@ -144,7 +143,7 @@ def annotated(model: onnx.ModelProto, rows: Iterable[LayerRow], graph: Graph, pr
 
 
 def write_annotated(files: RecipeFiles, rows: Iterable[LayerRow], graph: Graph, folder: Path) -> None:
-    """Writes the recipe's networks with their metadata into a run folder."""
+    """Writes annotated copies of the recipe's networks into a run folder."""
     by_folder = {prefix_of(name): part for name, part in files.parts.items()} or {"": files}
     for prefix, own in by_folder.items():
         model, file = own.viewed

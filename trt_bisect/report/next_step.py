@@ -35,16 +35,15 @@ if TYPE_CHECKING:
     from trt_bisect.report.model import Report
 
 _MOST_HIGH = 20
-"""The most layers that a suggested command names."""
 _OF_INT8 = ("--low", "--base", "--precision", "--high", "--calibrator")
 """Options for INT8 that a search in FP16 does not repeat."""
 FILE, WHOLE, INPUTS, CHEAPER, DOUBT, GO_ON, SEARCH, BUILD, REQUANTIZE, OTHER_LAYERS = (
     *("another file", "whole network", "more inputs", "cheaper", "doubt", "go on"),
     *("search", "build", "quantize again", "other layers"),
 )
-"""The kinds of next steps; ``DATA`` and ``RECIPE`` are others."""
+"""Kinds of next steps, besides ``DATA`` and ``RECIPE``."""
 _OF_DOUBTS = {CONSTANT: DATA, HELD_OUT_INPUTS: INPUTS}
-"""By kind of doubt, the next step, unless the user should look first."""
+"""The next step by kind of doubt; for all others the user checks first."""
 _FIRST = {
     FILE: "change the network as described, then run again",
     DATA: "correct the data as described, then run again",
@@ -111,7 +110,6 @@ def next_step(report: Report, setting: Setting, *, accept: bool) -> NextStep | N
 
 
 def _may_be_slower(report: Report) -> bool:
-    """True if FP16 was not measured, and the best low plan is no faster by time or cost."""
     fp16, best = choice_of(FP16, report.choices), report.choices[-1] if report.choices else None
     if best is None or report.goal.most is not None or (fp16 is not None and fp16.meets is not None):
         return False
@@ -121,7 +119,6 @@ def _may_be_slower(report: Report) -> bool:
 
 
 def _without_recipe(report: Report, setting: Setting) -> NextStep:
-    """Returns the step if no plan tried meets the goal; this is no search if every layer is high or fixed already."""
     goal, low = report.goal, report.low.upper()
     base = next(iter(setting.options.get("--base", ())), "")
     folder = {"--output": (f"{setting.folder}-fp32",)} if setting.folder else {}
@@ -156,7 +153,6 @@ def _without_recipe(report: Report, setting: Setting) -> NextStep:
 
 
 def _in_fp16(report: Report, answer: AnswerFacts, setting: Setting) -> NextStep:
-    """Returns the step of a search in FP16, if FP16 misses too and the recipe is hardly faster."""
     other = other_of(report).lower()
     kept = {name: values for name, values in setting.options.items() if name not in _OF_INT8}
     folder = {"--output": (f"{setting.folder}-{other}",)} if setting.folder else {}
@@ -175,7 +171,6 @@ def _for_half(report: Report, setting: Setting) -> NextStep:
 
 
 def _cheaper(report: Report, setting: Setting) -> NextStep | None:
-    """Returns the best remedy measured to cost less than the recipe, if there is any."""
     advised = [remedy for advice in report.advice for remedy in advice.remedies]
     for tried in cheaper_remedies(report):
         commands = [command for remedy in advised if remedy.tried == tried for command in remedy.commands]

@@ -1,7 +1,6 @@
 """The result of ``regress``: its files, text, Markdown and JUnit XML.
 
-The XML follows Jenkins' schema ``junit-10.xsd``, and GitLab reads it. A network is a test suite with a few cases, and
-one more for each layer that fails.
+The XML follows Jenkins' schema ``junit-10.xsd``, and GitLab reads it. A network is a test suite.
 """
 
 from __future__ import annotations
@@ -41,14 +40,14 @@ _KIND = "trt-bisect baseline"
 
 @dataclass(frozen=True)
 class Baseline:
-    """Runs that a network is compared with.
+    """The earlier runs that a network is compared with.
 
     Attributes:
         name: the network's name in the suite.
         repeats: the number of runs.
-        measured: the nightly run that measured them; empty if not known.
-        runs: the reports of these runs, equal ones once, with only the fields that comparisons read. ``made_of`` is
-            that of the last good night.
+        measured: the night that measured them; empty if not known.
+        runs: the different reports, with only the fields that comparisons read. ``made_of`` is that of the last good
+            night.
         kind: the mark of a baseline.
         schema: the schema of the reports.
     """
@@ -71,11 +70,11 @@ class NetworkResult:
         status: ``passed``, ``failed``, or ``error`` if nothing could be measured.
         seconds: the time of measuring it, repeats included.
         tonight: the report without the layers.
-        baseline: the runs that it was compared with, without the layers.
+        baseline: the earlier runs, without the layers.
         failures: the changes that fail the night.
         changes: the other changes that a repeat confirmed.
-        noise: changes that a repeat did not confirm.
-        differs: the parts in which the two runs differ; None if not known.
+        noise: the changes that a repeat did not confirm.
+        differs: the parts in which the runs differ; None if not known.
         accepted: the changes are accepted: only a missed target fails.
         targets: the targets of ``int8`` and ``recipe``.
         message: the reason why nothing could be measured.
@@ -97,7 +96,7 @@ class NetworkResult:
 
     @property
     def becomes_baseline(self) -> bool:
-        """True if later nights can be compared with this one: it passed, or was measured and accepted."""
+        """True if later nights can be compared with this result: it passed, or failed and was accepted."""
         return self.status == PASSED or (self.accepted and self.status == FAILED)
 
 
@@ -106,16 +105,17 @@ class Regression:
     """A nightly run.
 
     Attributes:
-        suite: the path of its file.
-        folder: the folder of the nightly run.
-        number: the number of the nightly run in its folder.
-        began: the time of its start in UTC, ISO 8601.
+        suite: the path of the suite's file.
+        folder: the nightly folder.
+        number: the number of the night in this folder.
+        began: the start in UTC, ISO 8601.
         baseline: the baseline in words; empty without any.
-        accepted: this run became the baseline, by ``--update-baseline`` or as the first in which a network passed.
+        accepted: this night became the baseline, by ``--update-baseline`` or as the first to pass.
         status: ``failed`` if a network failed, else ``error`` if one could not be measured, else ``passed``.
-        exit_code: 0: passed. 1: worse than the baseline, or a target missed. 3: a network not measured, and none worse.
+        exit_code: 0: passed. 1: a figure is worse, or a target missed. 3: none is worse, but a network was not
+            measured.
         networks: in the suite's order.
-        gone: networks of the baseline that the suite no longer has.
+        gone: the networks of the baseline that the suite no longer has.
         baseline_folder: the folder of ``--baseline`` if it can be updated.
     """
 
@@ -134,11 +134,11 @@ class Regression:
 
     @property
     def is_worse(self) -> bool:
-        """True if a figure is worse than in the baseline: ``--update-baseline`` would accept it."""
+        """True if ``--update-baseline`` would accept a figure that is worse than the baseline's."""
         return any(change.kind != changes.TARGET for result in self.networks for change in result.failures)
 
     def save(self, folder: str | Path) -> Path:
-        """Writes ``regression.json``, ``junit.xml`` and ``summary.md`` into a folder, which is returned.
+        """Writes ``regression.json``, ``junit.xml`` and ``summary.md`` into a folder, and returns its path.
 
         Raises:
             BadInput: the folder cannot be written.
@@ -151,9 +151,9 @@ class Regression:
 
 
 def read_baselines(folder: Path, *, replacing: bool = False) -> dict[str, Baseline]:
-    """Returns the baselines in a folder by the networks' names.
+    """Returns the baselines in a folder, by network.
 
-    Raises BadInput for JSON that is no baseline, or one of another version, which is left out when ``replacing``.
+    Raises BadInput for JSON that is no baseline, or of another version; ``replacing`` leaves out the latter.
     """
     baselines = {}
     for path in sorted(folder.glob("*.json")):
@@ -181,9 +181,9 @@ def read_baselines(folder: Path, *, replacing: bool = False) -> dict[str, Baseli
 
 
 def write_baselines(folder: Path, baselines: Mapping[str, Baseline]) -> None:
-    """Writes baselines, by the stems of their files, into a folder, and removes all others there.
+    """Replaces the baselines in a folder; each file is named by its key.
 
-    Raises BadInput if it cannot be written, or holds JSON that is no baseline.
+    Raises BadInput if the folder cannot be written, or holds JSON that is no baseline.
     """
     read_baselines(folder, replacing=True)
     make_folder(folder, "--baseline")
@@ -197,7 +197,7 @@ def write_baselines(folder: Path, baselines: Mapping[str, Baseline]) -> None:
 
 
 def _changed(record: Any) -> dict[str, Any]:
-    """Returns the fields of a dataclass, and of its layers, that differ from their defaults."""
+    """Returns the fields that differ from their defaults, of a dataclass and its layers."""
     changed = {
         declared.name: value
         for declared in fields(record)
@@ -209,15 +209,14 @@ def _changed(record: Any) -> dict[str, Any]:
 
 _STYLES = {PASSED: "bold green", FAILED: "bold red", ERROR: "bold yellow"}
 _MOST = 5
-"""The most layers with a sentence of their own if only their own figures changed."""
 _MOST_ROWS = 500
 _MOST_DETAILED = 50
-"""The most networks with details in Markdown: GitHub takes 1 MiB a step."""
+"""GitHub takes 1 MiB of Markdown a step."""
 _MOST_NAMES = 4
 
 
 def sentences(result: NetworkResult) -> list[str]:
-    """Returns sentences on what changed, failures first; of many changed layers they name a few and count the rest."""
+    """Returns sentences on the changes, failures first; of many changed layers a few are named and the rest counted."""
     report = result.tonight
     if report is None:
         return [result.message]
@@ -251,7 +250,7 @@ def sentences(result: NetworkResult) -> list[str]:
 
 
 def print_regression(regression: Regression, console: Console) -> None:
-    """Prints each network and its changes; names are never markup."""
+    """Prints each network and its changes."""
     for result in regression.networks:
         report, figures = result.tonight, ""
         if report is not None:
@@ -342,22 +341,21 @@ _CASES = {
     "precision obeyed": (changes.OBEYED,),
     "trials": (changes.OUTCOME,),
 }
-"""By test case, the kinds of changes that fail it."""
+"""By JUnit test case, the kinds of changes that fail it."""
 _OF_LAYERS = (changes.CULPRIT, changes.OBEYED, changes.OUTCOME)
 _MOST_LAYERS = 200
 _LONGEST = 2000
-"""The most characters of an XML attribute."""
 
 
 def junit_xml(regression: Regression) -> bytes:
-    """Returns the document, in UTF-8."""
+    """Returns a nightly run as JUnit XML in UTF-8."""
     return _document(regression.networks, regression.began)
 
 
 @contextmanager
 def unfinished(folder: Path) -> Iterator[None]:
-    """Replaces the files of the last nightly run by a JUnit file with an error, until a result is saved, so that CI
-    never reads a stopped night as passed.
+    """Replaces the last night's files by a JUnit error until a result is saved, so that CI never takes a stopped night
+    for a pass.
     """
     for name in FILES:
         (folder / name).unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""The page of a run: its data in a template, with scripts and styles."""
+"""The page of a run, ``report.html``."""
 
 from __future__ import annotations
 
@@ -35,15 +35,13 @@ class PageData:
     """The content of a run's page.
 
     Attributes:
-        headline: the verdict in a sentence.
-        fragile: the reasons why the verdict on the recipe could change, a clause each.
+        fragile: reasons why the verdict on the recipe could change, a clause each.
         status: ``finished``, ``running`` or ``interrupted``.
-        tones: the CSS classes of the verdicts: of the run, ``int8`` and ``recipe``.
+        tones: the CSS classes of the ``verdict``, and of those on ``int8`` and ``recipe``.
         progress: ``stage``, ``done``, ``total``, ``seconds`` and ``left``.
-        recipe: the texts of the recipe, see ``recipe_texts``.
+        recipe: the texts of ``recipe_texts``.
         commands: by file of the recipe, the command that uses it.
         columns: the columns of the table of layers.
-        predicted_ms: see ``Report.predicted_ms``.
     """
 
     report: Report
@@ -73,9 +71,9 @@ def page_data(
     folder: str = "",
     pictures: Pictures | None = None,
 ) -> PageData:
-    """Returns the data of a page; commands name the run folder ``folder``.
+    """Returns the data of a page, whose commands name the run folder ``folder``.
 
-    A graph or explanation of another network, which an earlier run left in the folder, is left out.
+    A graph or explanation that belongs to another network is left out.
     """
     titles = titles_in(report.layers)
     report, graph, explanation, pictures = titled((report, graph, explanation, pictures), titles)
@@ -102,7 +100,6 @@ def page_data(
 
 
 def _commands(recipe: Mapping[str, Any], folder: str, low: str) -> dict[str, str]:
-    """Returns by file of the recipe the command that uses it; empty if ``plan.json`` has no build facts."""
     try:
         plan = json.loads(recipe.get(PLAN, ""))
     except (TypeError, ValueError, RecursionError):
@@ -115,7 +112,7 @@ def _commands(recipe: Mapping[str, Any], folder: str, low: str) -> dict[str, str
 
 
 def recipe_texts(folder: Path) -> dict[str, str | dict[str, int]]:
-    """Returns the files of a recipe: the text, or ``{"bytes": size}`` for a binary or long file."""
+    """Returns the files of a recipe by name: the text, or ``{"bytes": size}`` for a binary or long file."""
     paths = sorted(folder.iterdir()) if folder.is_dir() else ()
     files = [path for path in paths if path.is_file() and not path.is_symlink() and not path.name.startswith(".")]
     return {path.name: _text(path) for path in files}
@@ -151,9 +148,7 @@ def render_page(data: PageData, live: str = "") -> str:
 
 
 def write_page(report: Report, folder: Path) -> None:
-    """Writes ``report.html`` with the network, explanation and recipe that the folder holds; raises BadInput if it
-    cannot.
-    """
+    """Writes ``report.html`` with the network, explanation and recipe in the folder; raises BadInput if this fails."""
     data = page_data(
         report,
         read(Graph, folder / NETWORK),

@@ -1,6 +1,5 @@
-"""The parts of a report: the words of verdicts and outcomes, and the rows of its layers.
-
-The documentation of ``report.json`` is made of these docstrings. A float that is not finite or not known is None.
+"""The parts of a report: verdicts, outcomes, and the rows of layers. A float that is not finite or not known is
+None.
 """
 
 from __future__ import annotations
@@ -22,11 +21,11 @@ if TYPE_CHECKING:
 PASSES, WITH_DOUBTS, FAILS = "passes", "passes with doubts", "fails"
 UNMEASURED = "not measured"
 STYLES = {PASSES: "bold green", WITH_DOUBTS: "bold yellow", FAILS: "bold red", UNMEASURED: "bold yellow"}
-"""The styles of verdicts and outcomes on the screen."""
+"""The screen's styles of verdicts and outcomes."""
 TONES = {PASSES: "good", WITH_DOUBTS: "doubted", FAILS: "bad", UNMEASURED: ""}
-"""The CSS classes on the pages."""
+"""The CSS classes of verdicts on pages."""
 COLOURS = {PASSES: "green", WITH_DOUBTS: "darkgoldenrod", FAILS: "crimson", UNMEASURED: "grey"}
-"""The colours in a notebook, which has no styles of its own."""
+"""The colours of verdicts in a notebook."""
 
 
 def spoken(verdict: str) -> str:
@@ -35,14 +34,16 @@ def spoken(verdict: str) -> str:
 
 
 def with_low(figure: str, low: str) -> str:
-    """Returns a figure for a column titled INT8; the name of the low precision follows if it is not INT8."""
+    """Returns a figure for a column titled INT8, followed by the low precision if that is another."""
     return figure if low == str(Precision.INT8) else f"{figure} ({low.upper()})"
 
 
 def verdict_of(*, meets: bool, doubted: bool) -> str:
-    """Returns the verdict on a plan; ``meets``: it meets the threshold on all inputs given.
+    """Returns the verdict on a plan.
 
-    ``doubted``: there is a doubt that the user has not accepted.
+    Args:
+        meets: the plan meets the threshold on all given inputs.
+        doubted: there is a doubt that the user has not accepted.
     """
     if not meets:
         return FAILS
@@ -51,7 +52,7 @@ def verdict_of(*, meets: bool, doubted: bool) -> str:
 
 SCHEMA = 4
 REPORT, SO_FAR, LAYERS, FRONT = "report.json", "run.json", "layers.csv", "front.csv"
-"""The names of files: the report, the report of a run under way, and the tables of layers and of the front."""
+"""Files: the report, the report of a run under way, and the tables of layers and of the front."""
 FOLLOWS, NOT_TRIED, NOT_JUDGED = "follows", "not tried", "not judged"
 """Outcomes of layers, besides those of trials."""
 UNPROVEN = {IN_REGION: "in a region, unproven", ON_DLA: "on the DLA, unproven"}
@@ -75,13 +76,13 @@ class ByPlan(Generic[Value]):
     recipe: Value
 
     def items(self) -> Iterator[tuple[str, Value]]:
-        """Yields the names of the plans with the values."""
+        """Yields each plan's name and value."""
         yield from (("int8", self.int8), ("recipe", self.recipe))
 
 
 @dataclass(frozen=True)
 class RoundedTensor:
-    """A rounding of a culprit: the tensor or weight, its producer and its consumer.
+    """A tensor or weight that a culprit rounds.
 
     Attributes:
         kind: ``activation``, ``weight`` or ``output``.
@@ -105,30 +106,30 @@ class LayerRow:
     """A layer in the report, or a constant that TensorRT has as a layer.
 
     Attributes:
-        index: its position in execution order; of a constant, that of its first reader.
-        loss: the loss that the layer adds on the curve, in the metric's units; for cosine a fraction of 1.
-        culprit: the layer stays high, and was measured to miss the threshold when put back in INT8.
+        index: the position in execution order; of a constant, that of its first reader.
+        loss: the loss that the layer adds on the curve, in the metric's units (for cosine a fraction of 1).
+        culprit: the layer was measured to miss the threshold when put back in INT8, and stays high.
         outcome: ``measured``, ``build failed``, ``inference failed``, ``out of memory``, ``timed out``, ``lost`` with
-            its worker, ``not finite``, ``follows`` for a layer that does not change the engine, or that the user fixed,
-            ``not tried`` where the strategy did not need it.
+            its worker, ``not finite``, ``follows`` for a layer that does not change the engine or that the user fixed,
+            ``not tried`` if the strategy did not need it.
         ran: the precision to which the layer's inputs were rounded, see ``Engine.ran``; empty if not reported;
-            ``region`` or ``dla`` in a region that TensorRT compiled as one. ``latency`` has the precision in which the
-            layer computed.
+            ``region`` or ``dla`` in a region that TensorRT compiled as one. The precision of the computation is in
+            ``latency``.
         obeyed: ``ran`` is the requested precision; None if not known.
         why_not: the reason why the layer is not quantizable.
         message: the message of a failed trial.
-        rounds: the roundings of a culprit.
-        put_back: the recipe's figure with this culprit in INT8 too (of a changed network, without the changes): the
-            similarity on the worst input that was run, or the accuracy where that decides.
-        put_back_on: the number of inputs that were run: if it is less than all given, the figure is this or worse.
+        rounds: the tensors that a culprit rounds.
+        put_back: the recipe's similarity on the worst input that was run, or its accuracy if that decides, with this
+            culprit in INT8 too; without the changes of a changed network.
+        put_back_on: the number of inputs that were run; if not all, the figure is this or worse.
         put_back_in: the setting of the engine.
-        suspect: why a layer with a large loss on the curve is no culprit.
-        fixed: the precision that the user fixed; empty for a layer left to the search.
+        suspect: the reason why a layer with a large loss on the curve is no culprit.
+        fixed: the precision that the user fixed; empty without.
         output: the final output, or the group of its places, that is worst with the layer in INT8.
         output_shape: the shape of ``output``; ``shape`` is that of the layer's own output.
-        title: its name in a program of PyTorch, shown in place of ``name``.
-        module, code: its place in that program.
-        reference: its name in the reference network, if that has another.
+        title: the name in a PyTorch program, shown in place of ``name``.
+        module, code: the place in that program.
+        reference: the name in the reference network, if another.
     """
 
     index: Annotated[int, Column("#", "Place in execution order", INDEX, rank=1)]
@@ -185,7 +186,7 @@ class LayerRow:
     ) -> Annotated[
         str, Column("Verdict", "Culprit, suspect or failure; sorted by importance, then by the loss", rank=0)
     ]:
-        """The standing of the layer in a few words."""
+        """The standing of the layer in a few words, such as ``culprit``."""
         standing = "" if self.outcome in (MEASURED, FOLLOWS) else self.outcome
         if self.culprit:
             standing = "culprit"
@@ -203,10 +204,10 @@ class NetworkRow:
         file: the path of the file.
         layers: the number of layers that can be low.
         calls: the mean number of calls a sample in FP32.
-        similarity: the figure of the pipeline with this network alone low, on its worst input.
-        meets: the pipeline then meets the threshold on all inputs given.
-        culprits: the culprits in it.
-        high: the number of layers that the recipe leaves high.
+        similarity: the pipeline's figure with this network alone low, on the worst input.
+        meets: the pipeline then meets the threshold on all given inputs.
+        culprits: the culprits in this network.
+        high: the number of its high layers in the recipe.
     """
 
     name: Annotated[str, Column("Network", "Name in the pipeline", NAME, rank=0)]
@@ -222,7 +223,7 @@ class NetworkRow:
 
     @property
     def passes(self) -> Annotated[str, Column("Passes", "The pipeline meets the threshold then", rank=0)]:
-        """``yes`` if the network is safe to quantize, else ``no``."""
+        """``yes`` if the pipeline passes with this network alone low, else ``no``."""
         return "yes" if self.meets else "no"
 
 
@@ -233,8 +234,8 @@ class RangesFacts:
     Attributes:
         origin: the calibrator, or the file.
         tensors: the number of tensors with a range.
-        unusable: by tensor without a usable range, why.
-        curve: the origin of the ranges of the curve, if they are others.
+        unusable: by tensor, the reason why its range cannot be used.
+        curve: the origin of the curve's ranges, if another.
     """
 
     origin: str = ""
@@ -252,14 +253,14 @@ class JudgedInputs:
         judged: the number of inputs.
         searched: the number of samples of which the judged inputs are the worst.
         places: the positions of the judged inputs in the data, from 0.
-        similarities: the similarity of each sample searched, in full INT8.
-        median: the median of the similarities.
-        faint: samples left out because FP32's output on them is almost zero.
+        similarities: the similarity of each searched sample in full INT8.
+        median: the median of ``similarities``.
+        faint: the samples left out because FP32's output is almost zero.
         fed: for ``calibration`` and ``judged``, the statistics of each input.
-        pictures: by source of pictures, how they become inputs: size, colours, scale, mean, standard deviation.
+        pictures: by source, the conversion of pictures to inputs: size, colours, scale, mean, standard deviation.
         shapes: by dynamic input, its shape, or the smallest and the largest.
         drift: by input, how far its values are from the calibration data's.
-        drift_of_validation: by input, how far the values of ``--validation`` are from the calibration data's.
+        drift_of_validation: the same for the data of ``--validation``.
         warnings: sentences on data that cannot be right.
         part: a sentence on the judged part of the network; empty for all of it.
         random: a sentence on FP32 outputs that vary on the same input.
@@ -290,7 +291,7 @@ class Seconds:
         calibrate: the pass over the calibration data.
         build: building engines.
         infer: running engines.
-        total: the time from the start to the verdict and its explanation, earlier sittings included.
+        total: the whole run with its explanation, earlier sittings included.
         explain: the explanation.
     """
 
@@ -306,7 +307,7 @@ class NextStep:
     """The next step.
 
     Attributes:
-        kind: a word of ``report.summary``.
+        kind: the kind of step; see ``report.next_step``.
         what: an imperative clause.
         command: the command that does it, or follows it.
     """

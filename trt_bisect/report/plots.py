@@ -1,4 +1,4 @@
-"""The report in a notebook: the curve and the front as Plotly figures, the layers as a styled pandas table."""
+"""The report in a notebook: curve and front as Plotly figures, layers as a styled pandas table."""
 
 from __future__ import annotations
 
@@ -25,16 +25,13 @@ if TYPE_CHECKING:
 _SUSPECT = {"symbol": "diamond-open", "size": 9, "color": "#8a5a00"}
 _THRESHOLD = {"dash": "dash", "color": "#17703c"}
 _LEVELS = {"int8": ("full INT8", "#b3201a"), "recipe": ("recipe", "#a35208")}
-"""The plans that have a horizontal line in the curve, with name and colour."""
+"""The plans with a horizontal line in the curve: name and colour."""
 _EXACT = 1e-9
 """The least loss drawn on a logarithmic axis."""
 
 
 def curve(report: Report, *, log: bool = True) -> Figure:
-    """Returns the similarity over k: a line, diamonds for culprits, open ones for suspects, bands for failed layers.
-
-    ``log`` draws 1 - similarity for cosine and top-1 on a reversed logarithmic axis. See ``Report.plot`` for errors.
-    """
+    """Implements ``Report.plot``. Diamonds are culprits, open diamonds suspects, bands failed layers."""
     go, report = graph_objects(), report.titled
     log = log and report.metric in FRACTIONS
     tried = [row for row in report.layers if row.quantizable]
@@ -98,7 +95,7 @@ def height(similarity: float, log: bool) -> float:
 
 
 def axis(metric: str, log: bool) -> dict[str, Any]:
-    """Returns Plotly's settings of the axis of ``height``."""
+    """Returns Plotly's settings of the axis for ``height``."""
     if log:
         powers = range(-9, 1)
         ticks = {"tickvals": [10.0**power for power in powers], "ticktext": [_tick(power) for power in powers]}
@@ -108,9 +105,7 @@ def axis(metric: str, log: bool) -> dict[str, Any]:
 
 
 def _tick(power: int) -> str:
-    """Returns the label of a tick: the similarity, in percent, whose loss is a power of ten; ``equal`` for the least
-    loss drawn.
-    """
+    """Returns the similarity in percent at a loss of 10 ** power; ``equal`` for the least loss drawn."""
     return "equal" if 10.0**power <= _EXACT else f"{100.0 * (1.0 - 10.0**power):.{max(0, -power - 2)}f}%"
 
 
@@ -124,11 +119,8 @@ _MOST_LAYERS = 5
 
 
 def front(report: Report, *, log: bool = True) -> Figure:
-    """Returns a plot of the plans' figures over their costs in per cent.
-
-    Diamonds are plans with a name; the dashed line is the worst acceptable figure.
-
-    ``log`` as in ``curve``. See ``Report.plot_front`` for errors.
+    """Implements ``Report.plot_front``. Diamonds are plans with a name; the dashed line is the worst acceptable
+    value.
     """
     go = graph_objects()
     if not report.front:
@@ -183,9 +175,7 @@ _QUIET = "color: #6b7580"
 
 
 class LayerTable(pd.DataFrame):
-    """A DataFrame whose ``style`` highlights culprits and writes similarities, of ``attrs["metric"]``, as the screen
-    does.
-    """
+    """A DataFrame whose ``style`` highlights culprits and writes similarities of the metric ``attrs["metric"]``."""
 
     @property
     def _constructor(self) -> type[LayerTable]:
@@ -193,7 +183,7 @@ class LayerTable(pd.DataFrame):
 
     @property
     def style(self) -> Styler:
-        """The styled table for a notebook; names are escaped."""
+        """The table for a notebook, with names escaped."""
         metric = str(self.attrs.get("metric", ""))
 
         def text(value: Any) -> str:

@@ -1,4 +1,4 @@
-"""The precisions that plans requested, compared with those that engines ran."""
+"""Compares the precisions that plans requested with those that engines ran."""
 
 from __future__ import annotations
 
@@ -29,9 +29,7 @@ _WHY_UNPROVEN = {
 
 
 def disobeyed(network: Network, trial: Trial) -> dict[int, tuple[str, str]]:
-    """Returns by layer index the requested precision and the one that ran, where they differ; layers in ``unproven``
-    are left out.
-    """
+    """Returns by layer index the requested precision and the one that ran, where both are known and differ."""
     precisions = _plan_of(trial).precisions
     return {
         k: (str(precisions[k]), trial.ran[k])
@@ -44,7 +42,7 @@ def unproven(network: Network, trial: Trial) -> dict[int, str]:
     """Returns by index the layers whose precision a trial does not show, each with a word of ``UNPROVEN`` or an empty
     text.
 
-    The result is empty for a trial that failed or whose engine reports no precision.
+    Empty for a failed trial, or if the engine reports no precision at all.
     """
     if not trial.ran:
         return {}
@@ -53,14 +51,12 @@ def unproven(network: Network, trial: Trial) -> dict[int, str]:
 
 
 def obedience_doubts(layers: Mapping[int, Layer | LayerRow], trial: Trial, *, weak: bool = True) -> tuple[str, ...]:
-    """Returns the doubt on a pass whose engine ran low layers in another precision, or does not report precisions.
-
-    Fused layers that the engine does not report, and layers on the DLA, are no doubt.
+    """Returns the doubt on a pass whose engine ran low layers in another precision, or reports no precisions.
 
     Args:
-        layers: the quantizable ones by index.
-        trial: of a whole engine.
-        weak: the engine was built with weak typing, under which TensorRT may choose precisions.
+        layers: the quantizable layers by index.
+        trial: a trial of a whole engine.
+        weak: the engine has weak typing, so that TensorRT may choose precisions.
     """
     if trial.failed:
         return ()
@@ -90,14 +86,14 @@ def obedience_doubts(layers: Mapping[int, Layer | LayerRow], trial: Trial, *, we
 
 
 def ran_low(layers: Mapping[int, Layer | LayerRow], trial: Trial) -> str:
-    """Returns the number of low layers that ran low: ``7 of 9 layers ran in INT8``."""
+    """Returns the share of low layers that ran low, as text: ``7 of 9 layers ran in INT8``."""
     plan = _plan_of(trial)
     low, lowered = str(plan.low), plan.lowered & layers.keys()
     return f"{sum(trial.ran.get(k) == low for k in lowered)} of {len(lowered)} layers ran in {low.upper()}"
 
 
 def float_kernel_notes(network: Network, full: Trial, restored: Trial, latencies: Latencies | None) -> list[Note]:
-    """Returns a note on layers that are rounded to the low precision and compute in float: accuracy without speed."""
+    """Returns notes on layers that are rounded to the low precision but compute in float, without a gain in speed."""
     low, notes = str(network.low.precision), []
     for name, trial in {restored.plan: ("recipe", restored), full.plan: ("int8", full)}.values():
         timed = (latencies or {}).get(name)
@@ -122,7 +118,10 @@ def _plan_of(trial: Trial) -> PrecisionPlan:
 
 
 def obedience_notes(network: Network, trials: Iterable[Trial], deciding: Mapping[int, Trial | None]) -> list[Note]:
-    """Returns the notes on precisions that were not obeyed, or perhaps not; ``deciding`` trials show the culprits."""
+    """Returns notes on requested precisions that engines did not obey or do not report.
+
+    ``deciding`` has by culprit the trial that shows it to be one.
+    """
     tried = [trial for trial in trials if trial.ran and TrialKey.from_text(trial.plan).has_plan]
     shown = {culprit: trial for culprit, trial in deciding.items() if trial is not None}
     of_culprits = (note for culprit, trial in shown.items() for note in _deciding_notes(network, culprit, trial))
@@ -130,7 +129,7 @@ def obedience_notes(network: Network, trials: Iterable[Trial], deciding: Mapping
 
 
 def dla_notes(network: Network, full: Trial) -> list[Note]:
-    """Returns a note on the layers that the DLA took in full INT8, and those that fell back to the GPU."""
+    """Returns a note on the layers that the DLA ran in full INT8 and those that fell back to the GPU."""
     took = [k for k in network.quantizable if full.ran.get(k) == ON_DLA]
     fell_back = [k for k in network.quantizable if k in full.ran and full.ran[k] != ON_DLA]
     if not took:

@@ -1,7 +1,6 @@
-"""Results in short, as text and in a notebook; and results that are tables, with their page.
+"""Base classes of results: their short form as text and in a notebook, their tables, files and page.
 
-CSV files, the page and the screen's tables are made from the descriptions of the rows' fields. The page's script reads
-``Section`` as JSON.
+Tables are made from the descriptions of the rows' fields. The page's script reads ``Section`` as JSON.
 """
 
 from __future__ import annotations
@@ -45,7 +44,6 @@ if TYPE_CHECKING:
 
 LINES, _WIDTH = 20, 100
 _ROWS = 20
-"""The most rows in a notebook."""
 
 
 @dataclass(frozen=True)
@@ -57,8 +55,8 @@ class Overview:
         facts: a line on the subject of the result.
         colour: the CSS colour of the verdict.
         titles, rows: a table, the most important columns and rows first.
-        lines: sentences in place of the headline in text; a command is indented.
-        plans: the figures of the plans of a run, which ``lines`` have too.
+        lines: sentences that text shows instead of the headline; commands are indented.
+        plans: the figures of a run's plans, which ``lines`` repeat.
         methods: by method of the result, a description of its value.
     """
 
@@ -98,7 +96,6 @@ class Shown:
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        """Returns the HTML that a notebook shows; names are escaped."""
         from trt_bisect.report.html import environment
 
         shown, template = _in_python(self.overview), environment().get_template("notebook.html.j2")
@@ -106,7 +103,7 @@ class Shown:
 
 
 def _in_python(shown: Overview) -> Overview:
-    """Returns an overview whose sentences name Python keywords instead of options; commands are unchanged."""
+    """Replaces command-line options in sentences by Python keywords; commands stay."""
     lines = [line if line.startswith(" ") else in_python(line) for line in shown.lines]
     notes = [*map(in_python, shown.notes)]
     return replace(shown, headline=in_python(shown.headline), lines=lines, notes=notes)
@@ -140,12 +137,12 @@ class Plot:
     """A plot below a table.
 
     Attributes:
-        kind: ``panels``: one for each column, over the rows' positions. ``ranges``: each row's range in both runs, and
-            the difference of their widths. ``distribution``: a histogram of a column that the reader can choose.
-        columns: the keys of panels; without numbers they are left out.
+        kind: ``panels``: a column each, over the rows' positions. ``ranges``: each row's range in both runs, and the
+            difference of widths. ``distribution``: a histogram of a column that the reader chooses.
+        columns: the keys of panels; those without numbers are left out.
         log: the columns with a logarithmic axis.
         split: the key whose values have colours in panels.
-        column: the column of a distribution.
+        column: the first column of a distribution.
     """
 
     kind: str
@@ -169,24 +166,22 @@ class PageColumn:
 
     @classmethod
     def of(cls, column: TableColumn) -> PageColumn:
-        """Returns a column of a table in the form for a page's data."""
+        """Converts a column of a table."""
         rank = math.inf if column.rank is None else column.rank
         return cls(column.key, column.title, column.help, column.kind, rank == 0, rank <= PAPER)
 
 
 @dataclass(frozen=True)
 class Section:
-    """A table, its plots, and the pictures of its rows.
+    """A table with its plots and the pictures of its rows.
 
     Attributes:
-        id: of the element in HTML.
+        id: the id of the HTML element.
         file: the CSV file with all rows.
-        columns: those with a value. Exactly one is of the kind ``name``.
-        rows: their cells.
-        pictures: the ``histogram`` and ``map`` of each row, if rows can have any.
-        plots: below the table.
-        filters: the keys by whose values rows can be selected.
-        sort: the key of the first sorting; empty for the rows' own order.
+        columns: the columns with a value; exactly one is of the kind ``name``.
+        pictures: the ``histogram`` and ``map`` of each row; empty if rows have none.
+        filters: the keys by whose values the reader selects rows.
+        sort: the key to sort by first; empty for the rows' own order.
         descending: the largest first.
         red: ``(key, value)``: rows with this value in this column are red.
         words: a sentence above the table.
@@ -212,9 +207,7 @@ class TablePage:
 
     Attributes:
         command: the command that made the result.
-        sections: the tables with rows.
         facts: facts on the result, by title.
-        notes: further remarks, a sentence each.
         metric: the metric of the figures and losses.
     """
 
@@ -242,7 +235,7 @@ _WORDS = (NAME, TEXT, SHAPE, FLAG)
 
 @dataclass(frozen=True, repr=False)
 class Result(Shown, ABC):
-    """Base of the results that are tables; ``COMMAND`` makes the result, and names its JSON file and page."""
+    """Base of results that are tables; ``COMMAND`` names the command, its JSON file and its page."""
 
     COMMAND: ClassVar[str]
 
@@ -268,14 +261,13 @@ class Result(Shown, ABC):
         sort: str = "",
         **more: Any,
     ) -> list[Section]:
-        """Returns the section of the page on a table; none without rows.
+        """Returns a section of the page on a table, in a list; an empty list without rows.
 
         Args:
             file: the CSV file of the table, a key of ``tables``.
-            rows: those on the page; None for all.
-            filters: see ``Section``; unknown keys are left out.
-            raised: columns that are shown although their description says not.
-            sort: see ``Section``; an unknown key keeps the rows' order.
+            rows: the rows on the page; None for all.
+            filters, sort: see ``Section``; unknown keys are left out.
+            raised: columns to show although their description says not.
             more: other attributes of the section.
         """
         tables = self.tables()
@@ -306,12 +298,12 @@ class Result(Shown, ABC):
 
     @property
     def names(self) -> Mapping[str, str]:
-        """The texts in the titles of columns."""
+        """The texts that fill placeholders in the titles of columns."""
         return {}
 
     @property
     def overview(self) -> Overview:
-        """The headline of the page, its facts, and the first table with the columns of a narrow screen."""
+        """The page's headline, its facts, and the first table with the columns of a narrow screen."""
         page = self.page()
         facts = " · ".join([page.model, *(f"{title} {text}" for title, text in page.facts.items() if text)])
         methods = {".table()": "all rows as a pandas table", ".save(folder)": f"the page, {self.COMMAND}.html"}
@@ -331,7 +323,7 @@ class Result(Shown, ABC):
         return Overview(page.headline, facts, titles=titles, rows=cells, notes=page.notes, methods=methods)
 
     def in_short(self, page: TablePage) -> Section | None:
-        """Returns the section whose rows summarise the result; None for none."""
+        """Returns the section whose rows summarise the result, or None."""
         return next(iter(page.sections), None)
 
     def table(self) -> pd.DataFrame:
@@ -343,10 +335,10 @@ class Result(Shown, ABC):
         return csv_of(*next(iter(self.tables().values())))
 
     def save(self, folder: str | Path) -> Path:
-        """Writes the CSV files, the JSON file, the text and the page into a folder, which is made if missing.
+        """Writes the CSV files, the JSON file, the text and the page into a folder.
 
         Returns:
-            The folder.
+            The folder, which is made if missing.
 
         Raises:
             BadInput: the folder cannot be written.
@@ -380,10 +372,10 @@ class Result(Shown, ABC):
         """Returns the result that ``save`` wrote.
 
         Args:
-            folder: the folder that was saved into, or its JSON file.
+            folder: the folder, or the JSON file in it.
 
         Raises:
-            BadInput: the folder holds no such result, or one of another version.
+            BadInput: there is no such result, or it is of another version.
         """
         return loaded(cls, file_in(folder, f"{cls.COMMAND}.json"), SCHEMA, cls.COMMAND)
 
@@ -394,9 +386,9 @@ def _texts(section: Section, metric: str) -> list[Callable[[Any], str]]:
 
 
 def loaded(kind: type[codec.Kind], path: Path, schema: int, command: str) -> codec.Kind:
-    """Returns the result in a JSON file of a command.
+    """Returns the result in the JSON file of a command.
 
-    Raises BadInput if the file cannot be read, holds no such result, or is of another schema.
+    Raises BadInput if the file holds no such result, or is of another schema.
     """
     again = f"Run 'trt-bisect {command}' again."
     try:

@@ -1,4 +1,4 @@
-"""The reports on the structure of a network: of a check, and of a migration from weak to strong typing."""
+"""The results of ``check`` (a network's structure) and ``migrate`` (from weak to strong typing)."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ class CheckReport(Result):
     Attributes:
         opset: the opset of the ONNX operators.
         nodes: the number of nodes in the main graph.
-        pairs: the number of Q/DQ pairs among them.
+        pairs: the number of Q/DQ pairs in it.
         findings: errors first.
         tensors: the quantization of the layers' tensors, in execution order.
-        dropped: the nodes that are no layers, in the order of the file.
-        unread: the reason why there are no ``tensors``: ``run`` cannot read the file.
+        dropped: the nodes that are no layers, in the file's order.
+        unread: the reason why ``run`` cannot read the file, so that ``tensors`` is empty.
         engine: the kernels of a real engine.
         predicted: a sentence with the predicted times of FP16 and full INT8.
     """
@@ -63,7 +63,7 @@ class CheckReport(Result):
 
     @property
     def rows(self) -> tuple[Finding, ...]:
-        """The findings, one for each layer; findings on the whole network have none."""
+        """The findings, each repeated for every layer; findings on the whole network have no layer."""
         return tuple(
             replace(finding, layers=finding.layers[k : k + 1])
             for finding in self.findings
@@ -71,7 +71,7 @@ class CheckReport(Result):
         )
 
     def tables(self) -> Mapping[str, tuple[type, Sequence[Any]]]:
-        """Returns findings, quantization, and the nodes that are no layers."""
+        """Returns the tables by CSV file."""
         return {
             CHECK_CSV: (Finding, self.rows),
             TENSORS_CSV: (TensorRounding, self.tensors),
@@ -103,7 +103,7 @@ class CheckReport(Result):
 
     @property
     def remarks(self) -> list[str]:
-        """The reason why layers are not listed; the sentences on the engine and on the times."""
+        """The reason why layers are not listed, and sentences on the engine and on times."""
         unread = f"The layers are not listed: {self.unread}" if self.unread else ""
         engine = "" if self.engine is None else self.engine.summary
         return [text for text in (unread, engine, self.predicted) if text]
@@ -111,9 +111,7 @@ class CheckReport(Result):
 
 LAYERS_CSV, SCALES_CSV, CHOICES_CSV = "migrate.csv", "scales.csv", "choices.csv"
 LARGEST_DIFFERENCE = 1e-6
-"""The largest relative difference between equal outputs of the written network and the emulated plan: float32 graphs of
-the same arithmetic add in different orders.
-"""
+"""Outputs whose relative difference is at most this are equal: float32 sums differ by their order."""
 
 
 @dataclass(frozen=True)
@@ -133,14 +131,14 @@ class MigratedLayer:
 
 @dataclass(frozen=True)
 class Choice:
-    """A fact that is unknown from the deployment, and the assumption.
+    """An unknown fact of the deployment, and the assumption about it.
 
     Attributes:
         kind: ``unquantized layers``, ``no scale``, ``faster in floats``, ``unknown layer``, ``cannot be INT8``,
             ``output types``, ``not obeyed``, ``unused entries``, ``found otherwise``, ``unsure``, ``far``, ``byte
             order``, ``shapes`` or ``DLA``.
         about: the unknown fact.
-        choice: the assumption that the network is built on.
+        choice: the assumption.
         names: the layers, tensors or entries.
     """
 
@@ -151,7 +149,7 @@ class Choice:
 
     @property
     def count(self) -> Annotated[int, Column("Number", "Of layers, tensors or entries", rank=3)]:
-        """The number of layers, tensors or entries."""
+        """The number of ``names``."""
         return len(self.names)
 
 
@@ -161,8 +159,8 @@ class Proof:
 
     Attributes:
         inputs: the number of inputs.
-        difference: the largest difference of its outputs from those of the plan emulated from the cache, as a share of
-            the largest magnitude.
+        difference: the largest difference from the outputs of the cache's plan in emulation, as a share of the largest
+            magnitude.
         metric: the metric or task that judges it against FP32.
         similarity: the lowest value over the inputs.
         verdict: ``passes``, ``passes with doubts`` or ``fails``.
@@ -181,7 +179,7 @@ class Proof:
 
     @property
     def is_same(self) -> bool:
-        """True if the written network computes the same as the plan of the cache and the precisions."""
+        """True if the written network computes the plan of the cache and the precisions."""
         return self.difference <= LARGEST_DIFFERENCE
 
 
@@ -190,15 +188,15 @@ class Migration(Result):
     """A deployment with weak typing, as one strongly typed network.
 
     Attributes:
-        cache: the calibration cache, and its first line.
+        cache: the calibration cache; ``header`` is its first line.
         search: the command that names the layers to blame.
         deployment: the source of the layer precisions.
         base: the precision of layers that are not in INT8.
         network: the written file.
         commands: by engine, the command that builds it.
-        layers: the layers in execution order.
-        scales: the scales of the activations that INT8 layers round.
-        choices: the unknown facts of the old engine, with the assumptions.
+        layers: in execution order.
+        scales: the scales of activations that INT8 layers round.
+        choices: unknown facts of the old engine, with the assumptions.
         gone: the options that TensorRT 11 does not have, with their replacements.
         refused: the reasons why TensorRT cannot build the network.
         proof: the network on the user's data.
@@ -225,15 +223,13 @@ class Migration(Result):
 
     @property
     def exit_code(self) -> int:
-        """1 if TensorRT refuses the network, the network fails, or it does not compute the plan of the cache; else
-        0.
-        """
+        """1 if TensorRT refuses the network, or it fails or differs from the cache's plan; else 0."""
         failed = self.proof is not None and (self.proof.verdict != "passes" or not self.proof.is_same)
         return int(failed or bool(self.refused))
 
     @property
     def summary(self) -> str:
-        """A sentence with the number of layers by precision, and of scales."""
+        """A sentence with the number of scales, and of layers by precision."""
         kinds = Counter(layer.precision for layer in self.layers)
         layers = ", ".join(f"{count} in {kind.upper()}" for kind, count in kinds.most_common())
         named = sum(scale.way == BY_NAME for scale in self.scales)
@@ -244,7 +240,7 @@ class Migration(Result):
 
     @property
     def proven(self) -> list[str]:
-        """The sentences on the proof; without one, the option that gives it."""
+        """The sentences on the proof; without a proof, the option that makes one."""
         if self.proof is None:
             return ["Not measured: give --input with data to compare the network with FP32."]
         same = "Same outputs as" if self.proof.is_same else "Outputs are NOT those of"
@@ -256,7 +252,7 @@ class Migration(Result):
         ]
 
     def tables(self) -> Mapping[str, tuple[type, Sequence[Any]]]:
-        """Returns the tables of layers, scales and choices by CSV file, each with the type of its rows."""
+        """Returns the tables by CSV file."""
         return {
             LAYERS_CSV: (MigratedLayer, self.layers),
             SCALES_CSV: (TensorScale, self.scales),

@@ -1,4 +1,4 @@
-"""The verdict of a run in words: lines, each with a word in capitals first, and a sentence."""
+"""The verdict of a run in words: lines, most of which begin with their kind in capitals."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
 DOUBTED, DATA, PART, RANDOM = "doubted", "data", "part", "random"
 DOUBTING = (DOUBTED, DATA, PART, RANDOM)
-"""The kinds of lines that contradict a pass."""
+"""Kinds of lines that contradict a pass."""
 EXPERIMENT, FIXED, NO_KERNEL = "experiment", "fixed", "no kernel"
 BASE, CULPRITS, UNTESTED, UNJUDGED, SPREAD = "base", "culprits", "not tested", "not judged", "spread"
 TASK, UNSURE = "task", "unsure"
@@ -56,9 +56,9 @@ HOLDS, RECIPE, NO_RECIPE, RANGES, TOO_EXPENSIVE = "holds", "recipe", "no recipe"
 COST, FP16_INSTEAD = "cost", "ship fp16"
 HELD_OUT = "held out"
 ACCURACY, STOPPED, FEW_INPUTS = "accuracy", "stopped", "few inputs"
-"""The kinds of lines besides the verdicts; most lines begin with their kind in capitals."""
+"""Kinds of lines, besides the verdicts."""
 INTERRUPTED, TIME_LIMIT, NO_ROOM = "interrupted", "time limit", "no room"
-"""The reasons why a run is stopped before its end."""
+"""Reasons why a run is stopped before its end."""
 UNCHANGED = "changes of the network were not tried"
 UNEXPLAINED, CURVE_MISSING = "the causes were not looked for", "the curve was not measured"
 CURVE_IN_PART, FRONT_MISSING = "the curve was measured in part", "the front was not measured"
@@ -98,9 +98,11 @@ def _figure(value: float | None, text: Callable[[float], str]) -> str:
 def verdict_lines(
     report: Report, network: Network, rule: Rule, findings: Findings, nothing: Trial, full: Trial
 ) -> tuple[Line, ...]:
-    """Returns the lines: what speaks against a pass, full INT8, the culprits, the recipe and the data that it holds on.
+    """Returns the lines: doubts first, then full INT8, the culprits, the recipe and the data that it passes on.
 
-    ``nothing`` is the trial with no layer low, ``full`` that of all layers low.
+    Args:
+        nothing: the trial with no layer low.
+        full: the trial with all layers low.
     """
     lines, answer = above_verdict(report), report.answer
     assert answer is not None
@@ -129,12 +131,11 @@ def verdict_lines(
 
 
 def ships_fp16(report: Report) -> bool:
-    """Returns true if FP16 is the plan to ship, which a line of the kind ``FP16_INSTEAD`` says."""
+    """Returns true if a line says to ship FP16."""
     return any(line.kind == FP16_INSTEAD for line in report.lines)
 
 
 def _why_fp16(report: Report) -> str:
-    """Returns why FP16 is the plan to ship; empty if it is not, or if the user gave a budget."""
     if report.goal.most is not None or pays_in_fp16(report) is not None:
         return ""
     low, costs = Precision(report.low), report.goal.costs
@@ -146,7 +147,9 @@ def _why_fp16(report: Report) -> str:
 
 
 def cheaper_remedies(report: Report) -> list[Tried]:
-    """Returns the remedies confirmed to cost less than the recipe, the best first; none where a goal decides."""
+    """Returns the remedies confirmed to cost less than the recipe, the best first; none with a budget or accuracy
+    target.
+    """
     if report.goal.drop or report.goal.most is not None or report.answer is None:
         return []
     least = report.answer.cost if report.recipe.meets else math.inf
@@ -163,7 +166,7 @@ def cheaper_remedies(report: Report) -> list[Tried]:
 
 
 def pays_in_fp16(report: Report) -> PlanFigures | None:
-    """Returns the recipe with its layers in FP16, if it is worth its cost and the recipe in FP32 is not; else None."""
+    """Returns the recipe with its layers in FP16 if only that is worth shipping instead of FP16; else None."""
     answer = report.answer
     if answer is None or answer.in_fp16 is None or not answer.in_fp16.meets:
         return None
@@ -189,19 +192,17 @@ def _fp16_line(report: Report, why: str) -> Line:
 
 
 def no_gain(report: Report) -> str:
-    """Returns a sentence that the low precision is predicted to save no time, with the reason; else an empty text."""
+    """Returns why the low precision is predicted to save no time; empty if it does, or if times were measured."""
     return "" if report.latency or report.predicted is None else report.predicted.no_gain
 
 
 def _times_from(report: Report, text: str) -> str:
-    """Returns the source of the times in a text, in parentheses."""
     if " ms" not in text:
         return ""
     return " (measured)" if report.latency or report.predicted is None else f" (predicted on {report.predicted.gpu})"
 
 
 def _few_count(figures: ByInput | None) -> str:
-    """Returns a sentence if fewer than half of the inputs count; else an empty text."""
     if figures is None or 2 * figures.inputs >= len(figures.values):
         return ""
     count = f"only {figures.inputs} of {len(figures.values)} inputs count"
@@ -266,7 +267,6 @@ def _on_plans(
 
 
 def _measure(report: Report, rule: Rule, full: Trial) -> str:
-    """Returns the words for the figure of full INT8: the metric, or the deciding figure over all inputs."""
     name, kind = ("", "") if report.goal.drop else rule.deciding(full)
     measure = FIGURES.get(report.figure, report.figure)
     found = report.outputs.int8.get(name, {})
@@ -284,7 +284,7 @@ def _measure(report: Report, rule: Rule, full: Trial) -> str:
 
 
 def counted_lines(report: Report, rule: Rule, low: str) -> Iterator[Line]:
-    """Yields lines on integers that differ, rows lost or won, low scores and variation lost, by plan."""
+    """Yields a plan's lines on differing integers, lost or added rows, low scores and lost variation."""
     plans = {low: report.outputs.int8, **({"the recipe": report.outputs.recipe} if report.recipe.high else {})}
     is_doubted = report.answer is not None and any(doubt.kind == VARIES_LESS for doubt in report.answer.doubts)
     texts_of = {INTEGERS: integers_text, LENGTHS: rows_text, SCORES: low_score_text}
@@ -307,7 +307,6 @@ def _passes(rule: Rule, values: Mapping[str, float | None]) -> bool:
 
 
 def _scale_lines(network: Network) -> Iterator[Line]:
-    """Yields a line on each kind of scale in the file that no engine can round with."""
     for kind, layers in unusable_scales(network).items():
         pairs = f"{counted(len(layers), 'layer')} with such a Q/DQ pair in the file: {listed(layers, NAMED)}"
         yield _line(kind, f"{pairs}. {KINDS[kind].why} {KINDS[kind].remedy}", layers)
@@ -353,7 +352,7 @@ def fixed_text(network: Network) -> str:
 
 
 def fixed_lines(network: Network) -> Iterator[Line]:
-    """Yields the lines on experiments that no engine runs, and on fixed layers."""
+    """Yields lines on precisions that only the emulation has, and on layers that the user fixed."""
     fixed, low = fixed_text(network), network.low.title
     if network.low.wide:
         yield _line(EXPERIMENT, f"{low}, emulated only: TensorRT has no 16-bit activations.")
@@ -378,7 +377,7 @@ def fixed_lines(network: Network) -> Iterator[Line]:
 
 
 def accuracy_line(accuracy: Accuracies, low: str = "int8", *, has_recipe: bool = True) -> Line:
-    """Returns the line on the accuracies of FP32, full INT8 and the recipe, if there is one."""
+    """Returns the line on the accuracies of FP32, full INT8 and the recipe."""
     fp32 = accuracy.fp32
     parts = [f"FP32 {_share(fp32)}"]
     plans = {f"full {low.upper()}": accuracy.int8, **({"the recipe": accuracy.recipe} if has_recipe else {})}
@@ -411,7 +410,6 @@ def _plan_texts(report: Report) -> Iterator[str]:
 
 
 def _in_settings(rule: Rule, answer: AnswerFacts) -> str:
-    """Returns the words for the settings in which a plan misses; empty if it misses in all."""
     deciding = {name: answer.settings[name] for name in DECIDING if name in answer.settings}
     missing = {
         name: _figure(value, rule.text)
@@ -424,7 +422,6 @@ def _in_settings(rule: Rule, answer: AnswerFacts) -> str:
 
 
 def _other_ranges(report: Report, answer: AnswerFacts, low: str) -> Iterator[Line]:
-    """Yields a line if the first calibrator misses the threshold and another meets it."""
     if answer.on_engines is not None or report.goal.drop:
         return  # the calibrators were tried in the emulation, or not by the accuracy that decides
     first = answer.calibrators[0] if answer.calibrators else None
@@ -524,7 +521,6 @@ def _put_back(rows: Sequence[LayerRow], report: Report) -> str:
 
 
 def _missed_by_weak(report: Report, rule: Rule) -> str:
-    """Returns the words for what the recipe misses when a weak culprit is put back."""
     answer, (_, weak) = report.answer, report.ranked_culprits
     only_margin = [row.put_back is not None and rule.metric.loss(row.put_back) <= rule.budget for row in weak]
     noise = "misses the threshold by less than the noise"
@@ -560,12 +556,11 @@ def _with_fp16_around(report: Report, around: PlanFigures, rule: Rule) -> str:
 
 
 def other_of(report: Report) -> str:
-    """Returns the precision that costs are relative to, such as FP16."""
+    """Returns the precision that costs are relative to, such as ``FP16``."""
     return instead_of(Precision(report.low)).upper()
 
 
 def _speed(report: Report, cost: float) -> str:
-    """Returns the recipe's speed: milliseconds if known, else the share that is kept."""
     times = {choice.plan: choice.ms for choice in report.choices if choice.ms is not None}
     if not {FP16, RECIPE_PLAN, INT8} <= times.keys():
         return f"{kept_speed(cost, Precision(report.low))} {costs_from(report.goal.costs)}"
@@ -574,7 +569,7 @@ def _speed(report: Report, cost: float) -> str:
 
 
 def speed_of(report: Report, cost: float) -> str:
-    """Returns the speed of a plan that is not the recipe: milliseconds if known, else the share of the speedup kept."""
+    """Returns a plan's speed as a phrase, from its cost: milliseconds if known, else the share of the speedup kept."""
     ms = report.ms_of(cost)
     return kept_speed(cost, Precision(report.low)) if ms is None else f"takes {ms:.3g} ms"
 
@@ -596,7 +591,6 @@ def _other_figure(report: Report, figures: PlanFigures, rule: Rule, low: str = "
 
 
 def _expensive(report: Report, answer: AnswerFacts, rule: Rule, low: str) -> Iterator[Line]:
-    """Yields a line on the layers that make most of the cost and are in every set that helps."""
     expensive, sentences = answer.expensive, []
     if not no_gain(report) and 0 < len(expensive) < len(report.recipe.high):
         times, end = report.predicted_ms, "given up"
@@ -620,7 +614,6 @@ def _expensive(report: Report, answer: AnswerFacts, rule: Rule, low: str) -> Ite
 
 
 def _needed(answer: AnswerFacts, rule: Rule) -> dict[str, float]:
-    """Returns by expensive layer the similarity with this layer alone low, where that misses."""
     figures = {layer.name: layer.alone for layer in answer.expensive if layer.alone is not None}
     return {name: value for name, value in figures.items() if rule.metric.loss(value) > rule.budget}
 
@@ -641,9 +634,7 @@ _MISSED = {
     BY_CLASS: ("got another class than in FP32", "do", "without a change"),
     BY_AGREEMENT: ("differed from FP32 more than the task allows", "do", "without a difference"),
 }
-"""The words for misses: for what held-out inputs did, for what similar inputs do, and for further inputs without a
-miss.
-"""
+"""Words for misses: of held-out inputs, of similar inputs, and for further inputs without a miss."""
 
 
 def bound_line(bound: Bound) -> Line:
@@ -663,9 +654,6 @@ def bound_line(bound: Bound) -> Line:
 
 
 def _too_expensive(report: Report, answer: AnswerFacts, rule: Rule, low: str) -> Iterator[Line]:
-    """Yields a line on calibrators with which full INT8 passes, or on the cheapest remedy, if the recipe keeps less
-    than half of the speedup.
-    """
     text, fp16, precision = report.text, choice_of(FP16, report.choices), Precision(report.low)
     for row in answer.free_ranges[:1]:
         figure = _figure(row.similarity, text)
@@ -690,25 +678,25 @@ def _too_expensive(report: Report, answer: AnswerFacts, rule: Rule, low: str) ->
 
 
 def layers_high(report: Report) -> str:
-    """The number of layers left high and their precision: ``2 layers in FP32``."""
+    """Returns the number of high layers and their precision: ``2 layers in FP32``."""
     high = set(report.recipe.high)
     kinds = sorted({row.recipe.upper() for row in report.layers if row.name in high})
     return f"{counted(len(high), 'layer')} in {' and '.join(kinds)}" if high else "no layer in high precision"
 
 
 def means(report: Report) -> str:
-    """Returns the changes of the network and the layers left high, by which the recipe meets the threshold."""
+    """Returns the recipe in short: changes of the network, and the number of high layers."""
     changes = report.answer.changes if report.answer is not None else ""
     return together([*filter(None, [changes]), layers_high(report)])
 
 
 def stopped_line(stopped: str, not_done: Sequence[str]) -> Line:
-    """Returns the line on a stopped run, with a clause on each thing not done."""
+    """Returns the line on a stopped run; ``not_done`` has a clause on each part left out."""
     return _line(STOPPED, f"{_BY[stopped]}: {'; '.join(not_done)}. The same command continues from here.")
 
 
 def memory_notes(trials: Iterable[Trial]) -> list[Note]:
-    """Returns a note on the trials that ran out of memory."""
+    """Returns a note on trials that ran out of memory, if any."""
     short = [trial for trial in trials if trial.outcome == OUT_OF_MEMORY]
     if not short:
         return []
@@ -718,7 +706,7 @@ def memory_notes(trials: Iterable[Trial]) -> list[Note]:
 
 
 def over_inputs(figures: ByInput | None, figure: float | None, text: Callable[[float], str]) -> str:
-    """Returns the text that follows a figure of several inputs: of the worst input, or of all together."""
+    """Returns the words after a figure of several inputs, on the worst input or on all pooled; empty for one input."""
     if figures is None:
         return ""
     misses = f"{figures.misses} {'fails' if figures.misses == 1 else 'fail'}" if figures.misses else "all pass"
@@ -734,7 +722,6 @@ def over_inputs(figures: ByInput | None, figure: float | None, text: Callable[[f
 
 
 def _accumulates(rule: Rule, findings: Findings) -> bool:
-    """True if the curve misses the threshold without a step as large as a suspect's."""
     misses = findings.full is None or findings.full > rule.budget
     # NaN, of a step that could not be measured, is no small step.
     return bool(findings.steps) and misses and all(step.drop < rule.step for step in findings.steps)
@@ -755,7 +742,7 @@ def _largest_steps(network: Network, rule: Rule, findings: Findings) -> str:
 
 
 def headline(report: Report, status: str = "finished") -> str:
-    """Returns the verdict in a sentence, or the progress of a run that is ``running`` or ``interrupted``."""
+    """Returns the verdict in a sentence, or the progress of a ``running`` or ``interrupted`` run."""
     verdict, is_running, threshold = report.verdict, status == "running", _least(report)
     if status != "finished" and report.answer is not None:
         return f"{'Still running' if is_running else 'Interrupted'}. So far: {headline(report)}"
@@ -784,7 +771,7 @@ def headline(report: Report, status: str = "finished") -> str:
 
 
 def fragile(report: Report) -> tuple[str, ...]:
-    """Returns clauses on what would reverse the verdict on the recipe."""
+    """Returns clauses on facts that could reverse the verdict on the recipe."""
     answer, metric = report.answer, JUDGING.get(report.metric)
     if answer is None or not report.recipe.meets:
         return ()

@@ -1,8 +1,7 @@
 """TensorBoard's log folder, the event file of a run in it, and histograms of tensors and weights.
 
-Events are written by the package's ``RecordWriter``, since a thread of its ``EventFileWriter`` loads TensorFlow if
-installed, and prints a traceback if the disk is full. Scalars and histograms are ``simple_value`` and
-``HistogramProto``, as in PyTorch's SummaryWriter.
+The package's ``RecordWriter`` writes the events: its ``EventFileWriter`` has a thread that loads TensorFlow if that is
+installed, and prints a traceback if the disk is full.
 """
 
 from __future__ import annotations
@@ -34,19 +33,19 @@ from trt_bisect.support.memory import parts
 
 FP32, INT8, ROUNDED = "fp32", "int8", "int8_rounded"
 CURVE = "curve"
-"""The run of the curve."""
+"""The TensorBoard run of the curve."""
 PLANS = "plans"
-"""The run with the figures of all measured plans."""
+"""The TensorBoard run with the figures of all measured plans."""
 RUN = re.compile(r"(baseline|tune_\d+)(_[a-z0-9_]+_.+)?|curve|plans")
 
 
 def run_name(number: int, metric: str = "", score: float | None = None, accuracy: float | None = None) -> str:
-    """Returns the name of a plan's run: ``tune_2_acc_0.973000``, ``tune_3_cosine_0.998700``, ``tune_4``.
+    """Returns the name of a plan's TensorBoard run: ``tune_2_acc_0.973000``, ``tune_3_cosine_0.998700``, ``tune_4``.
 
     Args:
-        number: of the plan, from 1 on; 0 for the baseline, FP32.
-        score: of the metric, if measured.
-        accuracy: named in place of the score.
+        number: the plan's number from 1; 0 for the baseline, FP32.
+        score: the value of the metric, if measured.
+        accuracy: replaces the score in the name.
     """
     name = f"tune_{number}" if number else "baseline"
     if accuracy is not None:
@@ -56,7 +55,7 @@ def run_name(number: int, metric: str = "", score: float | None = None, accuracy
 
 
 def layer_tags(names: Iterable[str], network: Network | None = None) -> dict[str, str]:
-    """Returns by layer the prefix of its tags, each different: its name in the user's program, if known."""
+    """Returns by layer a unique prefix of its tags: the name in the user's program, if known."""
     tags: dict[str, str] = {}
     taken: set[str] = set()
     titles = {layer.name: layer.title for layer in network.layers if layer.title} if network is not None else {}
@@ -70,7 +69,7 @@ def layer_tags(names: Iterable[str], network: Network | None = None) -> dict[str
 def output_tags(origins: Iterable[Origin], layers: Mapping[str, str]) -> dict[str, str]:
     """Returns the tag of each tensor: ``<layer>/output``, ``<layer>/output_1``, ``<input>/input``.
 
-    ``layers`` has the beginnings of the tags; a tensor without a layer is there by its own name.
+    ``layers`` has the prefixes by layer; by tensor for a tensor without a layer.
     """
     tags, counts = {}, dict.fromkeys(layers, 0)
     for origin in origins:
@@ -85,7 +84,7 @@ def output_tags(origins: Iterable[Origin], layers: Mapping[str, str]) -> dict[st
 
 
 def input_tags(origins: Iterable[Origin], layers: Mapping[str, str]) -> dict[str, list[tuple[str, str]]]:
-    """Returns by tensor each of ``layers`` that reads it, with its tag: ``<layer>/input``, ``<layer>/input_1``."""
+    """Returns by tensor the ``layers`` that read it, each with the tag ``<layer>/input``, ``<layer>/input_1``."""
     by_tensor = {origin.tensor: origin for origin in origins}
     taken = {f"{name.lstrip('/')}/input" for name, origin in by_tensor.items() if origin.kind == INPUT}
     readers: dict[str, list[tuple[str, str]]] = {}
@@ -98,12 +97,12 @@ def input_tags(origins: Iterable[Origin], layers: Mapping[str, str]) -> dict[str
 
 
 def numbered(tag: str, number: int) -> str:
-    """Returns the tag of item ``number``: ``tag``, ``tag_1``, ``tag_2``."""
+    """Returns ``tag``, ``tag_1``, ``tag_2`` for the numbers 0, 1, 2."""
     return f"{tag}_{number}" if number else tag
 
 
 def unused(tag: str, taken: Container[str]) -> str:
-    """Returns the tag, with the least number that makes it unique."""
+    """Returns the tag with the smallest suffix that makes it unique."""
     return next(name for name in (numbered(tag, number) for number in count()) if name not in taken)
 
 
@@ -118,9 +117,9 @@ class Board:
 
     Attributes:
         folder: TensorBoard's ``--logdir``.
-        channels: the number of a tensor's channels with histograms.
+        channels: the number of channels of a tensor with histograms.
         samples: the number of samples with histograms of their own.
-        plans: the number of plans of a run.
+        plans: the number of plans to log.
         only: patterns of the layers with histograms; empty for all.
         layers: the names of the layers with histograms; None for all.
     """
@@ -133,7 +132,7 @@ class Board:
     layers: frozenset[str] | None = None
 
     def clear(self) -> None:
-        """Removes the runs that earlier commands wrote here, and no other file; raises BadInput if it cannot."""
+        """Removes the runs that earlier commands wrote here, and no other file; raises BadInput if this fails."""
         try:
             for run in [path for path in self.folder.iterdir() if path.is_dir() and RUN.fullmatch(path.name)]:
                 for file in run.glob(f"events.out.tfevents.*{SUFFIX}"):
@@ -167,7 +166,7 @@ _VERSION = "brain.Event:2"
 
 
 class LogRun:
-    """Writes a run's scalars, histograms, texts and graph; raises BadInput if the folder cannot be written."""
+    """Writes a TensorBoard run; raises BadInput if the folder cannot be written."""
 
     def __init__(self, folder: Path) -> None:
         from tensorboard.summary.writer.record_writer import RecordWriter
@@ -196,7 +195,7 @@ class LogRun:
         self._add_value(step, tag=tag, simple_value=value)
 
     def texts(self, **texts: str) -> None:
-        """Writes texts in Markdown that are not empty; ``literal`` must escape users' text."""
+        """Writes the texts that are not empty, as Markdown; users' text must be escaped by ``literal``."""
         from tensorboard.plugins.text.summary_v2 import text_pb
 
         for tag, text in texts.items():
@@ -204,7 +203,7 @@ class LogRun:
                 self._add(0, summary=text_pb(tag, text))
 
     def histogram(self, tag: str, histogram: Histogram, step: int = 0) -> None:
-        """Writes a histogram at a step; one without values stays empty."""
+        """Writes a histogram at a step."""
         from tensorboard.compat.proto.summary_pb2 import HistogramProto
 
         proto = HistogramProto(bucket_limit=histogram.edges[1:], bucket=histogram.counts)
@@ -214,7 +213,7 @@ class LogRun:
         self._add_value(step, tag=tag, histo=proto)
 
     def graph(self, graph: Any) -> None:
-        """Writes the network, a GraphDef."""
+        """Writes a GraphDef."""
         self._add(0, graph_def=graph.SerializeToString())
 
     def _add_value(self, step: int, **content: Any) -> None:
@@ -242,9 +241,9 @@ class LoudChannels:
         self._chosen: dict[str, tuple[int, np.ndarray]] = {}
 
     def of(self, tag: str, values: np.ndarray, axis: int | None) -> tuple[np.ndarray, np.ndarray] | None:
-        """Returns the indices of the channels, ascending, and their values ``[channels, values]``.
+        """Returns the indices of the chosen channels, ascending, and their values ``[channels, values]``.
 
-        None if there are no channels, or not as many as on the first sample.
+        None without channels, or if their number differs from that of the first sample.
         """
         if not self._most or axis is None or values.ndim < 2:
             return None
@@ -258,7 +257,7 @@ class LoudChannels:
 
 
 class ChannelHistograms:
-    """A tensor's histogram, and those of its channels and first samples."""
+    """Histograms of a tensor, its channels and its first samples."""
 
     def __init__(self, samples: int = 0) -> None:
         self._most, self._samples = samples, list[Histogram]()
@@ -267,7 +266,7 @@ class ChannelHistograms:
         self._numbers = np.zeros(0, np.int64)
 
     def add(self, values: np.ndarray, channels: tuple[np.ndarray, np.ndarray] | None) -> None:
-        """Adds a sample's values, and those of its channels from ``LoudChannels.of``."""
+        """Adds a sample's values, and those of its channels as ``LoudChannels.of`` returns them."""
         flat = values.reshape(1, -1)
         of_sample = [GrowingHistogram()] if len(self._samples) < self._most else []
         for part in parts(values.size):
@@ -280,7 +279,7 @@ class ChannelHistograms:
             self._channels.add(rows)
 
     def write(self, run: LogRun, tag: str) -> None:
-        """Writes the histogram under ``tag``; those under ``<tag>/channels`` and ``<tag>/samples`` are steps."""
+        """Writes the histograms to ``tag``, and as steps to ``<tag>/channels`` and ``<tag>/samples``."""
         run.histogram(tag, self.whole.seen(most=_BUCKETS))
         for step, histogram in enumerate(self._samples):
             run.histogram(f"{tag}/samples", histogram, step)
@@ -293,11 +292,10 @@ class TensorHistograms:
     """Histograms of the float tensors of a run.
 
     Args:
-        kind: ``fp32``; ``int8`` for a plan, with a second histogram of tensors that INT8 layers read rounded;
-            ``int8_rounded`` for that alone.
+        kind: ``fp32``; ``int8`` for a plan, which adds histograms of rounded tensors; ``int8_rounded`` for these alone.
         origins: other tensors are ignored.
         layers: the prefixes of tags by layer; other layers have no histograms.
-        samples: the number with histograms of their own.
+        samples: the number of samples with histograms of their own.
     """
 
     def __init__(
@@ -332,7 +330,7 @@ class TensorHistograms:
         self._seen.setdefault((name, kind), ChannelHistograms(self._samples)).add(values, channels)
 
     def write(self, run: LogRun) -> None:
-        """Writes the histograms; an input of a layer is shown as that layer reads it."""
+        """Writes the histograms; an input of a layer as that layer reads it, rounded or not."""
         for tag, histograms in sorted(self._tagged(), key=lambda tagged: tagged[0]):
             histograms.write(run, tag)
 
@@ -357,9 +355,10 @@ class TensorHistograms:
 
 
 def weights_of(network: Network, writer: PlanWriter, layers: Mapping[str, str]) -> dict[str, Origin]:
-    """Returns the biases of ``layers``, and the float constants that INT8 can round or that have two axes or more.
+    """Returns by tag the biases of ``layers``, and the float constants that INT8 can round or that have two axes or
+    more.
 
-    Their tags: ``<layer>/weights``, ``<layer>/weights_1``, ``<layer>/bias``. The quantizers are those of full INT8.
+    Tags are ``<layer>/weights``, ``<layer>/weights_1``, ``<layer>/bias``; quantizers are those of full INT8.
     """
     types, kept = network.types, dict[str, Origin]()
     for layer in [layer for layer in network.layers if layer.name in layers]:
@@ -385,14 +384,14 @@ def weights_of(network: Network, writer: PlanWriter, layers: Mapping[str, str]) 
 
 
 class WeightPairs:
-    """Histograms of the weights of two networks, by tag and run."""
+    """Histograms of the weights of two networks."""
 
     def __init__(self, channels: LoudChannels) -> None:
         self._channels, self._made = channels, dict[tuple[str, str], ChannelHistograms]()
         self._counts = Counter[str]()
 
     def add(self, layer: str, axis: int | None, first: np.ndarray, second: np.ndarray) -> None:
-        """Adds a weight of both networks; ``layer`` begins its tags, ``axis`` is that of its channels."""
+        """Adds a weight of both networks; ``layer`` is the prefix of its tags, ``axis`` the axis of its channels."""
         tag = numbered(f"{layer}/weights", self._counts[layer])
         self._counts[layer] += 1
         for kind, values in ((FP32, first), (INT8, second)):
@@ -400,7 +399,7 @@ class WeightPairs:
             self._made[tag, kind].add(values, self._channels.of(tag, values, axis))
 
     def write(self, run: LogRun, int8: Collection[int | None] | None = None) -> None:
-        """Writes the weights of the first network; with ``int8``, those of the second."""
+        """Writes the weights of the second network if ``int8`` is given, else those of the first."""
         for (tag, kind), histograms in self._made.items():
             if (kind == FP32) == (int8 is None):
                 histograms.write(run, f"{tag}/{kind}")
@@ -414,7 +413,7 @@ class WeightHistograms:
         self._made: dict[tuple[str, str], ChannelHistograms] = {}
 
     def write(self, run: LogRun, int8: Collection[int | None] | None = None) -> None:
-        """Writes the weights in FP32; with ``int8``, the rounded weights of these layers."""
+        """Writes the rounded weights of the layers ``int8`` if that is given, else all weights in FP32."""
         for tag, weight in self._weights.items():
             if int8 is None:
                 self._histogram(tag, weight, FP32).write(run, f"{tag}/{FP32}")

@@ -51,10 +51,10 @@ class MeasuredPlan:
     """A measured plan; figures that were not measured are None.
 
     Attributes:
-        similarity: by the run's metric, on the worst input; None if not finite.
-        accuracy: on labelled data.
+        similarity: the run's metric on the worst input; None if not finite.
+        accuracy: the accuracy on labelled data.
         latency: the mean milliseconds of an inference.
-        what: describes it if it has a run of its own.
+        what: a description, for the page.
     """
 
     plan: PrecisionPlan
@@ -64,7 +64,7 @@ class MeasuredPlan:
     what: str = ""
 
     def figures(self) -> dict[str, float]:
-        """Returns the measured figures, and the number of layers in the low precision."""
+        """Returns by title the measured figures, and the number of layers in low precision."""
         layers = float(len(self.plan.lowered))
         figures = {"similarity": self.similarity, "accuracy": self.accuracy, "latency in ms": self.latency}
         measured = {name: value for name, value in figures.items() if value is not None and math.isfinite(value)}
@@ -74,14 +74,13 @@ class MeasuredPlan:
 def steps_of(
     of_ranges: Mapping[str, Trial], shared: Mapping[str, Trial], rule: Rule, ranges: str
 ) -> list[MeasuredPlan]:
-    """Returns the plans measured with some ranges, in the order of first measurement, with the similarity on most
-    inputs.
+    """Returns the plans measured with some ranges, in order, each with the similarity on the most inputs.
 
     Failed trials and those in another setting are left out.
 
     Args:
-        of_ranges: the trials measured with these ranges only, by key.
-        shared: trials with any ranges, by key; those on single inputs count.
+        of_ranges: the trials with these ranges only, by key.
+        shared: trials with any ranges, of which those on single inputs count.
         ranges: the digest of the ranges (``Ranges.digest``).
     """
     on_inputs = {key: trial for key, trial in shared.items() if key.startswith(INPUTS)}
@@ -108,7 +107,6 @@ def steps_of(
 
 
 def _rank(key: TrialKey, ranges: str, metric: str) -> int | None:
-    """Returns the rank of a trial among those of the same plan, 0 for the best; None if it does not count."""
     if key.measured_in.split(" ")[0] != INPUTS:
         return 2 if key.measured_in == WHOLE else 3
     match = re.fullmatch(rf"{INPUTS} \w+ {ranges[:12]} (whole|{OF_METRIC}{re.escape(metric)})", key.measured_in)
@@ -118,7 +116,6 @@ def _rank(key: TrialKey, ranges: str, metric: str) -> int | None:
 
 
 def _similarity(trial: Trial, rule: Rule) -> float | None:
-    """Returns the metric on the worst input, from a trial of all inputs together or of one input at a time."""
     if trial.outputs:
         return rule.similarity(trial)
     worst = max(trial.losses.values(), default=math.inf)
@@ -128,9 +125,7 @@ def _similarity(trial: Trial, rule: Rule) -> float | None:
 def spread_over_front(
     steps: Iterable[MeasuredPlan], cost: Callable[[PrecisionPlan], float], most: int
 ) -> list[MeasuredPlan]:
-    """Returns at most ``most`` plans, ordered by cost: spread over the Pareto front of cost and similarity, then
-    others.
-    """
+    """Returns at most ``most`` plans by cost: spread over the front of cost and similarity, then others."""
     by_cost = sorted(steps, key=lambda step: (cost(step.plan), -_known(step)))
     front: list[MeasuredPlan] = []
     for step in by_cost:
@@ -164,8 +159,8 @@ Value = bytes | int | float | Sequence[bytes] | Sequence[int] | Sequence[float]
 def graph_of(network: Network, plan: PrecisionPlan | None = None) -> Any:
     """Returns the GraphDef of a network: a node for each layer, input and output.
 
-    A node has its operator, its ONNX attributes, ``layer_name``, its constants and ``_output_shapes``. Its device is
-    its precision in ``plan`` (default: FP32), so that the page can colour by it.
+    A node has its operator, ONNX attributes, ``layer_name``, constants and ``_output_shapes``. Its device is its
+    precision in ``plan`` (default: FP32), by which the page can colour.
     """
     from tensorboard.compat.proto.graph_pb2 import GraphDef
 
@@ -192,9 +187,9 @@ def graph_of(network: Network, plan: PrecisionPlan | None = None) -> Any:
 
 
 def legal_names(names: Sequence[str]) -> list[str]:
-    """Returns a name that TensorFlow allows for each name, all different, and none the scope of another.
+    """Returns for each name a unique name that TensorFlow allows and that is not the scope of another.
 
-    A node whose name is also a scope goes into that scope: ``a`` next to ``a/b`` is ``a/a``.
+    A name that is also a scope moves into it: ``a`` next to ``a/b`` becomes ``a/a``.
     """
     legal = [_legal(name) for name in names]
     scopes = {name[:end] for name in legal for end, letter in enumerate(name) if letter == "/"}
@@ -266,8 +261,8 @@ class _Logs:
     """The logs of a network's tensors and weights.
 
     Attributes:
-        network: None for saved tensors: they have no graph.
-        tags: by layer, the beginning of its tags.
+        network: None for saved tensors, which have no graph.
+        tags: by layer, the prefix of its tags.
         weights: None if the scales of plans are not known.
     """
 
@@ -295,7 +290,7 @@ class _Logs:
         /,
         **texts: str,
     ) -> None:
-        """Writes a run; raises BadInput if the folder cannot be written.
+        """Writes a TensorBoard run; raises BadInput if the folder cannot be written.
 
         Args:
             plan: see ``graph_of``.
@@ -314,13 +309,13 @@ class _Logs:
 
 
 class RunLogs(_Logs):
-    """The logs of a run: of FP32 and shown plans, of the curve, and of all measured plans.
+    """The logs of FP32, of the plans to show, of the curve, and of all measured plans.
 
     Args:
-        experiment: that of the user's network.
-        trials: all of the run, by plan key.
-        reported: the trials of full INT8 and of the recipe, on all inputs.
-        memory: the bytes of tensors that may be held at once.
+        experiment: the experiment on the user's network.
+        trials: all trials of the run, by plan key.
+        reported: the trials of full INT8 and the recipe on all inputs.
+        memory: the most bytes of tensors held at once.
     """
 
     def __init__(
@@ -346,7 +341,7 @@ class RunLogs(_Logs):
         self.read_weights(experiment.network, self._writer)
 
     def _shown(self) -> list[MeasuredPlan]:
-        """Returns full INT8, plans with and without each suspect, the recipe, FP16, the front and others, each once."""
+        """Returns the plans of ``_wanted``, FP16, and others spread over the front, each once with its figures."""
         report, rule, canonical = self._report, self._experiment.rule, self._experiment.whole.canonical
         words: dict[PrecisionPlan, list[str]] = {}
         for plan, what in self._wanted():
@@ -395,7 +390,6 @@ class RunLogs(_Logs):
             yield self._plan_of(point), ": ".join(filter(None, ("of the front", ", ".join(point.names))))
 
     def _plan_of(self, point: FrontPoint) -> PrecisionPlan:
-        """Returns the plan of a point of the front; layers that are not movable are as in the recipe."""
         network = self._experiment.network
         plan = self._recipe.keeping(network.movable, self._recipe.low)
         for k in network.movable:
@@ -439,7 +433,6 @@ class RunLogs(_Logs):
             )
 
     def _inputs(self) -> Iterator[Feeds]:
-        """Yields the judged inputs, then others until all samples with their own histograms are there."""
         judged = self._experiment.feeds
         yield from judged
         known = [*map(digest_of_feeds, judged)]
@@ -499,7 +492,7 @@ def _culprits(report: Report) -> str:
 
 
 class ComparisonLogs(_Logs):
-    """Collects histograms of the compared tensors, and writes the logs at the end."""
+    """Collects histograms of the compared tensors and writes the logs."""
 
     def __init__(self, board: logs.Board, origins: Mapping[str, Origin], network: Network | None) -> None:
         names = [layer.name for layer in network.layers] if network else []
@@ -508,7 +501,7 @@ class ComparisonLogs(_Logs):
         self._fp32, self._int8 = (self.histograms(kind, origins) for kind in (logs.FP32, logs.INT8))
 
     def watched(self, samples: Iterable[tuple[Tensors, Tensors]]) -> Iterator[tuple[Tensors, Tensors]]:
-        """Yields the samples and counts their tensors."""
+        """Yields the samples unchanged and counts their tensors."""
         for reference, output in samples:
             self._fp32.add(reference)
             self._int8.add(output)
@@ -518,7 +511,7 @@ class ComparisonLogs(_Logs):
     def watched_weights(
         self, weights: Iterable[tuple[Origin, np.ndarray, np.ndarray]]
     ) -> Iterator[tuple[Origin, np.ndarray, np.ndarray]]:
-        """Yields the weights of two networks, and makes their histograms."""
+        """Yields the weights of two networks unchanged and counts them."""
         self.weights = pairs = logs.WeightPairs(self._channels)
         for origin, first, second in weights:
             if origin.layer in self.tags:
@@ -526,7 +519,7 @@ class ComparisonLogs(_Logs):
             yield origin, first, second
 
     def write(self, result: Comparison, writer: PlanWriter | None, plan: PrecisionPlan | None) -> None:
-        """Writes the FP32 run, and the INT8 run with cosine and SQNR of each tensor at the index of its layer.
+        """Writes the FP32 run, and the INT8 run with each tensor's cosine and SQNR at the index of its layer.
 
         Weights are those of two networks, or those that ``writer`` rounds. Raises BadInput if the folder cannot be
         written.
@@ -551,7 +544,7 @@ class ComparisonLogs(_Logs):
 
 
 class ProfileLogs(_Logs):
-    """Collects histograms of the profiled layers' outputs, and writes them with those of the weights."""
+    """Collects histograms of the profiled layers' tensors, and writes them with those of the weights."""
 
     def __init__(
         self, board: logs.Board, network: Network, writer: PlanWriter, layers: Sequence[Layer], plan: PrecisionPlan
@@ -571,7 +564,7 @@ class ProfileLogs(_Logs):
         self._rounded.add(tensors)
 
     def write(self, notes: Sequence[str]) -> None:
-        """Writes the run, and the rounded side of a file's Q/DQ pairs; raises BadInput if it cannot."""
+        """Writes the run, and the rounded values if the file has Q/DQ pairs; raises BadInput if this fails."""
         self.board.clear()
         self.write_run(logs.run_name(0), self._outputs, notes=bullets(notes))
         if self._plan is not None:

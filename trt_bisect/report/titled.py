@@ -1,6 +1,5 @@
-"""Results as they are shown: layers named as in the user's program, if known.
-
-Files, Python and commands keep the names in the network's file.
+"""Results with layers named as in the user's program, for the screen and pages; files and commands keep the file's
+names.
 """
 
 from __future__ import annotations
@@ -20,14 +19,14 @@ _AS_THEY_ARE = ("attached", "code", "command", "commands", "made_of", "model", "
 
 
 def titles_in(rows: tuple[LayerRow, ...]) -> dict[str, str]:
-    """Returns by layer its name in the user's program, if another is known."""
+    """Returns by layer its name in the user's program, if that differs."""
     return {row.name: row.title for row in rows if row.title not in ("", row.name)}
 
 
 def titled(tree: _Tree, titles: Mapping[str, str]) -> _Tree:
-    """Returns a tree of dataclasses, mappings and sequences with titles in place of the names of layers.
+    """Returns a tree of dataclasses, mappings and sequences in which titles replace the names of layers.
 
-    A name is replaced if it is the whole of a text, or a word of it. A row keeps its name in the file as ``node``.
+    A name is replaced if it is a whole text or a word of it. A row keeps its old name as ``node``.
     """
     if not titles:
         return tree

@@ -18,12 +18,12 @@ _EXIT = {SAME: 0, DIFFERS: 1, UNKNOWN: 3}
 
 @dataclass(frozen=True)
 class Tried:
-    """A possible cause of the engine's difference, emulated on all inputs.
+    """A possible cause of the engine's difference (a suspicion), emulated on all inputs.
 
     Attributes:
         left: the distance between the engine and this emulation.
         explained: the share of the squared difference between engine and file that the cause explains.
-        reproduces: ``left`` is within the noise floor: what other kernels for the same arithmetic differ by.
+        reproduces: ``left`` is within ``floor``, the difference between kernels of the same arithmetic.
     """
 
     kind: Annotated[str, Column("Kind", rank=1)]
@@ -36,7 +36,7 @@ class Tried:
 
 @dataclass(frozen=True)
 class DifferentLayer:
-    """A layer that two engines run differently, according to their layer infos."""
+    """A layer that two engines run differently, by their layer infos."""
 
     layer: Annotated[str, Column("Layer", kind=NAME, rank=0)]
     first: Annotated[str, Column("First engine", "Precision, and the layers that it is fused with", rank=0)]
@@ -54,13 +54,13 @@ class Verdict:
         text: the answer in a sentence.
         layers: the layers to blame.
         nearest: the suspicion that explains most, if none reproduces the outputs.
-        explained: the share of the squared difference that the cause, or the nearest suspicion, explains; None without
-            either, or if the engine's own tensors show the cause.
-        similarity: the cosine of the engine's outputs and the file's; None if a value is missing, or not
-            finite, in one of both only.
+        explained: the share of the squared difference that ``cause`` or ``nearest`` explains; None without them, or if
+            the engine's own tensors show the cause.
+        similarity: the cosine of the engine's outputs and the file's; None if a value is missing, or not finite in one
+            of both only.
         distance: the distance between them; None as ``similarity``.
         floor: the distance that other kernels and the order of sums explain.
-        next: the next steps, a line each; a command is indented.
+        next: the next steps, a line each; commands are indented.
         tried: the suspicions, the best first.
     """
 
@@ -111,7 +111,7 @@ class Verification(Result, Verdict):
         return next(_EXIT[answer] for answer in (DIFFERS, UNKNOWN, SAME) if answer in answers)
 
     def tables(self) -> Mapping[str, tuple[type, Sequence[Any]]]:
-        """Returns the suspicions, the inner tensors, and the layers that two engines run differently."""
+        """Returns the tables by CSV file."""
         return {
             VERIFY_CSV: (Tried, self.tried),
             ENGINE_CSV: (EngineTensor, self.tensors),
@@ -120,7 +120,7 @@ class Verification(Result, Verdict):
 
     @property
     def lines(self) -> list[str]:
-        """The answers and what to do, a line each."""
+        """The answers and the next steps, a line each."""
         lines = []
         for verdict in (self, self.other):
             if verdict is not None:

@@ -1,4 +1,4 @@
-"""The parts of a screen: those that fit are shown, and tables have the columns that fit."""
+"""Lays out a screen: drops parts and columns of tables that do not fit."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ class ScreenPart:
     """A part of a screen.
 
     Attributes:
-        name: its name in the line on parts left out.
+        name: the name in the line on parts left out.
         rank: lower ranks come first if not all fit.
-        versions: in full and in short; the first that fits is shown.
+        versions: the same content in full and in short; the first that fits is shown.
     """
 
     name: str
@@ -40,8 +40,8 @@ def height(content: RenderableType, console: Console) -> int:
 
 
 def fitting(parts: Sequence[ScreenPart], console: Console, room: int) -> dict[int, int]:
-    """Returns the version in which each part is shown, by the part's index; parts that do not fit into ``room``
-    lines are left out.
+    """Returns by index of a part the index of the version to show; without parts that do not fit into ``room``
+    lines.
     """
     chosen: dict[int, int] = {}
     for index in sorted(range(len(parts)), key=lambda index: parts[index].rank):
@@ -54,12 +54,12 @@ def fitting(parts: Sequence[ScreenPart], console: Console, room: int) -> dict[in
 
 
 def spaced(content: RenderableType) -> Group:
-    """Returns a table or text with a blank line above it."""
+    """Returns the content with a blank line above it."""
     return Group(Text(""), content)
 
 
 def titled(*titles: str) -> Table:
-    """Returns an empty table; ``>`` at the end of a title, not shown, makes a column of numbers."""
+    """Returns an empty table; a title that ends in ``>``, which is not shown, makes a column of numbers."""
     table = Table(box=None, pad_edge=False, header_style="bold")
     for title in titles:
         is_number = title.endswith(">")
@@ -80,14 +80,14 @@ def fitted(
     style: Callable[[Any], str] = lambda _: "",
     texts: Mapping[str, Callable[[Any], str]] | None = None,
 ) -> Table:
-    """Returns rows as a table with the columns that have a rank, a value and room. Names are never markup.
+    """Returns rows as a table with the columns that have a rank, a value and room; names are never markup.
 
     Args:
         names: the texts in titles.
         only: the columns to show instead.
-        raised: columns that are among the last to be left out.
-        without: columns that are not shown.
-        texts: by kind of column, the function that writes a value; default: for the metric in ``names``.
+        raised: columns to leave out last.
+        without: columns not to show.
+        texts: by kind of column, the function that writes a value; by default for the metric in ``names``.
 
     Raises:
         BadInput: there is no column of ``only``.
@@ -121,11 +121,11 @@ def _text(column: TableColumn, row: Any, texts: Mapping[str, Callable[[Any], str
 def with_columns_that_fit(
     table: Table, console: Console, droppable: Iterable[str], prose: Collection[str] = ()
 ) -> Table:
-    """Returns the table without as many of its ``droppable`` columns, in that order, as do not fit on the console.
+    """Returns the table without the first ``droppable`` columns, as many as do not fit on the console.
 
     Args:
-        droppable: headers of columns.
-        prose: headers of columns whose text may wrap.
+        droppable: titles of columns.
+        prose: titles of columns whose text may wrap.
     """
     columns = list(table.columns)
     for header in droppable:

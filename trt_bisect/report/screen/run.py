@@ -34,7 +34,7 @@ NOTES_UP_TO = 5
 LINES = 40
 """The most lines of ``run``'s screen, unless its verdict is unusually long."""
 _AROUND = 8
-"""The lines that the command prints around the report, and the lines that name parts left out."""
+"""The lines that the command prints around the report, and those that name parts left out."""
 _ROWS, _FEW_ROWS = 5, 3
 _SUSPECTS = 3
 _OUTPUTS = 4
@@ -44,9 +44,9 @@ SEEN_BY = {"calibration": "calibration", "judged": "search"}
 
 
 def print_report(report: Report, console: Console, *, every_layer: bool = False, around: int = _AROUND) -> None:
-    """Prints the verdict and its grounds, the most important first; names are never markup.
+    """Prints the verdict and its grounds, the most important first, on one screen with ``around`` more lines.
 
-    It fits on a screen with ``around`` more lines, unless ``every_layer``.
+    ``every_layer`` prints all, however long.
     """
     report = report.titled
     print_verdict(report, console)
@@ -72,7 +72,7 @@ def print_report(report: Report, console: Console, *, every_layer: bool = False,
 
 
 def print_verdict(report: Report, console: Console) -> None:
-    """Prints the verdict, the plans that can be shipped, what to do next, and the doubts and reasons."""
+    """Prints the verdict, the plans to ship, the next step, and the doubts and reasons."""
     report = report.titled
     verdict, reasons = verdict_first(report)
     console.print(verdict_lines(verdict, report.verdict))
@@ -95,7 +95,7 @@ def networks_table(report: Report, console: Console) -> Table:
 
 
 def choices_table(report: Report) -> Table:
-    """Returns the table of plans that a user may ship, with their time or speedup."""
+    """Returns the table of plans that a user may ship, with their times or speedups."""
     timed = any(choice.ms is not None for choice in report.choices)
     gpu = "" if report.latency or report.predicted is None else report.predicted.gpu
     speed = timed_by(gpu) if timed else f"speedup kept {costs_from(report.goal.costs)}"
@@ -142,7 +142,7 @@ def _plan_name(report: Report, choice: Choice) -> str:
 
 
 def plan_texts(report: Report) -> list[str]:
-    """Returns for each plan that a user may ship the deciding figure, and the time if known."""
+    """Returns for each plan that a user may ship the figure that decides, and the time if known."""
     texts = []
     for choice in report.choices:
         value = choice.accuracy if report.goal.drop else choice.similarity
@@ -154,8 +154,8 @@ def plan_texts(report: Report) -> list[str]:
 
 
 def verdict_first(report: Report) -> tuple[Sequence[Line], Sequence[Line]]:
-    """Returns the lines that say which plan to ship, and the other lines; without a verdict all are of the first
-    kind.
+    """Returns the lines that say which plan to ship, and the other lines; all are of the first kind without a
+    verdict.
     """
     if report.verdict not in {line.kind for line in report.lines}:
         return report.lines, ()
@@ -236,7 +236,7 @@ def _note_parts(report: Report) -> Iterator[ScreenPart]:
 
 
 def verdict_lines(lines: Sequence[Line], verdict: str) -> Text:
-    """Returns the lines of a summary in the colour of the verdict, doubts in their own."""
+    """Returns lines in the colour of the verdict, with doubts in their own colour."""
     text, style = Text(), STYLES[verdict]
     for k, line in enumerate(lines):
         text.append("\n" if k else "")
@@ -265,7 +265,7 @@ def _culprits(report: Report, most: int, console: Console) -> Table:
 
 
 def culprit_cells(report: Report, row: LayerRow) -> tuple[str, ...]:
-    """Returns a culprit's name, operator, figure if put back, loss on the curve, and what it wins back alone."""
+    """Returns a culprit's name, operator, figure if put back, loss on the curve, and loss alone."""
     losses = (loss_text(report.metric, value) for value in (row.loss, row.alone))
     return row.name, row.op_type, report.put_back_text(row), *losses
 
@@ -295,7 +295,6 @@ def _calibrators(report: Report, rows: Sequence[CalibratorRow], console: Console
 
 
 def _why_chosen(report: Report, rows: Sequence[CalibratorRow]) -> str:
-    """Returns a sentence if the chosen calibrator's first recipe is not the cheapest; else an empty text."""
     known = [(row.cost, row.mean_loss, row) for row in rows if row.cost is not None and row.mean_loss is not None]
     chosen = next((entry for entry in known if entry[2].chosen), None)
     if chosen is None or chosen[0] <= min(cost for cost, _, _ in known):
@@ -313,7 +312,7 @@ def _why_chosen(report: Report, rows: Sequence[CalibratorRow]) -> str:
 
 
 def calibrator_cells(report: Report, row: CalibratorRow) -> tuple[str, ...]:
-    """Returns the cells of a calibrator; ``-`` if its search was given up, ``or worse`` if not all inputs were run."""
+    """Returns a calibrator's cells; ``-`` for a search given up, ``or worse`` if not all inputs were run."""
     metric, answer = report.metric, report.answer
     layers = "-" if row.high is None else str(row.high)
     figure = figure_text(metric, row.similarity, report.threshold)
@@ -342,19 +341,19 @@ def _spread(fed: FedInput) -> str:
 
 
 def sets_of_inputs(answer: AnswerFacts) -> list[tuple[str, Held]]:
-    """Returns the recipe's figures on given and held-out inputs."""
+    """Returns the recipe's figures on given and on held-out inputs, each with a title."""
     sets = (("your inputs", answer.given), ("held-out inputs", answer.held_out))
     return [(name, held) for name, held in sets if held is not None]
 
 
 def held_cells(report: Report, name: str, held: Held) -> tuple[str, ...]:
-    """Returns the cells of a set of inputs; the worst input by its file name."""
+    """Returns the cells of a set of inputs; the worst input without its folder."""
     figures = (figure_text(report.metric, value, report.threshold) for value in (held.mean, held.fifth, held.worst))
     return name, f"{held.holds} of {held.inputs}", *figures, held.worst_input.rsplit("/", 1)[-1]
 
 
 def layer_table(report: Report, rows: Sequence[LayerRow], console: Console) -> Table:
-    """Returns the table of the curve: each layer's figures are those with all layers up to it in INT8."""
+    """Returns the table of the curve, with a layer a row."""
     texts = {**metric_texts(report.metric, report.threshold), DECIDING: report.text}
     return fitted(LayerRow, rows, console, names=report.names, without=[report.metric], style=_style, texts=texts)
 
@@ -370,9 +369,8 @@ def front_table(report: Report, points: Sequence[FrontPoint], console: Console) 
 
 
 def output_tables(report: Report) -> list[Table]:
-    """Returns the figures of the final outputs: with a task those of all outputs, and those of the task alone.
-
-    Of many outputs, those with the least SQNR in full INT8.
+    """Returns versions of the table of final outputs, at most those with the least SQNR; with a task also its outputs
+    alone.
     """
     of_task, figures = report.metric == AGREEMENT.name, report.outputs.int8
     shown = list(dict.fromkeys(name for _, of_plan in report.outputs.items() for name in of_plan))
@@ -385,9 +383,6 @@ def output_tables(report: Report) -> list[Table]:
 
 
 def _output_table(report: Report, shown: Sequence[str], *, of_task: bool) -> Table:
-    """Returns the metric and the SQNR of final outputs by plan; with a task, its agreement and counts, and the outputs'
-    cosine.
-    """
     measured = {metric for _, of_plan in report.outputs.items() for name in shown for metric in of_plan.get(name, ())}
     columns = (AGREEMENT.name, "cosine", "sqnr") if of_task else tuple(dict.fromkeys((report.metric, "sqnr")))
     columns = (*columns, *(metric for metric in (EQUAL.name, KAPPA) if metric in measured and metric not in columns))
@@ -408,7 +403,7 @@ def _output_table(report: Report, shown: Sequence[str], *, of_task: bool) -> Tab
 
 
 def latency_lines(report: Report) -> list[str]:
-    """Returns lines with the latency of each plan and of each layer left high."""
+    """Returns lines on the latency of each plan and each high layer; empty without any."""
     timed = {plan: latency for plan, latency in (report.latency or {}).items() if latency}
     if not timed:
         return []
@@ -423,7 +418,7 @@ def latency_lines(report: Report) -> list[str]:
 
 
 def predicted_lines(report: Report) -> list[str]:
-    """Returns lines with the predicted time of each plan, the slowest kernels and the recipe's reformats."""
+    """Returns lines on predicted times, the slowest kernels and the recipe's reformats; empty without any."""
     times = report.predicted
     if times is None:
         return []
@@ -450,7 +445,7 @@ _CAUSES_UP_TO = _MEETING_UP_TO = _MISSING_UP_TO = 3
 
 
 def print_advice(report: Report, explanation: Explanation, console: Console) -> None:
-    """Prints causes, and for each culprit evidence and remedies; names are never markup."""
+    """Prints the causes, and each culprit's evidence and remedies."""
     for cause in explanation.causes:
         console.print(Text(_title(cause, explanation), style="bold"))
         for line in _measured_lines(report, cause.measured):
@@ -479,7 +474,9 @@ def print_advice(report: Report, explanation: Explanation, console: Console) -> 
 
 
 def causes_in_short(report: Report, explanation: Explanation) -> Group | None:
-    """Returns the causes, a line each, and the cheapest remedy measured to be cheaper than the recipe."""
+    """Returns the causes, a line each, and the best remedy measured to cost less than the recipe; None without
+    causes.
+    """
     if not explanation.causes:
         return None
     causes = [Text(_title(cause, explanation)) for cause in explanation.causes[:_CAUSES_UP_TO]]
@@ -536,18 +533,18 @@ _OF_GITHUB = re.compile(r"[~$@]|:(?=[A-Za-z+/_-])")
 
 
 def literal(text: str) -> str:
-    """Returns a text without effective HTML tags, Markdown marks and line breaks."""
+    """Returns a text as Markdown that shows it literally, on one line."""
     marked = _MARKS.sub(r"\\\1", html.escape(" ".join(text.split()), quote=False))
     return _OF_GITHUB.sub(lambda mark: f"&#{ord(mark[0])};", marked)
 
 
 def bullets(sentences: Iterable[str]) -> str:
-    """Returns a list of sentences."""
+    """Returns sentences as a Markdown list, escaped."""
     return "\n".join(f"- {literal(sentence)}" for sentence in sentences)
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    """Returns a table: figures with six digits, None as an empty cell."""
+    """Returns a Markdown table, escaped: figures with six digits, None as an empty cell."""
     lines = [header, ["---"] * len(header), *(map(_cell, row) for row in rows)]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
@@ -559,7 +556,7 @@ def _cell(value: object) -> str:
 
 
 def markdown(report: Report) -> str:
-    """Returns the verdict, the next command, the culprits, the calibrators, the inputs and the notes."""
+    """Implements ``Report.to_markdown``."""
     return "\n\n".join(_blocks(report.titled)) + "\n"
 
 

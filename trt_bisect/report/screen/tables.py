@@ -1,4 +1,5 @@
-"""The screens of ``layers``, ``check``, ``compare``, ``profile``, ``sensitivity``, ``worst``, and tables of ``run``.
+"""The screens of ``layers``, ``check``, ``migrate``, ``verify``, ``compare``, ``profile``, ``sensitivity`` and
+``worst``.
 
 Names are never markup.
 """
@@ -40,7 +41,7 @@ _STYLES = {ERROR: "bold red", WARNING: "yellow", NOTE: "dim"}
 
 
 def print_layers(network: Network, console: Console, dropped: Sequence[DroppedNode] = ()) -> None:
-    """Prints the layers, the inputs and outputs, and the option that gives dynamic inputs their sizes."""
+    """Prints the layers, inputs and outputs, and an example of the option that gives dynamic inputs their sizes."""
     names = {"low": network.low.title}
     console.print(
         fitted(Layer, network.layers, console, names=names, style=lambda row: "" if row.quantizable else "dim")
@@ -64,10 +65,6 @@ def _print_dropped(dropped: Sequence[DroppedNode], console: Console) -> None:
 
 
 def _sized(spec: TensorSpec) -> str:
-    """Returns the option that gives a dynamic input sizes: 1 for the batch, 224 for the edges of pictures, else 128.
-
-    A picture has four axes, the second or the last of 1, 3 or 4 channels.
-    """
     shape = spec.shape
     edges: tuple[int, ...] = ()
     if len(shape) == 4 and spec.dtype.kind in "fu":
@@ -119,7 +116,7 @@ def check_table(report: CheckReport, *, every_layer: bool = False) -> Table:
 
 
 def _of_paragraphs(*columns: tuple[str, int]) -> Table:
-    """Returns an empty table with spaced rows; each column is given as its title and its share of the width."""
+    """Returns an empty table with spaced rows; a column is its title and its share of the width."""
     table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 1, 0))
     for title, ratio in columns:
         table.add_column(title, overflow="fold", ratio=ratio)
@@ -127,7 +124,7 @@ def _of_paragraphs(*columns: tuple[str, int]) -> Table:
 
 
 def print_migration(report: Migration, console: Console) -> None:
-    """Prints the assumptions, the commands, and the measurements."""
+    """Prints the assumptions, the commands and the measurements."""
     table = _of_paragraphs(("Unknown", 5), ("Assumed", 4), ("Layers", 4))
     for note in report.choices:
         table.add_row(Text(note.about), Text(note.choice, style="bold"), Text(listed(note.names, LAYERS_OF_A_KIND)))
@@ -152,7 +149,7 @@ _SUSPICIONS_UP_TO = 5
 
 
 def print_verification(result: Verification, console: Console) -> None:
-    """Prints the suspicions that explain most, the answer and what to do."""
+    """Prints the suspicions that explain most, the answer and the next steps."""
     if result.answer != SAME and result.tried:
         console.print(fitted(Tried, result.tried[:_SUSPICIONS_UP_TO], console))
     for rows in (result.tensors, result.different):
@@ -170,9 +167,11 @@ ADVICE_UP_TO = TENSORS_UP_TO = 20
 def print_comparison(
     result: Comparison, console: Console, *, top: int = 0, columns: Sequence[str] = (), weight_scales: bool = False
 ) -> None:
-    """Prints tensors, weights, advice and notes, or the ``weight_scales`` alone; ``top`` rows of each table, 0 for all.
+    """Prints tensors, weights, advice and notes, or only ``weight_scales``.
 
-    Raises BadInput for an unknown name in ``columns``, which are shown instead of the usual ones.
+    Args:
+        top: the most rows of each table; 0 for all.
+        columns: the columns to show instead of the usual; raises BadInput for an unknown one.
     """
     if weight_scales:
         _print_weight_scales(result, console, top)
@@ -210,7 +209,7 @@ def _print_weight_scales(result: Comparison, console: Console, top: int) -> None
 
 
 def print_explained_tensors(explanation: Explanation, low: str, console: Console, *, top: int = 0) -> None:
-    """Prints activations and weights in FP32 and full INT8, by MSE; ``top`` rows of each, 0 for all."""
+    """Prints activations and weights in FP32 and full INT8, sorted by MSE, at most ``top`` of each; 0 for all."""
     activations = [
         (name if len(layer.outputs) == 1 else tensor.tensor, tensor)
         for name, layer in explanation.layers.items()
@@ -252,7 +251,7 @@ def _of_weights(rows: Sequence[_Named], sides: tuple[str, str]) -> Table:
 
 
 def print_profile(profile: Profile, console: Console, *, top: int = 0, columns: Sequence[str] = ()) -> None:
-    """Prints tensors and notes; ``top`` rows, 0 for all; raises BadInput for an unknown column."""
+    """Prints at most ``top`` tensors (0: all) and the notes; raises BadInput for an unknown column."""
     if profile.samples:
         console.print(Text(f"{counted(profile.samples, 'sample')} of {profile.source}:"))
     _print_rows(ProfiledTensor, profile.tensors, console, top, only=columns)
@@ -262,7 +261,7 @@ def print_profile(profile: Profile, console: Console, *, top: int = 0, columns: 
 def print_sensitivity(
     sensitivity: Sensitivity, console: Console, *, rows: Sequence[SensitiveOp], sort: str, top: int = 0
 ) -> None:
-    """Prints ``top`` rows, 0 for all; the column ``sort`` is among the last to be left out."""
+    """Prints at most ``top`` rows (0: all), with the column ``sort`` even if it is narrow."""
     shown = rows[: top or None]
     console.print(fitted(SensitiveOp, shown, console, names=sensitivity.names, raised=(sensitivity.metric, sort)))
     full = "not measured" if sensitivity.full is None else loss_text(sensitivity.metric, sensitivity.full)
@@ -295,7 +294,7 @@ _BAR = 40
 
 
 def print_worst(report: WorstReport, console: Console) -> None:
-    """Prints the data, the distribution with its histogram, the worst inputs and the verdict."""
+    """Prints the data, the distribution with a histogram, the worst inputs and the verdict."""
     for title, text in description(report).items():
         console.print(Text(f"{title + ':':7} {text}"))
     console.print()
@@ -316,7 +315,7 @@ def print_worst(report: WorstReport, console: Console) -> None:
 
 
 def histogram_lines(report: WorstReport) -> Iterator[str]:
-    """Yields a line for each bar; a bar that is not empty has a block."""
+    """Yields a line for each bar of the histogram; one that is not empty has at least one block."""
     bins = report.distribution.bins
     most = max((bar.count for bar in bins), default=0)
     edges = [[figure_text(report.metric, edge) for edge in (bar.low, bar.high)] for bar in bins]
