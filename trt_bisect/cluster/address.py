@@ -17,8 +17,7 @@ def check_address(address: str) -> None:
     """Raises BadInput if ``--cluster`` has no valid text.
 
     ``local:N`` is N processes of this machine, ``auto`` its Ray cluster, ``HOST:PORT`` and ``ray://HOST:PORT`` another
-    Ray
-    cluster; the empty text is this process, and every GPU of this machine.
+    Ray cluster; the empty text is this process, and every GPU of this machine.
     """
     if address and address != AUTO and not _RAY.fullmatch(address) and local_processes(address) is None:
         raise BadInput(

@@ -1,7 +1,7 @@
 """A Ray cluster, on which each plan is a task.
 
-Ray runs in a process of its own (``RayProcess``), because it ends its process when the cluster's head has been gone
-for a minute, takes over the signals, and writes to stderr.
+Ray runs in a process of its own (``RayProcess``), because it ends its process when the cluster's head has been gone for
+a minute, takes over the signals, and writes to stderr.
 
 Tasks, not actors (``ray.util.ActorPool``): an actor stays on its node, and a plan that waits for a lost actor would not
 go to a free node. Ray starts a plan again whose worker or node was lost.
@@ -95,8 +95,10 @@ class RayCluster(AbstractContextManager["RayCluster"]):
         self.size = self._ask("employ", engine != ONNXRUNTIME)
 
     def begin(self, key: str, content: bytes) -> None:
-        """Begins the plan with this key as soon as a worker is free. Empty ``content``: the worker uses that of the
-        plan before.
+        """Begins the plan with this key as soon as a worker is free.
+
+        Args:
+            content: see ``RayWorkerPool.begin``; empty: as for the plan before.
         """
         self._ask("begin", key, content)
 
@@ -168,7 +170,7 @@ class RayWorkerPool:
         return self._cluster.size
 
     def begin(self, plan: PrecisionPlan) -> None:
-        """Begins to try a plan."""
+        """Begins to try a plan. The first call also sends the ``TrialSpec`` and this machine's timing cache."""
         content = b""
         if self._cluster.holder is not self:
             cache = self._timing_cache
@@ -197,7 +199,7 @@ class RayWorkerPool:
 
 
 class _Event(NamedTuple):
-    # The state of the tasks after a wait; ``key`` is empty if no plan has ended.
+    """The state of the tasks after a wait; ``key`` is empty if no plan has ended."""
 
     key: str
     result: Any

@@ -60,8 +60,7 @@ class Analysis:
     >>> qa.run(high=qa.top(3))  # doctest: +SKIP
 
     Keywords of a method override those of the object. With ``other``, ``worst`` and ``compare`` compare the two
-    networks,
-    both unchanged and without calibration; the other methods diagnose ``other``, judged by ``network``.
+    networks, both unchanged and without calibration; the other methods diagnose ``other``, judged by ``network``.
 
     Args:
         network: in any form that ``run`` takes, such as a ``torch.nn.Module``.
@@ -120,7 +119,9 @@ class Analysis:
 
     @cached_property
     def ranges(self) -> Ranges | None:
-        """The ranges of the activations; None if the network needs none. ``run`` makes its own ranges."""
+        """The ranges of the activations, for all methods but ``run``, which makes its own; None if the network needs
+        none.
+        """
         network = self._diagnosed
         if not network.low.needs_ranges or network.has_pairs:
             return None
@@ -154,8 +155,8 @@ class Analysis:
         return worst_report.inputs
 
     def top(self, count: int) -> tuple[str, ...]:
-        """Returns the ``count`` layers with the largest loss alone in the last ``sensitivity``, which is called if
-        necessary.
+        """Returns the ``count`` layers with the largest loss alone in the last ``sensitivity``; calls ``sensitivity``
+        if necessary.
         """
         measured: Sensitivity = self._results["sensitivity"] if "sensitivity" in self._results else self.sensitivity()
         return tuple(op.op_name for op in measured.sorted_by("loss", way="both")[:count])

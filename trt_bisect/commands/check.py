@@ -53,8 +53,7 @@ def check(
     """Checks the structure of an ONNX file, before any measurement.
 
     The findings: weights and layers with several consumers, fusions that the graph prevents, misplaced Q/DQ pairs,
-    unusual
-    scales, layers that are never quantized, and opsets, operators and types that TensorRT refuses.
+    unusual scales, layers that are never quantized, and opsets, operators and types that TensorRT refuses.
 
     Args:
         model: an ONNX file, with or without Q/DQ pairs, or an ``onnx.ModelProto``; of a loaded network, its file.

@@ -66,9 +66,9 @@ from trt_bisect.support.progress import Progress, default_progress
 from trt_bisect.support.text import counted, percent
 
 SAVED, AS_IT_RUNS = "saved", "as it runs"
+# origins of a scale without a calibrator: a file, or the largest value of a weight or of its channel
 IN_FILE, OWN_LEVELS, LARGEST_VALUE = "the network's own Q/DQ", "the integer network", "largest value"
 IN_PLAN = "the plan"
-"""The origin of a scale without a calibrator: the file, or the largest value of a weight or of its channel."""
 INPUT, OUTPUT, WEIGHT, BIAS, CONSTANT = "input", "output", "weight", "bias", "constant"
 _NUMBERS = "fiub"
 
@@ -81,14 +81,12 @@ def compare(
     """Compares every tensor and weight of a network in FP32 and in low precision, and names suspicious layers.
 
     ONNX Runtime emulates the network with all layers low. A tensor is compared before its own rounding; the effect of
-    this
-    rounding is reported separately.
+    this rounding is reported separately.
 
     With ``reference``, the columns ``fp32`` hold the tensors of that network, which runs unchanged, or of saved
-    outputs.
-    With ``other``, the columns ``fp32`` hold the first network and ``int8`` the other one, both unchanged. Integer
-    networks, an ONNX Runtime session and a function from feeds to outputs are compared as they run, by tensors of equal
-    names.
+    outputs. With ``other``, the columns ``fp32`` hold the first network and ``int8`` the other one, both unchanged.
+    Integer networks, an ONNX Runtime session and a function from feeds to outputs are compared as they run, by tensors
+    of equal names.
 
     Args:
         model: an FP32 ONNX file or a loaded network; optional for two saved runs, whose layers come from it.
@@ -332,11 +330,11 @@ class _Comparing:
         *,
         of_second: bool = True,
     ) -> Comparison:
-        """Compares two networks as they run, by the tensors that have the same module or name, and the same shape.
+        """Compares two networks as they run, by the tensors with the same module or name, and the same shape.
 
         Args:
             layers: the one of the two networks whose layers are known; None if neither's are.
-            of_second: ``layers`` is the second network, and its roundings are compared.
+            of_second: ``layers`` is the second network.
         """
         sample, every = _opened(samples)
         mine, theirs = first.tensors(sample), second.tensors(sample)
@@ -502,8 +500,7 @@ def profile(model: GivenModel, options: ProfileOptions) -> Profile:
     return result
 
 
-_Pair = tuple[str, tuple[object, ...]]
-"""A tensor, and the keys of the quantizers that round it."""
+_Pair = tuple[str, tuple[object, ...]]  # a tensor, and the keys of the quantizers that round it
 
 
 @dataclass
@@ -514,8 +511,8 @@ class _Profiling:
     plan: PrecisionPlan
     samples: int = 0
     figures: dict[_Pair, dict[str, Any]] = field(default_factory=dict)
+    # shape and dtype by tensor, of the first sample that had it
     seen: dict[str, tuple[tuple[int, ...], str]] = field(default_factory=dict)
-    """The shape and dtype of each tensor, by name, in the first sample that had the tensor."""
 
     def uses(self, layer: Layer) -> Iterator[_TensorUse]:
         node = self.network.skeleton.graph.node[layer.index]

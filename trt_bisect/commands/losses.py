@@ -95,7 +95,7 @@ def with_most_sensitive(model: GivenModel, options: _Given) -> _Given:
     """Returns the options with the most sensitive layers, measured if necessary, in place of a pattern such as
     ``top:3``.
 
-    With an output folder the measured sensitivity is stored there for later, and the pattern stays.
+    With an output folder the sensitivity is only stored there, and the pattern is resolved later.
     """
     names = ("high", "keep_low", "only")
     patterns = [pattern for name in names for pattern in getattr(options, name)]
@@ -138,7 +138,7 @@ class _AnythingGoes(Judgement):
 
 
 def measure_alone(experiment: Experiment, progress: Progress, chosen: Collection[int] | None = None) -> Sensitivity:
-    """Returns the loss of each layer alone in INT8, and what the layer wins back alone in high precision.
+    """Returns for each layer the loss if it alone is in INT8, and the loss won back if it alone is high.
 
     Args:
         chosen: the indices of the layers to measure, only in INT8; None for every layer, both ways.
@@ -194,8 +194,7 @@ def _alone(experiment: Experiment, chosen: Collection[int]) -> dict[tuple[int, s
 
 def _unquantized(experiment: Experiment, progress: Progress) -> Iterator[tuple[int, Trial, Trial]]:
     """Yields for each unquantized layer whose outputs have a scale: its index, the trial in which only these outputs
-    are
-    rounded, and the trial of full INT8 without this rounding.
+    are rounded, and the trial of full INT8 without this rounding.
     """
     network, scales = experiment.network, experiment.ranges.scales
     high = experiment.whole.high
@@ -255,8 +254,7 @@ def worst(model: GivenModel, options: WorstOptions) -> WorstReport:
     data.
 
     With ``other``, two networks are compared instead, both unchanged, on ONNX Runtime without calibration. The data set
-    is
-    read once; about ``keep`` samples are in memory.
+    is read once; about ``keep`` samples are in memory.
 
     Args:
         model: an ONNX file of opset 9 or later, or a loaded network.

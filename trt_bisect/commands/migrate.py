@@ -104,8 +104,7 @@ def read_deployment(source: str | Path | Mapping[str, Any]) -> Deployment:
 
     Args:
         source: a trtexec command line or a file with one; a list as ``--layerPrecisions`` takes it; a JSON or TOML
-            file,
-            or a mapping, with a table of layers and precisions; empty if nothing is known.
+            file, or a mapping, with a table of layers and precisions; empty if nothing is known.
 
     Raises:
         BadInput: ``source`` has another form, or the engine was not in INT8.
@@ -197,7 +196,6 @@ def _precision(word: Any, name: str, source: str) -> Precision:
 
 
 def _table(record: Any, source: str) -> dict[str, Precision]:
-    """Returns the precisions by layer, from a table by layer or a list of layers, maybe under a key of ``_LAYERS``."""
     if isinstance(record, Mapping):
         inner = next((record[key] for key in _LAYERS if isinstance(record.get(key), (Mapping, list, str))), None)
         if inner is not None:
@@ -453,8 +451,7 @@ def _difference(
     network: Network, ranges: Ranges, plan: PrecisionPlan, path: Path, feeds: Sequence[Feeds], progress: Progress
 ) -> float:
     """Returns the largest difference between the outputs of the written network and of the emulated plan, as a share of
-    the
-    output's largest magnitude.
+    the output's largest magnitude.
 
     Both run with FP32 in place of FP16: the FP16 of two engines differs in the last bit, which INT8 rounding amplifies.
     """

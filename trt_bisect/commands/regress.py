@@ -110,16 +110,9 @@ class NightlyRuns:
         return next((night for night in reversed(self.all()) if night.is_baseline and night.baseline.is_dir()), None)
 
     def begin(self, suite: str) -> tuple[NightlyRun, bool]:
-        """Resumes the newest nightly run if it was interrupted, else creates one in a folder named by the time.
+        """Resumes the newest nightly run if it was interrupted and has the suite with this digest, else creates one.
 
-        Args:
-            suite: the digest of the suite. A nightly run of another suite is not resumed.
-
-        Returns:
-            The nightly run, and true if it is resumed.
-
-        Raises:
-            BadInput: the folder cannot be written.
+        Returns the nightly run, and true if it is resumed. Raises BadInput if the folder cannot be written.
         """
         earlier, now = self.all(), datetime.now(timezone.utc)
         if earlier and earlier[-1].is_resumable(suite, now):
@@ -153,9 +146,9 @@ class NightlyReference:
 
     Attributes:
         description: a text for the user; empty if there is no baseline yet.
-        networks: the baseline of each network, by its name in the suite.
+        networks: by name in the suite.
         folder: the folder into which ``--update-baseline`` writes; None: into the nightly run only.
-        is_latest: the baselines are from the latest nightly run; if tonight's run passes, it becomes the next baseline.
+        is_latest: the baselines are from the latest nightly run; a run that passes becomes the next baseline.
     """
 
     description: str
@@ -171,8 +164,7 @@ def find_reference(baseline: str | Path, nights: NightlyRuns, suite: Suite, *, u
         baseline: ``latest``, a baseline folder, the folder of a nightly run or a run, or a ``report.json``.
         update: the baseline is to be replaced: it need not exist, and must not be a run or a nightly run.
 
-    Raises:
-        BadInput: there is no baseline, it cannot be read or must not be replaced, or a run is of another network.
+    Raises BadInput if there is no baseline, it cannot be read or replaced, or a run is of another network.
     """
     if str(baseline) == LATEST:
         night = nights.latest_baseline()
@@ -249,16 +241,14 @@ def regress(
 
     If a figure lies outside the baseline's range, the network is measured again, and only the changes of both runs are
     reported. A network that cannot be measured does not stop the others. An interrupted nightly run is resumed. The
-    results
-    are written into the folder of the nightly run and into the suite's output folder.
+    results are written into the folder of the nightly run and into the suite's output folder.
 
     Args:
         config: the suite, a TOML file.
         baseline: a folder that ``update_baseline`` wrote, the folder of a nightly run or of a run, or a
-            ``report.json``; or
-            ``latest``: for each network the newest nightly run in which it passed or was accepted. A network without
-            such a
-            run takes this one as its baseline, if it meets its targets and its recipe meets the threshold.
+            ``report.json``; or ``latest``: for each network the newest nightly run in which it passed or was accepted.
+            A network without such a run takes this one as its baseline, if it meets its targets and its recipe meets
+            the threshold.
         update_baseline: the figures of this nightly run, of ``repeats`` runs, become the baseline in any case.
         progress: shows the progress; a bar in a notebook by default.
         runner: measures one network.

@@ -1,6 +1,6 @@
 """The suite of networks that a nightly run measures, read from ``trt-bisect.toml``.
 
-Mistakes in the file are raised before anything is run; a missing file of a network is an error of that network.
+Mistakes in the file are raised before anything is run; a missing file of a network is an error of that network only.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ NIGHT_KINDS = {
 }
 """The keys of a network, besides ``name``, that are not options of ``trt_bisect.run``."""
 _TARGETS = {INT8: "target", RECIPE: "target_recipe"}
+# options of ``run`` that the suite or the command sets
 _SET_ELSEWHERE = {"save_tensors", "history", *(option.keyword for option in declare.declared(OutputOptions))}
-"""The options of ``run`` that a suite cannot give to a network: the suite or the command sets them."""
 NETWORK_KEYS = {
     key: declare.Option(keyword=key, kind=kind) for key, kind in {"name": _NAME, "model": FILE, **NIGHT_KINDS}.items()
 } | declare.by_key(option for option in declare.declared(RunOptions) if option.keyword not in _SET_ELSEWHERE)
@@ -63,8 +63,7 @@ class NetworkTask:
     Attributes:
         stem: the name of its folder and its baseline file, unique.
         keywords: the keywords of ``run``.
-        targets: by plan, ``int8`` and ``recipe``, the worst value of the metric that passes, whatever the baseline
-            says.
+        targets: by plan, ``int8`` and ``recipe``, the worst value of the metric that passes.
         missing: the error on a missing file or function; None if all are there.
     """
 
@@ -78,7 +77,7 @@ class NetworkTask:
 
     @property
     def direction(self) -> str:
-        """The direction of the user's own metric: ``higher`` or ``lower`` values are better."""
+        """``higher`` or ``lower``: which values of the metric are better."""
         return "higher" if find_metric(self.keywords.get("metric", "cosine")).higher else "lower"
 
 

@@ -30,7 +30,7 @@ from trt_bisect.support.text import listed
 if TYPE_CHECKING:
     import pandas as pd
 
-# others are objects
+# pandas types of columns; other columns are objects
 _DTYPES: Mapping[type[kinds.Type], str] = {
     kinds.FloatType: "float64",
     kinds.IntType: "Int64",
@@ -50,7 +50,7 @@ class HistoryEntry:
         run: the id of the run's journal, which stays the same when the folder is moved or copied.
         folder: the absolute path of the run folder when it was last recorded.
         label: the network's name in a suite, else the model file's stem.
-        started, recorded: the times of the run's start and of the recording, in UTC.
+        started, recorded: times in UTC.
         report: the report without its layers.
     """
 
@@ -80,8 +80,7 @@ class HistoryEntry:
 
     def continues(self, before: HistoryEntry) -> bool:
         """Returns true if this entry replaces ``before``: the fingerprint, metric, threshold and strategy are the same,
-        and so
-        is the start, unless ``before`` is unfinished.
+        and so is the start, unless ``before`` is unfinished.
         """
         question = ("fingerprint", "metric", "threshold", "share", "strategy")
         is_same = all(getattr(self.report, name) == getattr(before.report, name) for name in question)

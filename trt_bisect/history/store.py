@@ -1,7 +1,7 @@
 """The history: the reports of all runs, in one file of JSON lines next to the run folders.
 
-The file is a cache of the run folders. A run appends its report, without the layers, when it ends; no line ever
-changes, but a later line may replace an earlier one (``_folded``).
+The file is a cache of the run folders. A run appends its report when it ends; no line ever changes, but a later line
+may replace an earlier one (``_folded``).
 """
 
 from __future__ import annotations
@@ -45,9 +45,7 @@ _EPOCH = datetime.fromtimestamp(0, timezone.utc)
 class History:
     """The history in a file. If ``path`` is a folder, the history is read from the run folders in it.
 
-    All methods raise BadInput if the file cannot be read or written, is no history, is damaged, or has reports of
-    another
-    schema.
+    All methods raise BadInput if the file cannot be read or written, is no history, or is damaged.
     """
 
     def __init__(self, path: str | Path) -> None:
@@ -197,10 +195,8 @@ def _folded(lines: Iterable[HistoryEntry]) -> list[HistoryEntry]:
     """Returns the entries without those that later lines replace, in the order of recording.
 
     A report replaces an earlier report of its run that it continues (``HistoryEntry.continues``). Its folder and label,
-    if
-    any, become those of all entries of the run. A report in which nothing was measured, without a fingerprint, is
-    replaced
-    by the next report in its folder.
+    if any, become those of all entries of the run. A report in which nothing was measured, without a fingerprint, is
+    replaced by the next report in its folder.
     """
     entries: dict[int, HistoryEntry] = {}
     of_run: dict[str, list[int]] = {}
@@ -298,12 +294,8 @@ def _run_of(folder: Path) -> tuple[str, dict[str, Mapping[str, Any]]]:
 def history_of(where: Path, *, recording: bool = False) -> History:
     """Returns the history for a path: a history file, the folder that has one, or a run folder next to one.
 
-    For a folder without a history file it is the file in a folder directly below, such as a suite's ``nightly``;
-    without
-    that, the history is read from the run folders below.
-
-    Args:
-        recording: if there is no history file, return a new one in the folder.
+    A folder without a history file has the history of a folder directly below, such as a suite's ``nightly``; without
+    that, the history is read from the run folders below, or, with ``recording``, a new file is begun.
 
     Raises:
         BadInput: several folders below have a history file.
@@ -331,14 +323,10 @@ def history_file(history: str | Path, folder: Path) -> Path | None:
 
 @contextmanager
 def recorded(folder: Path | None, history: str | Path, say: Callable[[str], None], label: str = "") -> Iterator[None]:
-    """Records the run folder in the history at the end of the block, also after an error or an interrupt.
+    """Records the run folder, if any, in the history at the end of the block, also after an error or an interrupt.
 
-    An error in the recording is shown and not raised.
-
-    Args:
-        folder: None records nothing.
-        history: see ``history_file``.
-        label: see ``History.record``.
+    An error in the recording is shown and not raised. ``history``: see ``history_file``; ``label``: see
+    ``History.record``.
     """
     try:
         yield

@@ -69,9 +69,7 @@ def _readable(value: Any) -> Any:
 
 
 def shortened(value: Any, digits: int) -> Any:
-    """Returns a dataclass, or containers of dataclasses, in JSON types, with floats rounded to ``digits`` significant
-    digits.
-    """
+    """Returns a value in JSON types, with floats rounded to ``digits`` significant digits."""
 
     def short(value: Any) -> Any:
         if isinstance(value, float):
@@ -100,7 +98,7 @@ def encode_lines(record: Any) -> bytes:
 
 
 def decode(kind: type[Kind], text: bytes | str) -> Kind:
-    """Returns the value of JSON, without unknown fields; raises Malformed if it is of another type."""
+    """Returns JSON as a value of type ``kind``, without unknown fields; raises Malformed if it is of another type."""
     try:
         return msgspec.json.decode(text, type=kind)
     except UnicodeDecodeError as error:
@@ -108,7 +106,7 @@ def decode(kind: type[Kind], text: bytes | str) -> Kind:
 
 
 def read(kind: type[Kind], path: Path) -> Kind | None:
-    """Returns the value of a JSON file; None if it cannot be read or is malformed."""
+    """Returns the content of a JSON file as a value of type ``kind``; None if it cannot be read or is malformed."""
     try:
         return decode(kind, path.read_bytes())
     except (OSError, Malformed, RecursionError):

@@ -35,9 +35,8 @@ def make_folder(folder: Path, option: str = "--output") -> Path:
 
 @contextmanager
 def output_folder(folder: Path | None) -> Iterator[None]:
-    """Makes a folder for the block; after an error, a new folder that is empty is removed.
-
-    Raises BadInput if the folder cannot be made or written to.
+    """Makes a folder for the block; after an error, a new folder that is empty is removed. Raises as
+    ``make_folder``.
     """
     if folder is None:
         yield
@@ -113,8 +112,7 @@ class ScratchFolder:
     """A temporary folder in ``parent``, removed when it is closed and at the end of the process.
 
     It can be opened again at the same path. A folder that a killed process has left is removed when the user's next
-    scratch
-    folder is made; a lock shows that a folder's process lives.
+    scratch folder is made; a lock shows that a folder's process lives.
     """
 
     def __init__(self, parent: Path | None = None) -> None:

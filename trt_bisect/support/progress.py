@@ -122,8 +122,7 @@ class RichProgress:
     """A bar with the step, the count and the times left, on stderr; plain lines if stderr is no terminal.
 
     Plain lines: one for each stage and at most one a minute within a stage, with the time left. With ``verbose`` each
-    stage
-    and step is a line, with the seconds since the start.
+    stage and step is a line, with the seconds since the start.
     """
 
     def __init__(self, *, verbose: bool = False) -> None:
@@ -312,7 +311,7 @@ _STEADY = 16.0  # after this many seconds an inference counts half for the pace:
 
 
 def other_stages(layers: int, given: int, judged: int, *, explains: bool) -> dict[str, float]:
-    """Returns the expected number of inferences of each stage except the search.
+    """Returns by stage, except the search, the expected number of inferences.
 
     Args:
         layers: the number of layers that can be low.

@@ -2,7 +2,7 @@
 
 ``Annotated[float | None, Column("SQNR", "dB", DECIBELS, rank=0)]`` describes the column of a field or a property, and
 ``Annotated[Spread, NestedColumns("fp32_", "{high}")]`` takes the columns of a nested dataclass. Numbers and texts
-without a description are columns of the CSV file alone; other fields without one are no columns.
+without a description are columns of the CSV file alone.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 Row = TypeVar("Row")
 NUMBER, PERCENT, DECIBELS, TEXT, SHAPE, FLAG = "number", "percent", "decibels", "text", "shape", "flag"
 INDEX, NAME = "index", "name"
+# values of the run's metric, losses in its units, and values of the deciding figure
 FIGURE, LOSS, DECIDING = "figure", "loss", "deciding"
-"""Values of the run's metric, losses in its units, and values of the deciding figure."""
 PAPER = 4  # columns up to this rank are printed
 # first characters of a cell that Excel, LibreOffice and Google Sheets run as a formula
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
@@ -36,7 +36,7 @@ _SCALARS: Mapping[Any, str] = {int: NUMBER, float: NUMBER, str: TEXT, bool: FLAG
 
 @dataclass(frozen=True)
 class Column:
-    """The description of a column. In title, help and key ``{low}`` and the like stand for names.
+    """The description of a column. ``{low}`` and the like in title, help and key are replaced by names.
 
     Attributes:
         title: empty for a column of the CSV file alone.
@@ -88,7 +88,7 @@ class TableColumn(Column):
 
     @property
     def is_number(self) -> bool:
-        """True if the column's cells stand at the right."""
+        """True if the column's cells are aligned to the right."""
         return self.kind in _NUMBERS
 
     def value(self, row: Any) -> Any:
@@ -230,8 +230,7 @@ def csv_of(kind: type, rows: Sequence[Any], **names: str) -> str:
     """Returns rows as CSV with a header.
 
     None and NaN are empty, shapes ``1x3x8``, names separated by commas, entries of a mapping ``key:value``. A text that
-    a
-    spreadsheet would run as a formula gets an apostrophe in front (OWASP, CSV injection).
+    a spreadsheet would run as a formula gets an apostrophe in front (OWASP, CSV injection).
     """
     columns, text = columns_of(kind, rows, **names), io.StringIO()
     writer = csv.writer(text, lineterminator="\n")

@@ -25,8 +25,7 @@ def percent(share: float, threshold: float | None = None) -> str:
     """Returns a share of 1 in percent, with the sign: two decimals, or up to four near 0 and 100 (``99.9978%``).
 
     A share that would wrongly read as 0 or 100 is ``<0.0001%`` or ``>99.9999%``. ``tools/web/page/format.js`` has the
-    same
-    rule for the page.
+    same rule for the page.
 
     Args:
         threshold: adds up to two decimals, so that the text is on the same side of the threshold as ``share``.
@@ -86,7 +85,6 @@ JUDGED_BY, ACCURACY = "judged by", "accuracy"
 RANGE, MEMORY, RECIPE = "out of range", "out of memory", "recipe"
 ADAPTIVE_CURVE, TENSORS, EXPLANATION = "adaptive curve", "tensors", "explanation"
 OBEDIENCE, FLOAT_KERNELS, DLA, REFUSED = "obedience", "float kernels", "DLA", "refused by ONNX Runtime"
-"""The kinds of notes."""
 
 
 @dataclass(frozen=True)

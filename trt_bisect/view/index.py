@@ -47,7 +47,7 @@ _SHOWN = ("stage", "done", "total", "seconds", "what")
 
 
 class Throttled(Generic[Value]):
-    """A value shared by all callers, computed at most every ``BETWEEN`` seconds and in at most ``SHARE`` of one
+    """A value shared by all callers, computed at most once in ``BETWEEN`` seconds and in at most ``SHARE`` of one
     core.
     """
 
@@ -202,8 +202,7 @@ class RunFolder:
 RESULTS: tuple[type[Result], ...] = (Comparison, Sensitivity, WorstReport, Profile, CheckReport)
 """The kinds of results that have a page of tables."""
 _WIDTH, _HEIGHT, _MARGIN = 96, 22, 4
-DEEPEST = 3
-"""The most levels below the listed folder at which run folders are looked for."""
+DEEPEST = 3  # levels below the listed folder
 _MOST_FOLDERS = 5000
 
 
@@ -219,7 +218,7 @@ class Row:
         seconds: the duration of a finished run.
         values: the figures by plan, ``int8`` and ``recipe``.
         culprits: None for a command that names no culprits.
-        history: the figures of full INT8 in the runs of the same model and metric, the oldest first, up to this run.
+        history: the figures of full INT8 in all runs of the same model and metric, the oldest first, up to this run.
     """
 
     name: str
@@ -269,9 +268,7 @@ class Row:
 
     @property
     def points(self) -> list[tuple[float, float]]:
-        """``history`` as the points of a sparkline in a box of 96 by 22, y downwards; equal values are in the
-        middle.
-        """
+        """``history`` as points of a sparkline, 96 by 22, y downwards; equal values are in the middle."""
         step = (_WIDTH - 2 * _MARGIN) / max(len(self.history) - 1, 1)
         return [
             (round(_MARGIN + k * step, 1), round(_MARGIN + (1 - height) * (_HEIGHT - 2 * _MARGIN), 1))

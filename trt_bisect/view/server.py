@@ -89,9 +89,7 @@ def own_certificate(host: str, folder: Path | None = None) -> Certificate:
     """Returns a self-signed certificate for ``host``, this machine's name and loopback: the kept one if it is still
     valid.
 
-    Args:
-        folder: keeps the certificate; by default the user's configuration, or a temporary folder if that is not
-            writable.
+    It is kept in ``folder``, by default in the user's configuration, or in a temporary folder if that is not writable.
 
     Raises:
         BadInput: the package ``cryptography`` is not installed.

@@ -86,11 +86,10 @@ from trt_bisect.support.text import (
 )
 
 UNDECIDED = "not decided yet: the run has still to measure which layers the recipe needs"
-"""The reason why a suspect is no culprit, while the search is under way."""
 
 
 def asked_report(options: RunOptions, rule: Rule, model: str, command: str, started: float) -> Report:
-    """Returns the report of a run whose network is not read yet; ``started`` is in seconds since the epoch."""
+    """Returns the report of a run before its network is read; ``started`` is in seconds since the epoch."""
     gpu, costs = options.cost_gpu, options.costs_by
     if options.by_time and gpu is not None:
         costs = f"{costs} on {gpu.name}"
@@ -129,9 +128,7 @@ def facts_of_network(network: Network, options: RunOptions) -> dict[str, Any]:
 
 
 def facts_of_experiment(setup: Setup, experiment: Experiment, options: RunOptions, engine: str) -> dict[str, Any]:
-    """Returns the fields of the report that are known when an experiment is ready; ``engine`` is the engine that
-    decides.
-    """
+    """Returns the fields of the report that are known when an experiment is ready."""
     builder, rule = experiment.builder, experiment.rule
     facts = facts_of_network(experiment.network, options)
     if setup.judged_by is not None:
@@ -213,7 +210,7 @@ def report_of(state: RunState, *, files: bool = True) -> Report:
     """Returns the report of a run at any moment: before its answer, with an answer, stopped, or finished.
 
     Args:
-        files: the report has the files of the recipe, and the graph; false without an answer.
+        files: attach the files of the recipe and the graph, if there is an answer.
     """
     known, curve = state.known, state.curve
     if state.of_curve is not None:
@@ -316,7 +313,6 @@ def _on_answer(state: RunState, answer: Answer, known: Report, curve: Curve, *, 
 
 
 def _not_done(state: RunState, report: Report) -> Iterator[str]:
-    """Yields a clause for each result that the run was asked for and does not have."""
     options, answer = state.options, state.answer
     if answer is None:
         yield missing_in(report)
@@ -344,8 +340,8 @@ def missing_in(report: Report) -> str:
 
 
 def stopped_report(report: Report, stopped: str, not_done: Sequence[str]) -> Report:
-    """Returns the report of a stopped run; ``stopped`` is a word of ``report.summary``, ``not_done`` are the
-    clauses.
+    """Returns the report of a stopped run; ``stopped`` is the reason, ``not_done`` has a clause for each missing
+    result.
     """
     answer = report.answer
     state = FINISHED if stopped == TIME_LIMIT and report.verdict != UNMEASURED else INTERRUPTED
@@ -356,7 +352,6 @@ def stopped_report(report: Report, stopped: str, not_done: Sequence[str]) -> Rep
 
 
 def _trials_of_curve(state: RunState) -> RunTrials:
-    """Returns the trials of the curve's engine, with those of the first experiment if it has the same engine."""
     first, of_curve = state.first, state.of_curve
     assert first is not None
     assert of_curve is not None
@@ -366,7 +361,6 @@ def _trials_of_curve(state: RunState) -> RunTrials:
 
 
 def _engine_facts(answer: Answer) -> dict[str, Any]:
-    """Returns the fields of the report on the engine that decided; none where that was the emulation."""
     if answer.engines is None:
         return {}
     builder = answer.experiment.builder
@@ -380,9 +374,6 @@ def _engine_facts(answer: Answer) -> dict[str, Any]:
 
 
 def _inputs_of(blank: Report, answer: Answer) -> JudgedInputs:
-    """Returns the facts on the inputs, with the number of those that count in the search, and the warnings on all
-    inputs.
-    """
     judged = len(set(answer.inputs.first) - answer.inputs.given.empty)
     return replace(blank.inputs, judged=judged, warnings=(*blank.inputs.warnings, *answer.inputs.warnings))
 
@@ -423,7 +414,11 @@ def figures_of(trial: Trial | None) -> dict[str, Mapping[str, float | None]]:
 def layer_rows(
     known: Report, trials: RunTrials, curve: Curve, reasons: Mapping[int, str]
 ) -> dict[str, tuple[LayerRow, ...]]:
-    """Returns ``layers`` and ``constants`` with the figures of the curve; ``reasons`` are those of the suspects."""
+    """Returns ``layers`` and ``constants`` with the figures of the curve.
+
+    Args:
+        reasons: by index of a suspect, why it is no culprit.
+    """
     rule = trials.experiment.rule
     steps = {step.layers[-1]: step for step in curve.findings.steps}
     before = None if curve.nothing.failed else curve.nothing
@@ -460,11 +455,8 @@ def layer_rows(
 def _judged(
     trials: RunTrials, curve: Curve, row: LayerRow, step: Step | None, before: Trial | None
 ) -> tuple[Trial | None, str, float | None]:
-    """Returns the trial at a layer, the outcome for ``LayerRow``, and the loss that the layer added; each None if not
-    measured.
-
-    In the trial the layer and all before it are in INT8, except suspects; ``step`` ends at the layer, ``before`` is the
-    trial at the layer before it.
+    """Returns the trial at a layer (the layer and all before it in INT8, except suspects), the outcome for
+    ``LayerRow``, and the loss that the layer added; each None if not measured.
     """
     trial = trials.of_plan(step.plan) if step is not None else None
     if step is not None and trial is not None:
@@ -508,7 +500,6 @@ def _with_ran(row: LayerRow, full: Trial, low: str) -> LayerRow:
 
 
 def _curve_notes(experiment: Experiment, curve: Curve, answer: Experiment) -> list[Note]:
-    """Returns notes on the boundaries that an adaptive curve leaves out, and on ranges that are not the answer's."""
     steps, notes = curve.findings.steps, list[Note]()
     measured, layers = len(steps), sum(len(step.layers) for step in steps)
     if experiment.curve == ADAPTIVE and measured != layers:
@@ -529,10 +520,6 @@ def _curve_notes(experiment: Experiment, curve: Curve, answer: Experiment) -> li
 
 
 def _destroyed_notes(answer: Answer, curve: Curve) -> list[Note]:
-    """Returns a note if full INT8, with the ranges of the verdict, destroys the outputs and the data may be the cause.
-
-    The data are not the cause if a scale or the base makes every plan useless, or if the recipe keeps most layers low.
-    """
     network, rule = answer.experiment.network, answer.experiment.rule
     explained = unusable_scales(network) or base_misses(network, rule, curve.nothing)
     few_high = answer.meets and 2 * len(answer.recipe.high) < len(network.quantizable)

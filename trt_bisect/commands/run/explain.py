@@ -76,16 +76,14 @@ from trt_bisect.support.text import EXPLANATION, Note, listed, noted
 
 REMEDIES = "remedies"
 """The subfolder of a run with the changed networks that help, and with calibration caches of mixed scales."""
-_HELPS = 0.8
-"""A changed network helps if at most this share of the loss is left."""
+_HELPS = 0.8  # a changed network helps if at most this share of the loss is left
 
 
 @dataclass(frozen=True)
 class ChangedNetwork:
-    """A network changed so as to lose less in INT8 at the same speed.
+    """A network changed so that it loses less in INT8 at the same speed, and the plans that measure it.
 
-    In FP32 it computes the same as the user's network; with corrected biases, nearly. ``name`` names its files,
-    ``plans`` measures it.
+    In FP32 it computes the same as the user's network, with corrected biases nearly the same.
     """
 
     name: str
@@ -101,7 +99,7 @@ class Remedies:
     Attributes:
         header: the first line of calibration caches.
         files: the files of the remedies tried so far.
-        notes: on remedies that could not be tried.
+        notes: why remedies could not be tried.
     """
 
     plans: AnswerPlans
@@ -111,8 +109,8 @@ class Remedies:
     notes: list[str] = field(default_factory=list)
 
     def measured_before(self, culprits: tuple[str, ...], recipe: str) -> Iterator[Tried]:
-        """Yields what every run measures: its ``recipe``, which keeps the culprits high, and the other calibrators, in
-        full INT8 or in the recipe that their ranges lead to.
+        """Yields the remedies that every run has measured already: the recipe (``recipe``: in words), and other
+        calibrators.
         """
         answer, of_run, network = self.answer, self.answer.recipe, self.answer.experiment.network
         by_precision: dict[Precision, list[str]] = {}
@@ -138,8 +136,8 @@ class Remedies:
                 yield replace(self._result(tried, row.loss), part=row.inputs < len(answer.inputs.told))
 
     def try_all(self, groups: Sequence[tuple[str, ...]]) -> Iterator[Tried]:
-        """Yields the results of all further remedies, for the whole network and for each group of culprits with the
-        same cause.
+        """Tries all further remedies, for the whole network and for each group of culprits with one cause; yields the
+        results.
         """
         answer, experiment, why_not = self.answer, self.answer.experiment, ""
         if experiment.network.has_pairs:
@@ -170,7 +168,7 @@ class Remedies:
                 yield self._tested(tried, row.ranges, cheaper[0])
 
     def _by_own_ranges(self, culprits: tuple[str, ...]) -> Iterator[Tried]:
-        """Yields the recipe with culprits in INT8 and another calibrator's scales for the tensors that they read."""
+        # culprits in INT8, with another calibrator's scales for the tensors that they read
         answer, space, ranges = self.answer, self.answer.recipe.space, self.answer.experiment.ranges
         units = self._units(culprits)
         layers = [answer.experiment.network.layer_named(name) for name in culprits]
@@ -202,11 +200,6 @@ class Remedies:
         return replace(tried, high=len(recipe.high), cost=cost)
 
     def _changed_networks(self) -> Iterator[ChangedNetwork]:
-        """Yields the networks to try: equalised; with biases corrected for full INT8; with both; with smoothed
-        channels; and the smoothed or the user's network with weights rounded for the outputs.
-
-        A change that changes nothing or fails is a note.
-        """
         user = self.plans
         # networks that the search tried are measured already
         equalised = changed(user, EQUALISED)
@@ -257,9 +250,6 @@ class Remedies:
             self.notes.append(note)
 
     def _by_change(self, moved: ChangedNetwork) -> Tried:
-        """Measures a changed network against FP32 of the user's network: in full INT8 or, if that misses, with a
-        cheaper recipe if there is one.
-        """
         plans, rule, kept = moved.plans, self.answer.experiment.rule, frozenset[int]()
         self.plans.setup.progress.step(moved.words)
         plans.judged = plans.judged or list(self.plans.judged)
@@ -284,9 +274,6 @@ class Remedies:
         return path
 
     def _cheaper(self, plans: AnswerPlans, space: Space, ranges: Ranges) -> tuple[Kept, float] | None:
-        """Returns a recipe that costs less than the run's and meets the threshold on all inputs, with its loss; None
-        without one.
-        """
         if not plans.switches or not self.answer.meets:
             return None
         recipe = cheaper_than(self.answer.recipe.cost, plans, space, ranges)
@@ -302,7 +289,6 @@ class Remedies:
 
     @staticmethod
     def _loss(plans: AnswerPlans, plan: PrecisionPlan, ranges: Ranges) -> float:
-        """Returns the largest loss of a plan on all inputs given; if that meets the budget, on held-out inputs too."""
         loss = plans.largest_on_all(plan, ranges)
         return max(loss, plans.loss_on_held_out(plan, ranges)) if loss <= plans.experiment.rule.budget else loss
 
@@ -314,9 +300,7 @@ class Remedies:
         plans: AnswerPlans | None = None,
         space: Space | None = None,
     ) -> Tried:
-        """Returns a remedy; if it is cheaper than the recipe, ``confirmed`` says if it holds in all settings without
-        a doubt.
-        """
+        # ``confirmed``: holds in all settings without a doubt; only a remedy cheaper than the recipe is tested
         recipe = self.answer.recipe
         if not tried.meets or (self.answer.meets and tried.cost >= recipe.cost):
             return tried
@@ -342,11 +326,10 @@ def _by_calibrator(calibrator: Calibrator) -> Tried:
 
 
 _Tensor = tuple[Compared, ExplainedTensor]
-"""A tensor or weight: its comparison, and its entry in ``explanation.json``."""
 
 
 def explained(plans: AnswerPlans, answer: Answer, report: Report, known: Report, options: RunOptions) -> dict[str, Any]:
-    """Returns the fields of the explanation of ``report``, none without a verdict; an error becomes a note."""
+    """Returns the fields of the explanation of ``report``; none without a verdict. An error becomes a note."""
     if report.exit_code not in (0, 1):
         return {}
     began, notes = perf_counter(), list(known.notes)
@@ -421,7 +404,6 @@ def _explanation(
 
 
 def _compared(experiment: Experiment, progress: Progress, memory: int) -> tuple[list[_Tensor], list[_Tensor]]:
-    """The tensors and the weights, with their histograms, read in groups that fit into ``memory`` bytes."""
     network = experiment.network
     plan = network.full(experiment.whole.high)
     writer = PlanWriter(network, experiment.ranges.scales, GraphTarget.ONNXRUNTIME)
@@ -448,9 +430,6 @@ def _weight(network: Network, origin: Origin) -> _Tensor:
 
 
 def _alone(experiment: Experiment, culprits: Sequence[Layer], full: bool, progress: Progress) -> dict[str, LossAlone]:
-    """Returns by name the losses of layers alone: of the culprits, or of all layers (``full``), with what each wins
-    back alone.
-    """
     # an engine that is not emulated rounds a layer as a whole: the sides of culprits cannot be told apart
     if not full and (not culprits or experiment.builder.arithmetic != EMULATED):
         return {}

@@ -26,23 +26,19 @@ from trt_bisect.support.codec import encode, write
 from trt_bisect.support.files import write_whole
 from trt_bisect.support.progress import Progress, TimeUp
 
-_EVERY = 1.0
-"""The least seconds between two reports; more if making a report takes a larger share of the time."""
+_EVERY = 1.0  # the least seconds between two reports
 SHARE = 0.05
 """The largest share of a run's time that goes into writing reports so far and their recipes."""
 
 
 class Live:
-    """Writes ``run.json`` from a thread of its own while a run goes on. An error in this does not stop the run.
+    """Writes ``run.json`` from its own thread while a run goes on. An error in the writing does not stop the run.
 
-    A run that is killed, or that ends without a report, leaves the file.
-
-    Args:
-        folder: the run folder; None to write nothing.
+    A run that is killed, or that ends without a report, leaves the file. Without a folder nothing is written.
 
     Attributes:
-        earlier: true if the folder has the recipe and the report so far of a killed run with the same question: the
-            recipe stays until this run has a recipe or a verdict.
+        earlier: true if the folder has the recipe of a killed run with the same question: it stays until this run has a
+            recipe or a verdict.
     """
 
     def __init__(self, folder: Path | None) -> None:
@@ -66,7 +62,9 @@ class Live:
             self._thread.join()
 
     def watch(self, state: RunState, report: Report | None = None) -> None:
-        """Writes the report of a run at once, and again when it has more trials; ``report`` if it is made already."""
+        """Writes the report of a run at once, and again whenever the run has more trials; ``report`` if it is made
+        already.
+        """
         with self._writing:
             self.earlier = self.earlier and state.phase < Phase.VERDICT and not state.known.stopped
             self._state, self._written = state, -1
@@ -102,11 +100,11 @@ class Live:
 
 
 STOPS = (KeyboardInterrupt, TimeUp, NoRoom, OSError)
-"""The errors that may stop a run; ``stopped_by`` decides which do."""
+"""The errors that may stop a run; ``stopped_by`` tells which do."""
 
 
 class StoppedRun(KeyboardInterrupt):
-    """The user interrupted a run; the ``summary`` of its report so far ends with the parts that were not done."""
+    """The user interrupted a run; its report so far, and as text the summary of that report."""
 
     def __init__(self, report: Report) -> None:
         super().__init__(report.summary)
@@ -125,11 +123,7 @@ def stopped_by(error: BaseException) -> str:
 def save_report(report: Report, folder: Path | None, live: Live, shown: Progress, *, recipe: bool = True) -> Report:
     """Saves a report and returns it. If the run was stopped and the folder's report knows more, that report stays.
 
-    Args:
-        folder: the run folder; None to save nothing.
-
-    Raises:
-        NoRoom, OSError: the disk is full; the report alone is written, if there is room for that.
+    Raises NoRoom or OSError if the disk is full; the report alone is written, if there is room for it.
     """
     if folder is None:
         return report
@@ -151,7 +145,7 @@ def save_report(report: Report, folder: Path | None, live: Live, shown: Progress
 
 
 def _save_alone(report: Report, folder: Path, live: Live) -> None:
-    """Writes ``report.json`` alone; if there is no room, first removes the files that the next run would rewrite."""
+    # without room, the files go first that the next run would rewrite
     in_the_way = [folder / name for name in (LAYERS, EXPLANATION, PICTURES, NETWORK)]
     for remove in (lambda: None, *(path.unlink for path in in_the_way), live.end):
         with suppress(OSError):
@@ -162,8 +156,8 @@ def _save_alone(report: Report, folder: Path, live: Live) -> None:
 
 
 def _knows_more(before: Report, report: Report) -> bool:
-    """Returns true if ``before`` has a verdict and ``report`` none; or if both have the same question and ``before`` is
-    finished or has a cheaper recipe. Without any verdict, the report with more trials knows more.
+    """Returns true if only ``before`` has a verdict; or if both have the same question and ``before`` is finished or
+    has a cheaper recipe. Without any verdict, the report with more trials knows more.
     """
     if UNMEASURED in (before.verdict, report.verdict):
         return report.verdict == UNMEASURED and (before.verdict != UNMEASURED or before.plans > report.plans)
@@ -172,7 +166,7 @@ def _knows_more(before: Report, report: Report) -> bool:
 
 
 def question_in(report: Report) -> dict[str, Any]:
-    """Returns the question of a run, without the ranges, which the run chooses."""
+    """Returns the question of a run: ``without_ranges``, metric, threshold, strategy and goal."""
     parts = ("metric", "threshold", "share", "strategy", "goal")
     return {**without_ranges(report), **{name: getattr(report, name) for name in parts}}
 

@@ -1,4 +1,4 @@
-"""The pictures of a run: the worst images with the findings of each plan, inferred again where no tensors are saved.
+"""The pictures of a run: the worst images, with what each plan finds in them.
 
 A picture is the network's own input, with its values scaled linearly to 0..255.
 """
@@ -37,18 +37,15 @@ from trt_bisect.support.text import EXPLANATION, Note
 
 MOST = 6
 """The most pictures of a run."""
-_SIDE = 320
-"""The most pixels along a side of a picture in the file."""
-_MARKS = 100
-"""The most detections in a picture, the best by score; the counts include all of them."""
+_SIDE = 320  # the most pixels along a side of a picture in the file
+_MARKS = 100  # the most detections in a picture, the best by score; the counts include all of them
 _NOT_FINITE = "NaN or infinite values"
-_CLASS_OPACITY, _OTHER_CLASS = 110, (200, 30, 24, 255)
-"""The opacity of a class's colour, and the colour (red) of pixels whose class differs from FP32's; no class is red."""
+_CLASS_OPACITY, _OTHER_CLASS = 110, (200, 30, 24, 255)  # red: pixels whose class differs from FP32's; no class is red
 _COLOURS = {"": (60, 140, 240, 120), KEPT: (60, 140, 240, 120), INVENTED: (200, 30, 24, 150)}
 
 
 def pictured(answer: Answer, report: Report, folder: Path | None, progress: Progress) -> Report:
-    """Returns a report with the pictures of the worst images; an error there becomes a note in it."""
+    """Returns a report with the pictures of the worst images; an error in the drawing becomes a note in the report."""
     try:
         return report.changed(pictures=worst_pictures(answer, folder, progress))
     except Exception as error:
@@ -61,10 +58,8 @@ def pictured(answer: Answer, report: Report, folder: Path | None, progress: Prog
 def worst_pictures(answer: Answer, folder: Path | None, progress: Progress) -> Pictures | None:
     """Returns at most ``MOST`` pictures of the inputs on which full INT8 loses most, then the recipe.
 
-    None without a task that can be shown, without image inputs, or if nothing was lost.
-
-    Args:
-        folder: the run folder with the tensors of ``--save-tensors``; None without one.
+    None without a task that can be shown, without image inputs, or if nothing was lost. Outputs come from the tensors
+    of ``--save-tensors`` in ``folder``, else plans run again.
 
     Raises:
         TrialFailed: a plan cannot be built or run.
@@ -95,7 +90,6 @@ def worst_pictures(answer: Answer, folder: Path | None, progress: Progress) -> P
 
 
 def _losses(answer: Answer, trial: Trial) -> list[float]:
-    """Returns what a plan loses of the agreement on each input; zero where nothing is known or compared."""
     task, name = answer.experiment.task, AGREEMENT.name
     figures = None if task is None else trial.outputs.get(task.entry)
     if figures is None:
@@ -113,7 +107,6 @@ def _losses(answer: Answer, trial: Trial) -> list[float]:
 def _outputs(
     answer: Answer, name: str, plan: PrecisionPlan, indices: list[int], folder: Path | None
 ) -> Iterator[Outputs]:
-    """Yields the outputs of a plan for some inputs: those saved, else from an engine built when first needed."""
     saved = Path() if folder is None else folder / TENSORS / name
     experiment = answer.experiment
     with ExitStack() as stack:
@@ -129,7 +122,7 @@ def _outputs(
 
 
 def frames_of(feeds: Feeds) -> list[np.ndarray]:
-    """Returns the pictures in an input, ``[H, W, 3]`` in 0..255; none if no input is a picture.
+    """Returns the pictures in an input as uint8, ``[H, W, 3]``; empty if the input has no picture.
 
     A picture has 1 or 3 channels, before or behind its height and width, and values that differ.
     """
@@ -147,7 +140,6 @@ def frames_of(feeds: Feeds) -> list[np.ndarray]:
 
 
 def _as_bytes(values: np.ndarray) -> np.ndarray:
-    """Scales values linearly: the least finite one becomes 0 and the largest 255."""
     finite = values[np.isfinite(values)]
     low, high = (float(finite.min()), float(finite.max())) if finite.size else (0.0, 1.0)
     scaled = (np.nan_to_num(values.astype(np.float64), nan=low, posinf=high, neginf=low) - low) / ((high - low) or 1.0)
@@ -155,7 +147,7 @@ def _as_bytes(values: np.ndarray) -> np.ndarray:
 
 
 def data_uri(image: np.ndarray, *, smooth: bool = True) -> str:
-    """Returns an image, bytes ``[H, W, 3 or 4]``, as PNG in a data URI, no side longer than ``_SIDE`` pixels.
+    """Returns an image, uint8 ``[H, W, 3 or 4]``, as PNG in a data URI, no side longer than ``_SIDE`` pixels.
 
     Args:
         smooth: average when shrinking, else take the nearest pixel.
@@ -174,7 +166,7 @@ def data_uri(image: np.ndarray, *, smooth: bool = True) -> str:
 def pictures_of(
     name: str, feeds: Feeds, plans: Mapping[str, Outputs], task: Task, scaling: Scaling | None, letters: Sequence[str]
 ) -> list[Picture]:
-    """Returns a picture for each image of an input; none if it has none, or the outputs are not of its images.
+    """Returns a picture for each image of an input; empty if there are none, or the outputs are not of these images.
 
     Args:
         plans: outputs by plan, FP32's first.
@@ -224,7 +216,9 @@ def _at(images: Sequence[Any], image_index: int) -> Any:
 
 
 def class_names(properties: Mapping[str, str]) -> tuple[str, ...]:
-    """Returns the class names in the ONNX property of Ultralytics' exports, ``{0: 'person', ...}``, if there."""
+    """Returns the class names in the ONNX property of Ultralytics' exports, ``{0: 'person', ...}``; empty without
+    it.
+    """
     try:
         names = ast.literal_eval(properties.get("names", "{}"))
         return tuple(str(names[k]) for k in range(len(names)))
@@ -275,7 +269,6 @@ def _rounded(points: np.ndarray) -> tuple[tuple[float, float], ...]:
 
 
 def _masks(detections: Detections, kinds: Sequence[str]) -> str:
-    """Returns the masks of detections as one image, in the colours of ``kinds``; empty if there are none."""
     if detections.more.dtype != bool or not len(detections):
         return ""
     image = np.zeros((*detections.more.shape[1:], 4), np.uint8)
@@ -285,9 +278,7 @@ def _masks(detections: Detections, kinds: Sequence[str]) -> str:
 
 
 def _classes(before: np.ndarray, after: np.ndarray) -> str:
-    """Returns the classes of pixels as an image: FP32's most frequent class without colour, pixels of another class
-    than FP32's in red.
-    """
+    # FP32's most frequent class has no colour
     labels, counts = np.unique(before, return_counts=True)
     image = np.zeros((*after.shape, 4), np.uint8)
     for label in np.unique(after).tolist():
@@ -300,7 +291,6 @@ def _classes(before: np.ndarray, after: np.ndarray) -> str:
 
 
 def _depths(before: np.ndarray, after: np.ndarray) -> str:
-    """Returns depths as a grey image, from black at FP32's least depth to white at its largest."""
     clipped = np.clip(after, before.min(), before.max())
     shares = (clipped - before.min()) / (float(np.ptp(before)) or 1.0)
     return data_uri(np.repeat(np.asarray(np.round(255 * shares), np.uint8)[..., None], 3, axis=-1))

@@ -1,4 +1,4 @@
-"""``run`` for pipelines: finds the layers of several networks that lose the outputs of a function that calls them."""
+"""``run`` for pipelines: several networks and a function that calls them, judged by the function's outputs."""
 
 from __future__ import annotations
 
@@ -19,8 +19,7 @@ from trt_bisect.preparation.pipeline import open_samples, opened
 from trt_bisect.report.model import Report
 from trt_bisect.support.progress import default_progress
 
-_SHARE_FED = 4
-"""The share of the memory that the networks' inputs may take."""
+_SHARE_FED = 4  # one in this many bytes of the memory may hold the networks' inputs
 
 
 @takes(PipelineOptions)
@@ -29,15 +28,15 @@ def run_pipeline(function: str | Callable[..., Any], options: PipelineOptions, c
 
     Args:
         function: your code, ``function(nets, sample) -> outputs``, or ``module:function``. ``nets["detector"](feeds)``
-            returns the outputs of that network by name. It may call networks any number of times, also with their own
-            outputs, or not at all.
+            returns the outputs of that network by name. The function may call networks any number of times, also with
+            their own outputs, or not at all.
         options: as listed.
 
     Raises:
-        BadInput: something given cannot be used, or the function fails in FP32.
+        BadInput: an argument cannot be used, or the function fails in FP32.
         EngineUnavailable: the engine cannot be used here.
         NothingMeasured: a network could not be run in FP32.
-        StoppedRun: the user interrupted it, and a report says what is known.
+        StoppedRun: the user interrupted the run; its report says what is known.
     """
     # ``command`` is for the report
     calibration, began = options.calibration or {}, perf_counter()
@@ -57,7 +56,7 @@ def run_pipeline(function: str | Callable[..., Any], options: PipelineOptions, c
 
 
 def _loaded(options: PipelineOptions) -> Mapping[str, Network]:
-    """Returns the networks, all converted to the same opset."""
+    # all networks must have the same opset
     use_machine(options)
     how = (None, options.low_precision, options.base_precision)
     given = {name: Path(file) if isinstance(file, str) else file for name, file in (options.networks or {}).items()}

@@ -1,4 +1,4 @@
-"""Finds the culprits and a recipe for a network."""
+"""``run``: finds the culprits of a network and a recipe."""
 
 from __future__ import annotations
 
@@ -71,10 +71,10 @@ def run(model: GivenModel, options: RunOptions, command: str = "", began: float 
         options: as listed.
 
     Raises:
-        BadInput: something given cannot be used.
+        BadInput: an argument cannot be used.
         EngineUnavailable: the engine cannot be used here.
         NothingMeasured: the FP32 network itself could not be run.
-        StoppedRun: the user interrupted it, and a report says what is known.
+        StoppedRun: the user interrupted the run; its report says what is known.
     """
     # ``command`` is for the report, and the time limit counts from ``began``
     metric, low = find_metric(options.metric), options.low_precision.precision
@@ -96,7 +96,7 @@ def run(model: GivenModel, options: RunOptions, command: str = "", began: float 
 def time_limited(options: RunOptions, display: Progress, began: float | None = None) -> Iterator[Progress]:
     """Gives a display that raises TimeUp after ``--time-limit``, counted from ``began``.
 
-    Raises NothingMeasured if that ends the block: full INT8 was not measured in time.
+    Raises NothingMeasured if the limit ends the block: full INT8 was not measured in time.
     """
     limit, low = options.time_limit, options.low_precision.precision
     try:
@@ -117,12 +117,9 @@ class _Run:
     """A run: what it measures, and where its results go.
 
     Attributes:
-        state: what is measured so far.
-        engine: the engine that decides.
         written: the texts of the recipe whose files this run has written.
         kept_until: the time before which no cheaper recipe is written: writing may take only a small share of a run.
-        search: the search of the answer; None before it is ready.
-        accuracy: the accuracy that is reported or decides; None without labels or an accuracy function.
+        accuracy: None without labels or an accuracy function.
         on_engines: the engines that are deciding; None before.
         engine_trials: the trials of engines before the network was changed, see ``OnEngines``.
     """
@@ -143,7 +140,6 @@ class _Run:
 
     @property
     def setup(self) -> Setup:
-        """The facts that all experiments share, once the network is read."""
         assert self.state.setup is not None
         return self.state.setup
 
@@ -154,7 +150,6 @@ class _Run:
 
     @property
     def of_curve(self) -> Experiment:
-        """The experiment that the curve is measured on, once it is ready."""
         assert self.state.of_curve is not None
         return self.state.of_curve
 
@@ -165,14 +160,8 @@ class _Run:
         self._now(known=self.state.known.changed(**fields))
 
     def report(self, model: GivenModel) -> Report:
-        """Measures answer, curve and causes; returns the report, which is saved with the logs if there is a folder.
-
-        A run that is stopped at any moment leaves the best report that is known then.
-
-        Raises:
-            StoppedRun: the user interrupted it, and a report says what is known.
-            TimeUp: the time was over before full INT8 was measured.
-            NoRoom, OSError: the disk is full.
+        """Returns the report, saved if there is a folder. A run stopped at any moment leaves the best report known
+        then.
         """
         with ExitStack() as stack:
             try:
@@ -186,7 +175,7 @@ class _Run:
                 return self._end(stop)
 
     def _measured(self, stack: ExitStack) -> Report:
-        """Does the work of a run and returns its report; begins again, with layers high that the engine refuses."""
+        # begins again, with the layers high that the engine refuses
         asked = self.state
         while True:
             try:
@@ -236,10 +225,7 @@ class _Run:
         return report
 
     def _continue(self, first: Experiment) -> None:
-        """Continues an earlier run in the folder: counts its seconds, and keeps its report so far if that has a recipe.
-
-        If the report so far has none, or has other options, the ``plan.json`` of its recipe is removed.
-        """
+        # counts the seconds of an earlier run in the folder, and keeps its recipe if the question is the same
         if self.folder is None:
             return
         asked, before = self.state.known, read_report(self.folder / SO_FAR)
@@ -285,7 +271,6 @@ class _Run:
         self._know(inputs=replace(inputs, warnings=(*inputs.warnings, *warnings)))
 
     def _find_answer(self, search: AnswerSearch) -> AnswerSearch:
-        """Searches the answer; returns the search that found the recipe: ``search``, or that of a changed network."""
         of_curve = search.choose_ranges()
         is_other = of_curve.key != self.of_curve.key
         self._now(of_curve=of_curve)
@@ -306,7 +291,6 @@ class _Run:
         return deploying
 
     def _decide_on_engines(self, deploying: AnswerSearch, search: AnswerSearch) -> None:
-        """Builds engines for the answer of the emulation, which is the report so far until they have decided."""
         accuracy = self.accuracy if search.target is self.accuracy else None
         deploying.plans.give_back()
         self.on_engines = OnEngines(deploying, search, self.found, self.engine, accuracy, self.engine_trials)
@@ -349,7 +333,7 @@ class _Run:
             self._measure_base(found.engines.base)
 
     def _measure_base(self, nothing: Trial) -> None:
-        """If the base misses with no layer low, notes the tensors that overflow in it, and the layers to keep high."""
+        # if the base misses with no layer low, tensors overflow in it
         experiment = self.found.experiment
         if summary.base_misses(experiment.network, experiment.rule, nothing):
             overflows = self._note_overflows(experiment.network)
@@ -364,7 +348,6 @@ class _Run:
         return overflows
 
     def _holds_with(self, layers: Sequence[str], experiment: Experiment) -> bool:
-        """Returns true if full INT8 with these layers in FP32 meets the threshold, on all inputs given and held out."""
         if not layers or self.search is None:
             return False
         network, plans = experiment.network, self.search.plans
@@ -392,7 +375,6 @@ class _Run:
             self.live.watch(self.state)
 
     def _measure_curve_last(self, search: AnswerSearch) -> None:
-        """Measures the curve with the ranges of the recipe, and saves the outputs of the boundaries if asked for."""
         of_user = self.found.of_user
         self.setup.forecast.begins(CURVE)
         self._now(of_curve=self._with_curve_of(self.found))
@@ -408,7 +390,6 @@ class _Run:
             self._note_on_tensors(save_boundaries(self.options, of_user, curve.findings, self.folder, self.shown))
 
     def _with_curve_of(self, answer: Answer) -> Experiment:
-        """Returns the experiment that measures the curve: whole engines where the strategy asks for them."""
         strategy = self.options.asked_strategy
         if answer.engines is None or strategy == EMULATION:
             return self.setup.with_curve(answer.emulated.of_user.experiment)
@@ -417,7 +398,7 @@ class _Run:
         return replace(experiment, strategy=strategy, curve=curve)
 
     def _explain(self, search: AnswerSearch) -> None:
-        """Looks for the causes; ``explained`` is imported here: runs without it start sooner."""
+        # ``explained`` is imported here: runs without it start sooner
         if self.options.explain == EXPLAIN_NOTHING:
             return
         from trt_bisect.commands.run.explain import explained
@@ -460,9 +441,7 @@ class _Run:
     def _end(self, stop: BaseException, *, again: bool = True) -> Report:
         """Saves what is known when a run is stopped. Returns the report after a time limit; else raises an error.
 
-        Args:
-            stop: the error that stopped the run.
-            again: if the run is stopped a second time meanwhile, save again, without measuring.
+        If the run is stopped a second time meanwhile, it saves ``again``, without measuring.
         """
         kind = under_way.stopped_by(stop)
         if not kind:
@@ -483,7 +462,7 @@ class _Run:
         raise stop
 
     def _left(self, kind: str, *, measures: bool) -> Report:
-        """Saves and returns the best report of a run that was stopped; ``kind``: see ``Report.stopped``.
+        """Saves and returns the best report of a run that was stopped; ``kind`` is its ``Report.stopped``.
 
         With ``measures``, full INT8 and the best recipes are measured to the end.
         """
@@ -501,7 +480,7 @@ class _Run:
         return report
 
     def _take_best(self, search: AnswerSearch, *, measures: bool) -> None:
-        """Takes the best answer of a search that was stopped; the answer of a complete search stays. See ``_left``."""
+        # the answer of a complete search stays
         known = self.state.answer
         if self.on_engines is not None:
             answer: Answer | None = self.on_engines.so_far()
@@ -513,7 +492,6 @@ class _Run:
             self.state = self._with_answer(answer, measures=measures)
 
     def _so_far(self, answer: Answer) -> None:
-        """Writes an answer that the search may still improve: into the report so far, and its recipe as files."""
         began = perf_counter()
         if self.folder is None or began < self.kept_until:
             return
@@ -524,14 +502,13 @@ class _Run:
             self.kept_until = perf_counter() + (perf_counter() - began) / under_way.SHARE
 
     def _with_answer(self, answer: Answer, *, measures: bool) -> RunState:
-        """Returns the state with the answer of a search that is not at its end, or was stopped."""
         known = self.state.known
         if self.accuracy is not None and answer.by_accuracy:
             known = known.changed(accuracy=self.accuracy.accuracies(answer, measures=measures))
         return replace(self.state, known=known, answer=answer)
 
     def _keep(self, state: RunState, report: Report) -> None:
-        """Writes a report so far and the files of its recipe, which stay if the run is killed."""
+        # the files of the recipe stay if the run is killed
         tell, files = partial(self.live.watch, state, report), report.attached.files
         if self.folder is None or files is None or files.texts == self.written:
             tell()
@@ -541,11 +518,6 @@ class _Run:
         self.written = files.texts
 
     def _saved(self) -> Report:
-        """Returns the report with its next step, and saves it if there is a folder.
-
-        There is no next step without an answer, or for an experiment that no engine can run. Without a folder the step
-        has no command.
-        """
         options, report = self.options, reporting.report_of(self.state)
         files = report.attached.files
         is_experiment = options.low_precision.wide or any(line.kind == summary.EXPERIMENT for line in report.lines)

@@ -1,6 +1,6 @@
 """Writes the tensors of FP32, full INT8 and the recipe into a run folder: an ``.npz`` for each sample, and an index.
 
-Polygraphy's own classes write them as its JSON too, for its ``--load-inputs`` and ``--load-outputs``.
+Polygraphy's own classes can write them as its JSON too, for its ``--load-inputs`` and ``--load-outputs``.
 """
 
 from __future__ import annotations
@@ -40,10 +40,8 @@ Run = Callable[[Feeds], Tensors]
 MOST = 1 << 30
 """The most bytes of tensors that a run saves."""
 _FP32, _RECIPE = "fp32", "recipe"
-_LONGEST = 100
-"""The most characters of a layer's name in the name of a folder."""
-_BASE64 = 4 / 3
-"""The bytes of text per byte of an array in Polygraphy's JSON."""
+_LONGEST = 100  # characters of a layer's name in the name of a folder
+_BASE64 = 4 / 3  # bytes of text per byte of an array in Polygraphy's JSON
 
 
 def refuse_tensors(options: RunOptions, folder: Path | None, engine: str) -> None:
@@ -58,12 +56,10 @@ def refuse_tensors(options: RunOptions, folder: Path | None, engine: str) -> Non
 
 
 def save_tensors(options: RunOptions, answer: Answer, folder: Path, progress: Progress) -> list[str]:
-    """Saves the tensors of as many inputs as fit into ``MOST`` bytes: first those given, then those held out.
+    """Saves the tensors of as many inputs as fit into ``MOST`` bytes, the given inputs before the held-out ones.
 
-    A sample already saved for the same plan under the same fingerprint is not run again.
-
-    Returns:
-        A note if not all samples were saved; else nothing.
+    A sample already saved for the same plan under the same fingerprint is not run again. Returns a note if not all
+    samples were saved, else an empty list.
     """
     if options.save_tensors == NO_TENSORS:
         return []
@@ -86,12 +82,10 @@ def save_tensors(options: RunOptions, answer: Answer, folder: Path, progress: Pr
 def save_boundaries(
     options: RunOptions, answer: Answer, findings: Findings, folder: Path, progress: Progress
 ) -> list[str]:
-    """Saves the final outputs on the curve's inputs: FP32's, and those of each boundary.
+    """Saves the final outputs of each boundary, and FP32's, on the curve's inputs.
 
-    If the user fixed all layers, as with ``--scoped``, the only boundary is that of the measured plan.
-
-    Returns:
-        A note if not all samples were saved; else nothing.
+    If the user fixed all layers, as with ``--scoped``, the only boundary is that of the measured plan. Returns as
+    ``save_tensors``.
     """
     if options.save_tensors != BOUNDARIES:
         return []
@@ -127,14 +121,6 @@ class _Writing:
     def save(
         self, folder: Path, feeds: Sequence[Feeds], labels: Sequence[str], progress: Progress, *, as_json: bool = False
     ) -> tuple[int, list[str]]:
-        """Saves as many samples as fit into ``MOST`` bytes, in a folder for each plan.
-
-        Args:
-            as_json: reserve room for the same samples as Polygraphy's JSON.
-
-        Returns:
-            The number of samples, and a note if that is not all of them.
-        """
         with self.opened(_FP32) as run:
             size = len(self.plans) * sum(values.nbytes for values in run(feeds[0]).values())
         if as_json:
@@ -158,7 +144,7 @@ class _Writing:
         return count, [] if count == len(feeds) else [note]
 
     def begin(self, folder: Path, labels: Sequence[str], input_count: int) -> None:
-        """Writes the index into the folder; removes samples of another fingerprint and surplus samples."""
+        # writes the index; removes samples of another fingerprint and surplus samples
         plans = {name: plan.key() for name, plan in self.plans.items()}
         if self._recipe is not self._experiment:
             plans[_RECIPE] += f" {self._recipe.key}"
@@ -198,11 +184,7 @@ class _Writing:
 
 
 def write_polygraphy(folder: Path, plans: Iterable[str], feeds: Sequence[Feeds]) -> None:
-    """Writes Polygraphy's JSON: the samples, and for each plan its run with one runner, ``trt-bisect-`` and the plan's
-    name.
-
-    ``folder`` has an ``.npz`` for each plan and sample.
-    """
+    """Writes Polygraphy's JSON: the samples, and a run for each plan, read from the ``.npz`` files in ``folder``."""
     from polygraphy.comparator import IterationResult, RunResults
     from polygraphy.json import to_json
 

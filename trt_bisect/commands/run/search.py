@@ -18,7 +18,7 @@ NOTHING_FOUND = Findings(None, (), (), ())
 
 @dataclass(frozen=True)
 class Curve:
-    """The measured curve, and the suspects that it shows; ``nothing`` is the trial of the plan without INT8."""
+    """The measured curve and its suspects; ``nothing`` is the trial of the plan without INT8."""
 
     findings: Findings = NOTHING_FOUND
     nothing: Trial = UNTRIED
@@ -26,13 +26,13 @@ class Curve:
 
 @dataclass(frozen=True)
 class CurveSearch:
-    """Searches the suspects of a network."""
+    """Measures the curve of a network."""
 
     experiment: Experiment
     progress: Progress
 
     def curve(self) -> Curve:
-        """Returns the curve, and the suspects that it shows."""
+        """Returns the curve and its suspects."""
         experiment, evaluator = self.experiment, self.experiment.evaluator
         count = len(experiment.question.quantizable)
         few = math.ceil(math.log2(max(count, 2))) + 4  # of a bisection with one suspect; the bar grows with more
@@ -59,9 +59,7 @@ class CurveSearch:
         return drive(search_for(experiment.curve, experiment.question, watched), measure)
 
     def _by_workers(self) -> Findings:
-        """Returns the findings on whole engines; workers also measure the plans that the driver probably asks for
-        next.
-        """
+        # workers also measure the plans that the driver will probably ask for next
         experiment, whole, losses = self.experiment, self.experiment.whole, dict[PrecisionPlan, Loss]()
 
         def search() -> Search[Findings]:

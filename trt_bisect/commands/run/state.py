@@ -22,10 +22,8 @@ class Phase(IntEnum):
     """The phases of a run, in their order."""
 
     SEARCH = 0
-    CHANGES = 1
-    """A changed network that loses less is being searched."""
-    VERDICT = 2
-    """The answer is final; curve and causes are being measured."""
+    CHANGES = 1  # a changed network, which loses less, is being searched
+    VERDICT = 2  # the answer is final; curve and causes are being measured
     COMPLETE = 3
 
 
@@ -34,13 +32,12 @@ class RunState:
     """The results of a run so far.
 
     Attributes:
-        known: the report without the answer: the question, and results such as the front, latencies, overflows, the
-            explanation, and what stopped the run.
+        known: the report without the answer.
         setup, first, of_curve: the facts that all experiments share, the experiment with the first ranges, and the
             experiment of the curve. None before data and engine are ready.
         curve: None until it is measured completely.
-        answer: the answer with the cheapest recipe so far; None before full INT8 is known on all inputs.
-        alone: by layer index, the loss that full INT8 sheds when the layer alone stays high.
+        answer: the answer with the cheapest recipe so far; None before full INT8 is measured on all inputs.
+        alone: by layer index, the loss that full INT8 wins back if this layer alone is high.
     """
 
     known: Report
@@ -61,7 +58,7 @@ class RunState:
 
     @property
     def suspects(self) -> tuple[int, ...]:
-        """The suspects of the curve; none until it is measured."""
+        """The suspects of the curve; empty until it is measured."""
         return self.curve.findings.suspects if self.curve else ()
 
     @property
@@ -74,7 +71,7 @@ class RunState:
         return tuple(experiments)
 
     def trials(self) -> int:
-        """Returns the number of trials; when it has grown, the report needs an update."""
+        """Returns the number of trials."""
         return sum(len(store.trials) for store in {experiment.store for experiment in self.experiments})
 
 
@@ -91,11 +88,13 @@ class RunTrials:
         return self.trials.get(TrialKey(plan_key, SWITCH).text) or self.trials.get(plan_key)
 
     def whole(self, plan: PrecisionPlan) -> Trial | None:
-        """Returns the trial of a plan on an engine built for it, None if there is none."""
+        """Returns the trial of a plan on an engine built for it; None if there is none."""
         return self.trials.get(self._canonical(plan))
 
     def that_ran(self, plan: PrecisionPlan) -> Trial | None:
-        """Returns a trial of a plan, on any engine, that has the precisions in which layers ran; None without one."""
+        """Returns a trial of a plan, on any engine, that tells in which precisions the layers ran; None if there is
+        none.
+        """
         key = self._canonical(plan)
         return next(
             (trial for text, trial in self.trials.items() if TrialKey.from_text(text).plan == key and trial.ran), None
@@ -105,10 +104,7 @@ class RunTrials:
         return self.experiment.whole.canonical(plan).key()
 
     def curve(self) -> Curve:
-        """Returns the curve so far, without measuring.
-
-        The drivers are replayed on the trials so far, up to the first plan without a trial.
-        """
+        """Returns the curve as far as the trials go, without measuring."""
         question, rule, curve = self.experiment.question, self.experiment.rule, self.experiment.curve
         full, steps = self.of_plan(question.all_but(())), list[Step]()
         losses, ended = self._driven(search_for(curve, question, steps), rule.loss)
@@ -126,7 +122,6 @@ class RunTrials:
     def _driven(
         self, search: Search[Findings], loss: Callable[[Trial], Loss]
     ) -> tuple[dict[PrecisionPlan, Loss], Findings | None]:
-        """Runs a driver on the trials; returns the losses by plan, and the findings, None if a plan has no trial."""
         losses: dict[PrecisionPlan, Loss] = {}
         plan = next(search)
         try:

@@ -1,1 +1,1 @@
-"""``verify``: an engine's outputs compared with the emulation of its file, and the cause of a difference."""
+"""``verify``: compares an engine with its file, and finds the cause of a difference."""

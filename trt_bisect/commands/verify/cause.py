@@ -1,7 +1,4 @@
-"""The search for the suspicion that explains an engine's difference from its file.
-
-A suspicion (``suspicions``) is a way in which an engine may differ from its file.
-"""
+"""The search for the suspicion that explains an engine's difference from its file."""
 
 from __future__ import annotations
 
@@ -25,23 +22,17 @@ from trt_bisect.report.verification import Tried
 from trt_bisect.support.machine import MEMORY
 from trt_bisect.support.progress import Progress
 
+# samples (the worst) on which suspicions are ranked, and of the best suspicions then tried on all samples
 _RANKED_ON, _TRIED_ON_ALL = 2, 3
-"""The number of samples (the worst) on which suspicions are ranked, and of the best suspicions then tried on all
-samples.
-"""
-_TOGETHER = 4
-"""The number of layers, those that explain most, that are tried together."""
+_TOGETHER = 4  # layers, those that explain most, that are tried together
+# a suspicion that leaves a larger share of the difference does not reproduce it, however large its own noise floor
 _MOST_LEFT = 0.3
-"""A suspicion that leaves a larger share of the difference does not reproduce it, however large its own noise floor."""
+# suspicions of a kind that leave a difference within this factor of the best are equal: the first one counts
 _EQUAL_WITHIN = 2.0
-"""Suspicions of a kind that leave a difference within this factor of each other are equal: the first one counts. So is
-an earlier one within this factor of the best.
-"""
+# Roundings to a type depend on what an engine fuses. In a plan without INT8, a type is taken for the cause if the
+# differences of the engine and of the emulation from the file have at least this cosine, and their sizes at most this
+# ratio.
 _LEAST_COSINE, _LARGEST_RATIO = 0.3, 4.0
-"""Roundings to a type depend on what an engine fuses. In a plan without INT8, a type is taken for the cause if the
-differences of the engine and of the emulation from the file have at least the first number as cosine, and their sizes
-at most the second as ratio.
-"""
 
 
 class Search:
@@ -49,7 +40,7 @@ class Search:
 
     Attributes:
         tried: the suspicions that were emulated on all samples, in the order of trying.
-        best: the one whose emulation is nearest to the engine.
+        best: the suspicion whose emulation is nearest to the engine.
     """
 
     def __init__(self, held: Held, progress: Progress) -> None:
@@ -77,7 +68,7 @@ class Search:
     def _groups(
         self, given: Iterable[Sequence[Suspicion]], tensors: Iterable[EngineTensor], *, kernels: bool
     ) -> Iterator[tuple[Iterable[Suspicion], Held]]:
-        """Yields suspicions that are tried together, and the samples on which they are ranked."""
+        # the suspicions that are tried together, and the samples on which they are ranked
         file, few, one = self._held.file, self._held.worst(_RANKED_ON), self._held.worst(1)
         for group in given:
             yield group, one
@@ -102,9 +93,6 @@ class Search:
             yield WithErrors(file).suspicions(few), few
 
     def _pairs(self) -> Iterator[Suspicion]:
-        """Yields two suspicions together: the best that is not of a type with each of another kind, and each on values
-        with the best on orders of axes.
-        """
         changing = [each for each in self._ranked if self._shares[each][0] != 0.0]
         best = next((each for each in changing if each.kind not in suspected.TYPES), None)
         for other in changing:
@@ -116,7 +104,6 @@ class Search:
                 yield valued.and_also(best_of_kind[kind])
 
     def _try(self, suspicions: Iterable[Suspicion], held: Held) -> None:
-        """Ranks suspicions on some samples, and tries the best of them on all."""
         listed = []
         for each in suspicions:
             self._progress.step(each.text)
@@ -160,9 +147,6 @@ class Search:
         return Tried(suspicion.kind, suspicion.text, left, explained, reproduces, suspicion.layers)
 
     def _switched(self, changed: Emulation) -> Infer | None:
-        """Returns a function that runs an emulation on the session of all plans of the file; None if that cannot run
-        it.
-        """
         of_file = changed.builder is self._held.file.builder and not changed.edits
         if self._session is None or not of_file or not self._session.runs(changed.plan):
             return None

@@ -1,4 +1,4 @@
-"""Emulations of an engine: a network under a plan, on samples, with changes; and the distance of outputs."""
+"""Emulations of an engine: a network under a plan, on samples, with changes; and the distance between outputs."""
 
 from __future__ import annotations
 
@@ -32,17 +32,15 @@ NodeEdit = Callable[[onnx.NodeProto], Iterable[onnx.NodeProto]]
 """A function from a node, which it may change, to the nodes that replace it."""
 JITTER = 3e-6
 """The relative noise on weights and inputs that simulates other kernels: ten to a hundred times the effect of another
-order of sums, as Winograd's convolutions have.
+order of sums, as in Winograd's convolutions.
 """
+# noisy emulations, and the multiple of the largest distance among them that counts as noise
 _NOISY_RUNS, _NOISE_MULTIPLE = 3, 2.5
-"""The number of noisy emulations, and the multiple of the largest distance among them that counts as noise."""
-_LEAST_FLOOR = 1e-5
-"""The least noise floor, from the six digits of trtexec's JSON."""
-_FAR = 1e3
-"""The distance that stands for NaN and infinite values, in units of an output's own magnitude."""
+_LEAST_FLOOR = 1e-5  # from the six digits of trtexec's JSON
+_FAR = 1e3  # the distance that stands for NaN and infinite values, in units of an output's own magnitude
 _LEAST_CHANNEL = 1e-2
+# operators that are fused with the layer that makes their input, if nothing else reads it
 _FUSED = {*POINTWISE, "QuantizeLinear"}
-"""Operators that are fused with the layer that makes their input, if nothing else reads that."""
 DOMAIN = "trt_bisect"
 TF32, FP16, BF16 = "TF32", "FP16", "BF16"
 SCALED, SIZED, UNCLIPPED = "Scaled", "Sized", "Unclipped"
@@ -70,20 +68,15 @@ _ROUNDED = (
     y = Cast <to = 1> (narrow)
 }""",
 )
+# ONNX functions for edits. TF32 rounds to eleven significant bits by Veltkamp's splitting with 2^13 + 1. The last three
+# add to y a multiple of a term; ``place`` is the index of the multiple in an input.
 _FUNCTIONS = (*_ROUNDED, *(name + _WRONG.format(term) for name, term in _TERMS.items()))
-"""ONNX functions for edits. TF32 rounds to eleven significant bits by Veltkamp's splitting with 2^13 + 1. The last
-three add to y a multiple of a term; ``place`` is the index of the multiple in an input.
-"""
 
 
 @dataclass(frozen=True)
 class Emulation:
-    """A network under a plan on samples.
-
-    Attributes:
-        builder: has the network, and the scales of its activations.
-        edits: changes of the graph that is run, in their order.
-        after: changes of the outputs of each sample.
+    """A network under a plan on samples, with changes of the graph (``edits``), and of the outputs of each sample
+    (``after``).
     """
 
     builder: OnnxRuntimeBuilder
@@ -98,13 +91,11 @@ class Emulation:
         return self.builder.network
 
     def outputs(self, places: Iterable[int], infer: Infer | None = None) -> dict[int, Outputs]:
-        """Returns the outputs for the samples with some indices, by index.
+        """Returns the outputs of the samples with the indices ``places``, by index; raises TrialFailed if ONNX Runtime
+        fails.
 
         Args:
             infer: runs a sample in place of this emulation's own session.
-
-        Raises:
-            TrialFailed: ONNX Runtime fails.
         """
         infer = infer or session_of(self.builder, self.plan, self.edits).infer
         found = {}
@@ -133,13 +124,15 @@ class Emulation:
 
 
 def builder_of(network: Network, scales: Scales, *, unquantized: bool = False) -> OnnxRuntimeBuilder:
-    """Returns the builder of a network with scales; ``unquantized``: tensors of unquantized layers are rounded too."""
+    """Returns the builder of a network with scales; with ``unquantized``, outputs of unquantized layers are rounded
+    too.
+    """
     return OnnxRuntimeBuilder(network, scales, BuildOptions(device=CPU_DEVICE, unquantized_round=unquantized))
 
 
 @lru_cache(maxsize=3)
 def session_of(builder: OnnxRuntimeBuilder, plan: PrecisionPlan, edits: tuple[Edit, ...]) -> OnnxRuntimeEngine:
-    """Returns the session of a plan with edits; the last few are kept."""
+    """Returns the session of a plan with edits."""
     written = builder.writer.write(plan)
     for edit in edits:
         written = edit(written)
@@ -161,8 +154,9 @@ def edit_nodes(edit: NodeEdit, written: Written) -> Written:
 
 
 def reading_in(kind: str, network: Network, node: onnx.NodeProto) -> Iterator[onnx.NodeProto]:
-    """Yields nodes that round to a type what a kernel reads: in TF32 the operands of products, in FP16 and BF16 all
-    tensors from other kernels.
+    """Yields the node, and before it nodes that round its inputs to a type.
+
+    TF32 rounds the operands of products; FP16 and BF16 round all tensors from other kernels.
     """
     for slot, name in enumerate(node.input):
         if node.op_type in PRODUCTS:
@@ -178,15 +172,10 @@ def reading_in(kind: str, network: Network, node: onnx.NodeProto) -> Iterator[on
 
 @dataclass(frozen=True)
 class Held:
-    """An engine's outputs compared with those of its file, on some of the samples.
+    """An engine's outputs compared with those of its file (``reference``), on the samples with the indices ``places``.
 
     Distances are in units of each channel's root mean square (axis 1), so that scores count as much as boxes. NaN and
-    infinite values are far from all finite ones.
-
-    Attributes:
-        reference: the file's outputs for all samples.
-        engine: the engine's outputs for all samples.
-        places: the indices of the samples compared.
+    infinite values are far from all finite values.
     """
 
     file: Emulation
@@ -204,7 +193,7 @@ class Held:
     def vector(self, outputs: Outcome) -> np.ndarray:
         """Returns outputs as one vector, scaled so that the vector of the file's outputs has a norm of about 1.
 
-        Surplus values are cut off; missing ones are NaN.
+        Surplus values are cut off; missing values are NaN.
         """
         parts = []
         for place in self.places:
@@ -233,7 +222,7 @@ class Held:
 
     @property
     def is_far(self) -> bool:
-        """True if a value is missing or not finite in one of both only: the distance then has no meaning."""
+        """True if a value is missing or not finite in one of the two only: the distance then has no meaning."""
         for place in self.places:
             for name in self._units:
                 file, engine = (np.ravel(outputs[place][name]) for outputs in (self.reference, self.engine))
@@ -247,8 +236,8 @@ class Held:
         return float(np.linalg.norm(self.vector(emulation.outputs(self.places)) - self.of_file))
 
     def floor(self, emulation: Emulation, there: np.ndarray) -> float:
-        """Returns the noise floor of an emulation with the vector ``there``: the distance that other kernels
-        explain.
+        """Returns the noise floor of an emulation with the vector ``there``: the distance that other kernels may
+        cause.
         """
         others = [emulation.noisy(seed).outputs(self.places) for seed in range(_NOISY_RUNS)]
         if emulation.plan.lowered and not emulation.edits and emulation.builder.has_plain(emulation.plan):
@@ -264,7 +253,8 @@ class Held:
 
 
 def _unit(samples: Sequence[np.ndarray]) -> np.ndarray:
-    """Returns the root mean square of each channel over samples, at least a hundredth of that of all values.
+    """Returns the root mean square of each channel over samples, at least a hundredth of the root mean square of all
+    values.
 
     It is one number if there are no channels, or samples differ in shape.
     """

@@ -1,8 +1,7 @@
-"""A wrong kernel: found by the engine's inner tensors, else by the layer whose error explains most; and its minimal
-network.
+"""A wrong kernel: found by the engine's inner tensors, else by the layer whose error explains most.
 
-Without inner tensors, one graph adds an error to each layer's output y, with two numbers as inputs: y + a y + b |y|. An
-activation may also be left out, as if it were fused into a scale that does not clip.
+Without inner tensors, one graph adds an error to each layer's output y, with two numbers a and b as inputs:
+``y + a y + b |y|``. An activation may also be left out, as if it were fused into a scale that does not clip.
 """
 
 from __future__ import annotations
@@ -29,7 +28,6 @@ from trt_bisect.support.files import make_folder, write_whole
 KERNEL, CLIP_FUSED = "kernel", "clip-fused"
 _NUMBERS = "__verify"
 _FIRST_STEP, _MOST_REFINED, _REFINING_STEPS = 0.1, 6, 4
-"""The first step of an error's number, the number of errors that are refined, and the refining steps."""
 _RANGE = (-2.0, 8.0)
 _ACTIVATIONS = ("Relu", "Clip")
 _MOST_LAYERS = 150
@@ -47,7 +45,7 @@ def parted(e: Emulation, tensors: Sequence[Outputs]) -> tuple[EngineTensor, ...]
 
 
 class WithErrors:
-    """An emulation with errors: for each layer and term, the graph has a number as an input."""
+    """A network with errors at its layers, each multiplied by a number that is an input of the graph."""
 
     def __init__(self, e: Emulation) -> None:
         self._ways = list[tuple[str, str]]()
@@ -81,7 +79,6 @@ class WithErrors:
             yield helper.make_node(self._ways[place][1], inputs, [made], domain=DOMAIN, place=here)
 
     def _wrong(self, place: int, number: float) -> Change:
-        """Returns the change that adds an error to a layer: a number times a term."""
         numbers = np.zeros(len(self._ways), np.float32)
         numbers[place] = number
 

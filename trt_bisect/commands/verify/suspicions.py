@@ -1,7 +1,4 @@
-"""The suspicions: each has a function from the emulation of a file to that of what an engine may have computed instead.
-
-They are grouped by what they change: inputs, outputs, the arithmetic of all layers, scales, single layers.
-"""
+"""The suspicions: ways in which an engine may differ from its file, each as a change of the file's emulation."""
 
 from __future__ import annotations
 
@@ -28,12 +25,12 @@ LAYERS_HIGH, LAYERS_LOW = "layers-high", "layers-low"
 TYPES = ("tf32", "fp16", "bf16")
 """The causes whose roundings depend on what an engine fuses."""
 _FACTORS = (255.0, 127.5, 128.0, 256.0, 2.0, 32768.0)
+# mean and standard deviation for values from 0 to 1
 _NORMALIZATIONS = {
     "0.5 as": (0.5, 0.5),
     "ImageNet's": ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)),
     "CLIP's": ((0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711)),
 }
-"""By name, the mean and standard deviation for values from 0 to 1."""
 _MOST_OUTPUTS = 6
 
 
@@ -42,9 +39,8 @@ class Suspicion:
     """A way in which an engine may differ from its file.
 
     Attributes:
-        kind: a word for the cause.
         text: a phrase that follows "the engine".
-        change: from an emulation of the file to what the engine would compute.
+        change: turns an emulation of the file into an emulation of what the engine would compute.
         layers: the suspected layers; empty for the whole network.
     """
 
@@ -54,7 +50,7 @@ class Suspicion:
     layers: tuple[str, ...] = ()
 
     def and_also(self, other: Suspicion) -> Suspicion:
-        """Returns both suspicions together; the kind is that of the first one."""
+        """Returns both suspicions together, with the kind of the first one."""
         first, second = self.change, other.change
         if other.kind == RESIZE:  # it begins with the pictures
             first, second = second, first
@@ -65,7 +61,8 @@ class Suspicion:
 def _got(kind: str, text: str, change: Callable[[np.ndarray], np.ndarray]) -> Suspicion:
     """Returns the suspicion that inputs were changed before the engine got them.
 
-    The kind ``BATCH`` changes all inputs; others change the float inputs with four axes, or without any all floats.
+    The kind ``BATCH`` changes all inputs; others change the float inputs with four axes, or all float inputs if none
+    has.
     """
 
     def changed(sample: Feeds) -> Feeds:
@@ -82,8 +79,8 @@ def _got(kind: str, text: str, change: Callable[[np.ndarray], np.ndarray]) -> Su
 
 
 def on_values(channels: int | None) -> Iterator[Suspicion]:
-    """Yields other scales and normalizations of the inputs; ``channels`` is the axis of three channels, None without
-    one.
+    """Yields other scales and normalizations of the inputs; ``channels`` is the axis with three channels, None if none
+    has.
     """
 
     def linear(kind: str, text: str, factor: Any, offset: Any = 0.0) -> Suspicion:
@@ -131,7 +128,7 @@ def on_pictures(network: Network, source: Any, asked: Preprocessing) -> Iterator
 
 
 def on_axes(channels: int | None) -> Iterator[Suspicion]:
-    """Yields other orders of the axes of pictures; ``channels`` is the axis of three channels, None without one."""
+    """Yields other orders of the axes of pictures; ``channels`` is the axis with three channels, None if none has."""
     if channels is not None:
         yield _got(CHANNEL_ORDER, "in BGR for RGB", lambda x: np.flip(x, channels))
     theirs, ours, order = "NHWC", "NCHW", (0, 2, 3, 1)
@@ -170,7 +167,7 @@ def on_batches(e: Emulation) -> Iterator[Suspicion]:
 
 
 def on_outputs(found: Outputs) -> Iterator[Suspicion]:
-    """Yields swapped outputs of equal size, and outputs in another layout; ``found`` are those of a sample."""
+    """Yields swapped outputs of equal size, and outputs in another layout; ``found`` has the outputs of a sample."""
 
     def gives(text: str, change: Callable[[Outputs], Outputs]) -> Suspicion:
         return Suspicion(OUTPUT_ORDER, f"gives {text}", lambda e: replace(e, after=(*e.after, change)))
@@ -203,8 +200,6 @@ def on_types(network: Network) -> Iterator[Suspicion]:
 
 
 def _running(e: Emulation, what: str, precisions: Mapping[int, Precision], note: str = "") -> Suspicion:
-    """Returns the suspicion that layers, by index, run in other precisions; all have the same cause."""
-
     def change(e: Emulation) -> Emulation:
         changed = list(e.plan.precisions)
         for index, precision in precisions.items():
@@ -225,7 +220,7 @@ def _kind(asked: Precision, ran: Precision) -> str:
 
 
 def on_info(e: Emulation, ran: Mapping[int, str]) -> Iterator[Suspicion]:
-    """Yields the layers that ran in another precision than planned, according to the engine's layer info."""
+    """Yields the layers that, by the engine's layer info (``ran``, by index), ran in another precision than planned."""
     found = dict[str, dict[int, Precision]]()
     for index, word in ran.items():
         asked = e.plan.precisions[index]
@@ -239,7 +234,7 @@ def on_info(e: Emulation, ran: Mapping[int, str]) -> Iterator[Suspicion]:
 
 
 def on_plan(e: Emulation) -> Iterator[Suspicion]:
-    """Yields all low layers in floats, and those of each operator."""
+    """Yields all low layers in floats, and the low layers of each operator."""
     by_operator = dict[str, dict[int, Precision]]()
     for k in e.network.quantizable:
         if e.plan.precisions[k].needs_scale:
@@ -254,7 +249,7 @@ def on_plan(e: Emulation) -> Iterator[Suspicion]:
 
 
 def on_layers(e: Emulation) -> Iterator[Suspicion]:
-    """Yields each layer in FP32 that was asked for in a lower precision, and the reverse."""
+    """Yields each quantizable layer in the other precision: a low layer in FP32, and the reverse."""
     for k in e.network.quantizable:
         other = Precision.FP32
         if e.plan.precisions[k] is Precision.FP32:
@@ -304,7 +299,6 @@ def on_scales(e: Emulation) -> Iterator[Suspicion]:
 
 
 def _requantized(network: Network, change: Callable[[Quantizer], Quantizer], *, weights: bool) -> Network:
-    """Returns a network with other quantizers of weights, or of activations, if its file has pairs."""
     layers = []
     for layer in network.layers:
         roundings = list(layer.roundings)

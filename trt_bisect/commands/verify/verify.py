@@ -1,4 +1,4 @@
-"""``verify``: compares an engine with its file, and finds the cause of a difference."""
+"""``verify`` itself: the comparison, the search for the cause, and the verdict."""
 
 from __future__ import annotations
 
@@ -39,31 +39,24 @@ from trt_bisect.support.progress import Progress, default_progress
 from trt_bisect.support.text import percent
 
 _SAMPLES = 8
-_MAYBE_NOISE = 1.5
-"""A difference without a cause may be noise up to this multiple of the noise floor."""
+_MAYBE_NOISE = 1.5  # a difference without a cause may be noise up to this multiple of the noise floor
+# in INT8 a difference up to this multiple of FP16's effect has no known cause: small changes flip roundings alike
 _LIKE_FP16 = 2.0
-"""In INT8 a difference up to this multiple of the effect of FP16 has no known cause: all small changes flip roundings
-alike.
-"""
+# a suspicion that explains this share of the squared difference is the cause, even if more is left than noise
 _CAUSE_EXPLAINS = 0.9
-"""A suspicion that explains this share of the squared difference is the cause, even if more is left than noise."""
+# without a cause, the nearest suspicion is named if it explains this share of the squared difference
 _NEAREST_EXPLAINS = 0.1
-"""Without a cause, the nearest suspicion is named if it explains this share of the squared difference."""
-_FEW_VALUES = 100
-"""With fewer output values, one of many suspicions reproduces them by chance."""
-_LEFT_OF_FEW = 0.01
-"""With few values, a cause that is no type must leave at most this share of the difference."""
-_NEGLIGIBLE = 0.1
-"""The share of the noise floor, or of INT8's effect, below which a difference needs no explanation."""
-_HIGH_FLOOR = 0.1
-"""A noise floor of this size, or as large as INT8's effect, hides differences."""
+_FEW_VALUES = 100  # with fewer output values, one of many suspicions reproduces them by chance
+_LEFT_OF_FEW = 0.01  # with few values, a cause that is no type must leave at most this share of the difference
+_NEGLIGIBLE = 0.1  # the share of the noise floor, or of INT8's effect, below which a difference needs no explanation
+_HIGH_FLOOR = 0.1  # a noise floor of this size, or as large as INT8's effect, hides differences
 
 
 @takes(VerifyOptions)
 def verify(model: GivenModel, options: VerifyOptions) -> Verification:
     """Checks by an engine's outputs that it computes what its file says, and finds the cause if it does not.
 
-    Each suspicion is emulated, and its outputs are compared with the engine's.
+    Each suspected cause is emulated, and its outputs are compared with the engine's.
 
     Args:
         model: the ONNX file that the engine was built from, with or without Q/DQ pairs; or a run folder, for the file
@@ -71,7 +64,7 @@ def verify(model: GivenModel, options: VerifyOptions) -> Verification:
         options: as listed.
 
     Raises:
-        BadInput: something given cannot be used.
+        BadInput: an argument cannot be used.
     """
     if options.inputs is None or options.outputs is None:
         lacks = "outputs" if options.outputs is None else "inputs"
@@ -90,8 +83,6 @@ def verify(model: GivenModel, options: VerifyOptions) -> Verification:
 
 
 class _Verifying:
-    """The file's outputs on the samples, and the engines that are compared with them."""
-
     def __init__(self, model: GivenModel, options: VerifyOptions, progress: Progress) -> None:
         if isinstance(model, (str, Path)) and Path(model).is_dir():
             model = Path(model) / FOLDER / QDQ_NETWORK
@@ -105,7 +96,6 @@ class _Verifying:
         self.reference = self.file.outputs(range(len(self.file.feeds)))
 
     def _asked(self, network: Network) -> tuple[Network, Scales, PrecisionPlan, str]:
-        """Returns the network, scales and plan that the engine should have, and a description of these."""
         if network.has_pairs:
             network = network.as_in_file()
             return network, {}, network.free_plan(network.quantizable), "the file's own Q/DQ pairs"
@@ -125,7 +115,6 @@ class _Verifying:
         return network, ranges, notes
 
     def verified(self) -> Verification:
-        """Returns the verdicts on one engine or two."""
         options, different = self.options, list[DifferentLayer]()
         ran, other_ran = self._ran(options.layers), self._ran(options.other_layers)
         first, other = self._verdict(options.outputs, ran, options.tensors), None
@@ -147,9 +136,7 @@ class _Verifying:
         )
 
     def _ran(self, path: Any) -> dict[int, tuple[str, str]]:
-        """Returns by layer index the precision that the layer ran in, and a text with this precision and the names of
-        the layers fused with it.
-        """
+        # by layer index the precision, and a text with it and the layers fused with this one
         if path is None:
             return {}
         try:
@@ -209,7 +196,6 @@ class _Verifying:
         )
 
     def _under_our_names(self, saved: Sequence[Feeds], source: Any) -> list[Outputs]:
-        """Returns an engine's outputs under the file's names; raises BadInput if an output of the file is missing."""
         ours = self.reference[0]
         names = match_names(numeric_outputs(ours), saved[0])
         if not names:
@@ -300,7 +286,6 @@ class _Verifying:
 
 
 def _cause(best: Tried | None, held: Held, *, differs: bool) -> Tried | None:
-    """Returns the best suspicion if it explains why the engine differs, or nearly differs; else None."""
     if best is None:
         return None
     few = held.of_file.size < _FEW_VALUES
@@ -336,4 +321,4 @@ NEXT = {
     "clip-fused": "keep {layers} apart from its reader: mark its output as an output of the network.",
     "kernel": f"build with {_OBEY}, another --builderOptimizationLevel or --tacticSources, and report it.",
 }
-"""By cause, the next step; ``{layers}`` are the layers to blame, and ``{flags}`` trtexec's options for them."""
+"""The next step by cause; ``{layers}`` are the layers to blame, and ``{flags}`` trtexec's options for them."""
