@@ -45,7 +45,8 @@ class LayerTensor:
         kind: ``input`` or ``output`` of the network, ``activation`` inside it, ``weight`` or ``bias``.
         op_type: the operator of that layer; ``Input`` for an input.
         int8_op_type: its operator in the INT8 run.
-        module, code: its module and source line in a program of PyTorch.
+        module: its module in a program of PyTorch.
+        code: its source line in a program of PyTorch.
     """
 
     index: Annotated[int | None, Column("#", "Place in execution order", INDEX, rank=1)] = None

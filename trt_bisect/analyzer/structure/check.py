@@ -60,7 +60,7 @@ def type_findings(graph: FileGraph) -> Iterator[Finding]:
 
 
 def structure_findings(graph: FileGraph, calls: Mapping[str, int] | None = None) -> tuple[Finding, ...]:
-    """Returns the findings on a graph as in the file, errors first, each once.
+    """Returns the findings on a graph as it is in the file, errors first, each once.
 
     Args:
         calls: by module of the exported program, the number of its calls; default: the number in the file.

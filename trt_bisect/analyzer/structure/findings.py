@@ -19,7 +19,7 @@ class FindingKind:
     Attributes:
         severity: ``error`` (TensorRT refuses it, or gives another result), ``warning`` (accuracy or speed is lost), or
             ``note``.
-        loses_accuracy: it can lose accuracy in INT8, not speed alone.
+        loses_accuracy: the kind can lose accuracy in INT8, not only speed.
     """
 
     severity: str
@@ -53,7 +53,7 @@ class Finding:
 
 
 def found(kind: str, layers: str | Iterable[str], what: str) -> Finding:
-    """Returns a finding of a kind of ``KINDS``; ``layers`` empty is the whole network."""
+    """Returns a finding of a kind of ``KINDS``; empty ``layers`` are the whole network."""
     names = tuple(filter(None, (layers,) if isinstance(layers, str) else dict.fromkeys(layers)))
     return Finding(KINDS[kind].severity, kind, names, what, KINDS[kind].why, KINDS[kind].remedy)
 

@@ -1,6 +1,4 @@
-"""The main graph of an ONNX file, unprepared, and its nodes that are no layers (constants, Q/DQ pairs, dropped
-operators).
-"""
+"""The main graph of an ONNX file before it is prepared, and its nodes that are no layers."""
 
 from __future__ import annotations
 
@@ -23,7 +21,7 @@ from trt_bisect.support.table import NAME, Column
 
 PAIR = QUANTIZE, DEQUANTIZE = "QuantizeLinear", "DequantizeLinear"
 WEIGHTED = ("Conv", "ConvTranspose", "Gemm", "MatMul")
-"""Layers with weights that TensorRT runs in INT8."""
+"""Operators with weights that TensorRT runs in INT8."""
 
 ACTIVATIONS = ("Relu", "LeakyRelu", "Clip", "PRelu")
 """Activations that TensorRT fuses with the layer before them."""
@@ -43,18 +41,18 @@ SMOOTH_ACTIVATIONS = (
     "Mish",
     "Swish",
 )
-"""Activations that TensorRT computes in the kernel of the layer before them; SiLU is a Sigmoid and a Mul."""
+"""Activations that TensorRT computes in the kernel of the layer before; SiLU is a Sigmoid and a Mul."""
 
 MOVES = ("Transpose", "Reshape", "Flatten", "Squeeze", "Unsqueeze", "Identity")
 """Operators that move values without changing them."""
 
 Reader = tuple[onnx.NodeProto, int]
-"""A node and the slot at which it reads."""
+"""A node, and the index of the input with which it reads a tensor."""
 
 
 @dataclass(frozen=True, eq=False)
 class FileGraph:
-    """A graph before any preparation, with TensorRT's names of nodes; large weights are detached."""
+    """A graph as it is in the file, with TensorRT's names of nodes; large weights are detached."""
 
     model: onnx.ModelProto
     weights: Weights
@@ -72,7 +70,7 @@ class FileGraph:
         return cls(infer_shapes(model), weights)
 
     def with_body(self, body: onnx.GraphProto) -> FileGraph:
-        """Returns this graph together with the nodes, constants and types of a body (subgraph) of one of its nodes."""
+        """Returns this graph with the nodes, constants and types of a subgraph of one of its nodes added."""
         model = deepcopy(self.model)
         model.graph.node.extend(body.node)
         model.graph.initializer.extend(body.initializer)
@@ -86,12 +84,12 @@ class FileGraph:
 
     @property
     def opset(self) -> int:
-        """The opset."""
+        """The opset of ONNX."""
         return opset_of(self.model)
 
     @cached_property
     def outputs(self) -> frozenset[str]:
-        """The network's outputs."""
+        """The names of the network's outputs."""
         return frozenset(value.name for value in self.model.graph.output)
 
     @cached_property
@@ -173,9 +171,7 @@ class FileGraph:
         return Wiring(self.model.graph, self.constants, self.types.shapes)
 
     def layers_reading(self, tensor: str) -> list[Reader]:
-        """Returns the layers that read a tensor, directly or through Q/DQ pairs and, for constants, operators that move
-        values.
-        """
+        """Returns the layers that read a tensor, directly, through Q/DQ pairs or, for constants, through ``MOVES``."""
         passing, layers = self._passing(tensor), list[Reader]()
         for node, slot in self.readers(tensor):
             is_passed = node.op_type in passing and slot == 0
@@ -183,9 +179,7 @@ class FileGraph:
         return layers
 
     def is_given_out(self, tensor: str) -> bool:
-        """Returns true if a tensor is an output of the network, directly or through Q/DQ pairs and, for constants,
-        operators that move values.
-        """
+        """Returns true if a tensor is an output of the network, directly or as ``layers_reading`` follows it."""
         passed = (node for node, slot in self.readers(tensor) if node.op_type in self._passing(tensor) and slot == 0)
         return tensor in self.outputs or any(self.is_given_out(out) for node in passed for out in node.output)
 
@@ -194,7 +188,7 @@ class FileGraph:
 
 
 def in_scope(nodes: Iterable[onnx.NodeProto], graph: FileGraph) -> Iterator[tuple[onnx.NodeProto, FileGraph]]:
-    """Yields every node, also those in subgraphs, with the graph that has the tensors which the node can read."""
+    """Yields every node, also in subgraphs, with a graph that has all tensors which the node can read."""
     for node in nodes:
         yield node, graph
         for body in bodies_of(node):
@@ -234,9 +228,8 @@ class DroppedNode:
 
 
 def dropped_nodes(graph: FileGraph, network: Network) -> Iterator[DroppedNode]:
-    """Yields the nodes of a file that are no layers once it is prepared, in the order of the file."""
-    needed = set(graph.outputs)
-    """The tensors that an output of the network depends on."""
+    """Yields the nodes of a file that are no layers of the prepared network, in the order of the file."""
+    needed = set(graph.outputs)  # The tensors that an output of the network depends on.
     for node in reversed([*graph.nodes]):
         if not needed.isdisjoint(node.output):
             needed.update(tensors_read(node))

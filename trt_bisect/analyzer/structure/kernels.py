@@ -1,10 +1,8 @@
-"""The kernels of a real engine compared with the pairs of its graph: which layers read INT8, and the kernels that the
-pairs add.
+"""The kernels of a real engine compared with its graph: which layers read INT8, and the kernels that Q/DQ pairs add.
 
-TensorRT-RTX logs (see ``builder.inspector``) the tensors that a kernel reads and, in its metadata, the nodes that it
-computes, Q/DQ nodes included. A pair whose two nodes are in one kernel rounds a value in passing: no INT8 tensor is
-ever in memory. Generated kernels are named after their operations, four letters each:
-``__myl_MulMinMaxRounCast_myl0_7`` is a quantizer.
+TensorRT-RTX logs (see ``builder.inspector``) the tensors that a kernel reads and the nodes that it computes, Q/DQ nodes
+included. A pair whose two nodes are in one kernel rounds a value in passing: no INT8 tensor is in memory. Generated
+kernels are named after their operations: ``__myl_MulMinMaxRounCast_myl0_7`` is a quantizer.
 """
 
 from __future__ import annotations
@@ -33,12 +31,12 @@ class KernelCounts:
     """The number of kernels of an engine by kind; a kernel counts in the first kind that fits.
 
     Attributes:
-        total: all of them.
-        moves: those that only move values: reformats, and the network's own transposes.
-        pairs: those that only round or dequantize, and may move values.
-        low: those that read low tensors alone.
-        mixed: those that read low and float tensors.
-        rounding: those that read floats alone, and round them.
+        total: all kernels.
+        moves: kernels that only move values: reformats, and the network's own transposes.
+        pairs: kernels that only round or dequantize, and may move values.
+        low: kernels that read low tensors alone.
+        mixed: kernels that read low and float tensors.
+        rounding: kernels that read floats alone, and round them.
     """
 
     total: int
@@ -56,11 +54,11 @@ class EngineFacts:
     Attributes:
         engine: its name and version.
         kernels: the number of the engine's kernels by kind.
-        fp32: the same of the engine without pairs; None without one.
+        fp32: the number of kernels of the engine without pairs; None without this engine.
         low: the layers with pairs that read low tensors.
         rounded: the layers with pairs that are only rounded, in a kernel that reads floats.
         untold: the layers with pairs that no kernel names.
-        pair_kernels: for each kernel that only rounds or dequantizes, its Q/DQ nodes; those of weights are left out.
+        pair_kernels: for each kernel that only rounds or dequantizes, its Q/DQ nodes without those of weights.
         broken: for each kernel of ``fp32`` that the pairs split, its layers, part by part.
     """
 
@@ -88,9 +86,13 @@ class EngineFacts:
 def engine_facts(
     engine: str, graph: FileGraph, layers: Sequence[EngineLayer], fp32: Sequence[EngineLayer] | None
 ) -> EngineFacts:
-    """Returns the facts of an engine, from its name and version, the graph that was built, and its layers.
+    """Returns the facts of an engine.
 
-    ``fp32`` are the layers of the engine without pairs.
+    Args:
+        engine: its name and version.
+        graph: the graph that was built.
+        layers: the engine's layers.
+        fp32: the layers of the engine without pairs, if any.
     """
     kernels = _kernels(layers)
     states = {name: _state(name, pairs, kernels) for name, pairs in _layers_with_pairs(graph)}
@@ -158,7 +160,6 @@ def _is_of_pairs(kernel: EngineLayer, nodes: dict[str, onnx.NodeProto]) -> bool:
 
 
 def _layers_with_pairs(graph: FileGraph) -> Iterator[tuple[str, list[tuple[str, str]]]]:
-    """Yields the layers that read an activation through a pair, with the nodes of these pairs."""
     for node in graph.nodes:
         if node.op_type in (*PAIR, *MOVES):
             continue
@@ -173,7 +174,7 @@ def _layers_with_pairs(graph: FileGraph) -> Iterator[tuple[str, list[tuple[str, 
 
 
 def _state(layer: str, pairs: Sequence[tuple[str, str]], kernels: Sequence[EngineLayer]) -> bool | None:
-    """True for a layer that reads a low tensor, False if it is only rounded; None if no kernel names it."""
+    # True: reads a low tensor. False: is only rounded. None: no kernel names it.
     inside = [kernel for kernel in kernels if layer in kernel.network_layers]
     for kernel in inside:
         names = frozenset(kernel.network_layers)
@@ -184,11 +185,10 @@ def _state(layer: str, pairs: Sequence[tuple[str, str]], kernels: Sequence[Engin
 
 
 def _broken(before: Sequence[EngineLayer], after: Sequence[EngineLayer]) -> Iterator[tuple[tuple[str, ...], ...]]:
-    """Yields the layers of each kernel of ``before`` that are in several unconnected kernels of ``after``, part by
-    part.
+    """Yields the layers of each kernel of ``before`` that several unconnected kernels of ``after`` hold, part by part.
 
-    A chain of kernels connects layers: an INT8 convolution is often a kernel for the sums, and another for the scale,
-    the bias and the fused layers.
+    Kernels that share a layer are connected: an INT8 convolution is often a kernel for the sums, and another for the
+    scale, the bias and the fused layers.
     """
     named = {name for kernel in after for name in kernel.network_layers}
     for kernel in before:

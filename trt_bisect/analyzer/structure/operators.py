@@ -1,7 +1,7 @@
 """Operators, types and forms that TensorRT's parser refuses: the table ``refused.json``, and rules for forms.
 
-Source: the parser of TensorRT-RTX 1.7; ``tools/parser_table.py`` writes its answers into the table and compares them
-with the rules. ``docs/operators.md`` of onnx-tensorrt for TensorRT 10.15 agrees except where a comment says otherwise.
+Source: the parser of TensorRT-RTX 1.7, whose answers ``tools/parser_table.py`` writes into the table and compares with
+the rules. ``docs/operators.md`` of onnx-tensorrt for TensorRT 10.15 agrees except where a comment says otherwise.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ TABLE = Path(__file__).with_name("refused.json")
 
 @dataclass(frozen=True)
 class RefusedTypes:
-    """The types, by NumPy's names, that an operator does not take as its input ``slot``."""
+    """The types, by NumPy's names, that an operator does not take as its input number ``slot``."""
 
     operator: str
     slot: int
@@ -39,10 +39,9 @@ class ParserTable:
         parser: the engine and its version.
         onnx: the version of ONNX whose operators and tests were tried.
         operators: ONNX's operators without an importer.
-        plugins: those that need a plugin which is not there.
-        types: those refused as an input of an operator.
+        plugins: operators that need a plugin which is not there.
         tests: the number of ONNX's tests of operators.
-        refused: the number of these that it refuses.
+        refused: the number of these tests that the parser refuses.
     """
 
     parser: str
@@ -56,7 +55,7 @@ class ParserTable:
 
 @cache
 def parser_table() -> ParserTable:
-    """Returns the table of the package."""
+    """Returns the table in the package."""
     return decode(ParserTable, TABLE.read_bytes())
 
 
@@ -84,10 +83,10 @@ SHIPPED_PLUGINS = frozenset(
     "ProposalLayer_TRT PyramidROIAlign_TRT Region_TRT Reorg_TRT ResizeNearest_TRT ROIAlign_TRT RPROI_TRT "
     "SpecialSlice_TRT VoxelGeneratorPlugin".split()
 )
-"""The plugins that TensorRT ships with. Source: the ``plugin`` folder of NVIDIA/TensorRT."""
+"""TensorRT's own plugins. Source: the ``plugin`` folder of NVIDIA/TensorRT."""
 
 OF_ONNXRUNTIME = ("com.microsoft", "ai.onnx.ml", "ai.onnx.training", "ai.onnx.preview.training")
-"""The domains of ONNX Runtime's own operators, and of their parts such as ``com.microsoft.nchwc``.
+"""The domains of ONNX Runtime's own operators, with their parts such as ``com.microsoft.nchwc``.
 
 TensorRT's parser ignores domains: it takes a convolution of ``com.microsoft.nchwc``, whose weights have another layout,
 for ONNX's.
@@ -95,7 +94,7 @@ for ONNX's.
 
 
 def operator_findings(graph: FileGraph) -> Iterator[Finding]:
-    """Yields operators that TensorRT's parser refuses, in any form or in this one."""
+    """Yields a finding for each operator that TensorRT's parser refuses, in any form or in this form."""
     table = parser_table()
     refused = frozenset((*table.operators, *table.plugins)) - FROM_PLUGINS
     for node, scope in in_scope(graph.nodes, graph):
@@ -124,15 +123,13 @@ def operator_findings(graph: FileGraph) -> Iterator[Finding]:
 
 
 def _ignored(node: onnx.NodeProto) -> str:
-    """Returns ``layout`` 1 of a recurrent operator, in words: the parser of RTX 1.7 ignores it, and takes the first
-    axis for time.
-    """
+    # The parser of RTX 1.7 ignores layout 1 of recurrent operators, and takes the first axis for time.
     is_batch_first = node.op_type in ("LSTM", "GRU", "RNN") and attribute(node, "layout", 0)
     return "layout 1, which the parser ignores" if is_batch_first else ""
 
 
 def _refused_type(node: onnx.NodeProto, graph: FileGraph) -> str:
-    """Returns the input of a refused type, or an output of uint8, which TensorRT supports for inputs only."""
+    # TensorRT supports uint8 for inputs only.
     for row in parser_table().types:
         name = node.input[row.slot] if row.operator == node.op_type and row.slot < len(node.input) else ""
         if str(graph.dtype(name)) in row.types and name not in graph.constants:
@@ -148,7 +145,7 @@ def _taken(_node: onnx.NodeProto, _graph: FileGraph) -> str:
 
 
 Rule = Callable[[onnx.NodeProto, FileGraph], str]
-"""A function from a node to the form that the parser refuses, in words; empty if it takes the node."""
+"""A function that returns a node's form in words if the parser refuses it, else an empty text."""
 
 
 def _any_of(*rules: Rule) -> Rule:
@@ -164,9 +161,7 @@ def _outputs(most: int) -> Rule:
 
 
 def _constant(slot: int, role: str) -> Rule:
-    """Returns the rule that the input ``slot``, called ``role`` in messages, must be a constant or computed from
-    constants alone.
-    """
+    """Returns the rule that input ``slot``, ``role`` in messages, must be constant or computed from constants."""
 
     def rule(node: onnx.NodeProto, graph: FileGraph) -> str:
         name = node.input[slot] if slot < len(node.input) else ""
@@ -176,9 +171,7 @@ def _constant(slot: int, role: str) -> Rule:
 
 
 def _values(slot: int, role: str) -> Rule:
-    """Returns the rule that the values of the input ``slot`` may come from a shape, but not from a float input of the
-    network.
-    """
+    """Returns the rule that input ``slot`` may come from a shape, but not from a float input of the network."""
 
     def rule(node: onnx.NodeProto, graph: FileGraph) -> str:
         name = node.input[slot] if slot < len(node.input) else ""
@@ -240,7 +233,7 @@ def _float_modulo(node: onnx.NodeProto, graph: FileGraph) -> str:
 
 
 def _clipped_integers(node: onnx.NodeProto, graph: FileGraph) -> str:
-    """Returns the reason for bounds that the parser refuses: of INT8 unless constant, and any of UINT8."""
+    # Bounds of INT8 must be constant; UINT8 may have none.
     dtype, bounds = graph.dtype(node.input[0]), [name for name in node.input[1:] if name]
     is_taken = len(node.input) == 1 or (bool(bounds) and graph.constants.issuperset(bounds))
     return f"bounds of {dtype}" if dtype == np.uint8 or (dtype == np.int8 and not is_taken) else ""
@@ -251,7 +244,7 @@ def _line_norm(node: onnx.NodeProto, graph: FileGraph) -> str:
 
 
 def _vector_times_batch(node: onnx.NodeProto, graph: FileGraph) -> str:
-    """Returns the reason if a vector is multiplied by a batch of matrices: the parser removes the wrong axis."""
+    # The parser removes the wrong axis of a vector times a batch of matrices.
     shapes = graph.types.shapes
     vector, batch = shapes.get(node.input[0]), shapes.get(node.input[1])
     if vector is None or batch is None or len(vector) != 1 or len(batch) < 3 or set(batch[:-2]) == {1}:
@@ -270,7 +263,7 @@ def _unlike_key_and_value(node: onnx.NodeProto, graph: FileGraph) -> str:
 
 
 def _short_mask(node: onnx.NodeProto, graph: FileGraph) -> str:
-    """Returns the reason if an attention mask has neither as many columns as there are keys nor a single one."""
+    # A mask needs one column, or as many as there are keys.
     keys, columns = _size(graph, node, 1, -2), _size(graph, node, 3, -1)
     has_past = len(node.input) > 4 and bool(node.input[4])
     if not keys or not columns or has_past or columns in (1, keys):
@@ -302,7 +295,7 @@ def _cache_of_rank(node: onnx.NodeProto, graph: FileGraph) -> str:
 
 
 def _short_last_part(node: onnx.NodeProto, graph: FileGraph) -> str:
-    """Returns the reason if equal parts of a Split would leave a last part of negative size."""
+    # The last of equal parts would have a negative size.
     parts, size = attribute(node, "num_outputs", 0), _size(graph, node, 0, attribute(node, "axis", 0))
     if not parts or not size:
         return ""
@@ -322,6 +315,7 @@ _REDUCES = (
     "ReduceL1 ReduceL2 ReduceLogSum ReduceLogSumExp ReduceMax ReduceMean ReduceMin ReduceProd ReduceSum ReduceSumSquare"
 )
 _MODES = ("align_corners", "tf_half_pixel_for_nn", "pytorch_half_pixel", "half_pixel", "asymmetric")
+# Resize in mode cubic is allowed, though operators.md leaves it out: the source has it since 8.5, and RTX builds it.
 _RULES: Mapping[str, Rule] = {
     **dict.fromkeys(_REDUCES.split(), _AXES),
     "Attention": _any_of(
@@ -365,6 +359,3 @@ _RULES: Mapping[str, Rule] = {
     "Unsqueeze": _AXES,
     "Upsample": _values(1, "scales"),
 }
-"""The rules by operator. Resize in mode ``cubic`` is allowed, though operators.md leaves it out: the source has it
-since 8.5, and RTX builds it.
-"""

@@ -1,4 +1,4 @@
-"""Findings on Q/DQ pairs: wrong places, wrong parameters, missing pairs; and the quantization of each tensor."""
+"""Findings on Q/DQ pairs: wrong places, wrong parameters, missing pairs; and each tensor's quantization."""
 
 from __future__ import annotations
 
@@ -42,13 +42,13 @@ class QdqPair:
     Attributes:
         tensor: the quantized tensor, or the integers in the file.
         stored: the file holds the integers, without a quantizer.
-        is_constant: it does not depend on the network's inputs.
+        is_constant: the tensor does not depend on the network's inputs.
         scale: None if it is computed.
         zero_point: None if absent or computed.
         axis: the axis along which there are several scales.
         out: the output of the pair.
         readers: the layers that read ``out``; see ``FileGraph.layers_reading``.
-        is_output: ``out`` is an output of the network, directly or through operators that move values.
+        is_output: ``out`` is an output of the network; see ``FileGraph.is_given_out``.
     """
 
     tensor: str
@@ -64,7 +64,7 @@ class QdqPair:
 
     @property
     def layers(self) -> tuple[str, ...]:
-        """The layers that read the pair's output; if there are none, a phrase on what reads it."""
+        """The names of the layers that read the pair's output; without any, a phrase in brackets."""
         without = "(the network's output)" if self.is_output else "(read by nothing)"
         return tuple(dict.fromkeys(node.name for node, _ in self.readers)) or (without,)
 
@@ -161,7 +161,7 @@ def _scale_findings(pair: QdqPair, graph: FileGraph) -> Iterator[Finding]:
 
 
 def _channels_with_values(pair: QdqPair, graph: FileGraph) -> np.ndarray:
-    """Returns by scale, bool ``[scales]``, whether its channel has values other than zero; true if unknown."""
+    """Returns by scale, bool ``[scales]``, true unless all values of its channel are known to be zero."""
     assert pair.scale is not None
     values = graph.values(pair.tensor)
     if values is None or pair.in_blocks or not values.ndim or values.shape[pair.axis % values.ndim] != pair.scale.size:
@@ -238,9 +238,6 @@ def _place_findings(pair: QdqPair, graph: FileGraph) -> Iterator[Finding]:
 
 
 def _pair_before(pair: QdqPair, maker: onnx.NodeProto | None) -> Iterator[Finding]:
-    """Yields a finding on a pair between a layer and its BatchNormalization, or before the activation of either or of a
-    residual sum.
-    """
     if maker is None or pair.is_constant or maker.op_type not in (*WEIGHTED, NORM, "Add"):
         return
     for node, slot in pair.readers:
@@ -295,7 +292,7 @@ def _sides_without_pair(graph: FileGraph, sides: tuple[str, str]) -> list[str]:
 
 
 def _layers_cut_off(graph: FileGraph, sides: tuple[str, str]) -> list[str]:
-    """Returns the INT8 convolution that a residual sum is not fused with because of a pair between them, if any."""
+    # The INT8 convolution that a residual sum is not fused with because of a pair between them, if any.
     sources = (_behind_own_pair(graph, sides[0]), _behind_own_pair(graph, sides[1]))
     bare = graph.wiring.bare_side(sources)
     if bare is None or sides[bare] == sources[bare] or not _from_quantized_layer(graph, sources[bare]):
@@ -306,7 +303,6 @@ def _layers_cut_off(graph: FileGraph, sides: tuple[str, str]) -> list[str]:
 
 
 def _behind_own_pair(graph: FileGraph, tensor: str) -> str:
-    """Returns the tensor before the pair that makes ``tensor``, if only one node reads ``tensor``; else ``tensor``."""
     dequantizer = graph.makers.get(tensor)
     quantizer = graph.makers.get(dequantizer.input[0]) if dequantizer and dequantizer.op_type == DEQUANTIZE else None
     if quantizer is None or quantizer.op_type != QUANTIZE:
@@ -326,10 +322,7 @@ def _from_quantized_layer(graph: FileGraph, tensor: str) -> bool:
 
 
 def _coverage_findings(graph: FileGraph, other: set[str]) -> Iterator[Finding]:
-    """Yields findings on layers with weights that have no pair, or a pair on one operand only.
-
-    ``other`` are the outputs of pairs that have other than eight bits, or scales for blocks.
-    """
+    # other: outputs of pairs that have other than eight bits, or scales for blocks.
     for node in graph.nodes:
         if node.op_type not in WEIGHTED or len(node.input) < 2 or other & {graph.moved_from(n) for n in node.input}:
             continue
@@ -356,12 +349,12 @@ class TensorRounding:
         layer: its name.
         op_type: its operator.
         role: ``input``, ``weight``, ``constant`` or ``output``.
-        tensor: the name.
+        tensor: the name of the tensor.
         dtype: the dtype in the network.
-        quantized: the integer type of the pair, ``int8`` or ``uint8``.
+        quantized: the integer type of the pair, ``int8`` or ``uint8``; empty without a pair.
         scales: 1, or the number of channels; 0 without a pair.
         axis: the axis of the channels, if there are several scales.
-        origin: ``file`` for a pair in the file, ``planned`` for one that a plan writes.
+        origin: ``file`` for a pair in the file, ``planned`` for a pair that a plan writes.
         why_not: why the layer cannot be in INT8.
     """
 

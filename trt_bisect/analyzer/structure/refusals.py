@@ -1,6 +1,4 @@
-"""Reasons why TensorRT cannot build a network: from an installed parser of TensorRT or TensorRT-RTX, else from the
-table and rules of ``operators``.
-"""
+"""Reasons why TensorRT cannot build a network: from an installed parser, else as ``operators`` predicts."""
 
 from __future__ import annotations
 
@@ -17,13 +15,13 @@ from trt_bisect.model.file import Written
 from trt_bisect.support.text import Line, counted, listed
 
 REFUSED = "refused"
-"""The kind of the lines."""
+"""The kind of the lines that ``in_lines`` returns."""
+# The kinds that predict the parser's answer, and are dropped if a parser accepts the file.
 _STANDING_FOR_THE_PARSER = ("operator refused", "operator restricted", "type restricted", "plugin needed")
-"""The kinds of findings that predict the parser's answer, and are dropped if a parser accepts the file."""
 
 
 def refusals(graph: FileGraph, plugins: Sequence[str] = ()) -> tuple[Finding, ...]:
-    """Returns why TensorRT cannot build a network, each an error of the structure check.
+    """Returns the reasons why TensorRT cannot build a network, each an error of the structure check.
 
     Args:
         plugins: the user's libraries; with any, operators that need a plugin are not checked.
@@ -33,8 +31,8 @@ def refusals(graph: FileGraph, plugins: Sequence[str] = ()) -> tuple[Finding, ..
 
 
 def settled(findings: Iterable[Finding], graph: FileGraph, plugins: Sequence[str] = ()) -> tuple[Finding, ...]:
-    """Returns the findings corrected by an installed parser: if it accepts the file, predicted refusals are left out;
-    else its own are added.
+    """Returns the findings corrected by an installed parser: without the predicted refusals if it accepts the file,
+    else with its own added.
     """
     kept = [finding for finding in findings if not (plugins and finding.kind == "plugin needed")]
     answer = ask_parser(Written(graph.model, graph.weights))
@@ -62,9 +60,7 @@ def in_lines(findings: Sequence[Finding]) -> tuple[Line, ...]:
 def _of_parser(
     parser: str, refused: Sequence[Refusal], errors: Sequence[Finding], graph: FileGraph
 ) -> Iterator[Finding]:
-    """Yields a finding for each of the parser's refusals, except those that another error explains or a missing plugin
-    causes.
-    """
+    # Not the refusals that another error explains, or a missing plugin causes.
     explained = {name for error in errors for name in error.layers}
     operators = {node.name: node for node, _ in in_scope(graph.nodes, graph)}
     for refusal in refused:

@@ -1,6 +1,6 @@
 """Detection: the detections that are kept, lost and invented, compared with FP32's.
 
-The head that reads them is found from the outputs' shapes and FP32's values.
+The head, the way to read the outputs, is found from their shapes and FP32's values.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def detect(asked: AskedTask, reference: Sequence[Outputs]) -> Task:
 
 
 def detector_head(asked: AskedTask, reference: Sequence[Outputs]) -> Head:
-    """Returns the head that the user names, or that the outputs have; raises BadInput if they have none."""
+    """Returns the head that the user names, or that fits the outputs; raises BadInput if none fits."""
     named = asked.head or ""
     layout = parse_layout(named) if named and named not in (*ANCHORS, *SCORES) else None
     if named in ANCHORS:
@@ -70,8 +70,8 @@ def detector_head(asked: AskedTask, reference: Sequence[Outputs]) -> Head:
 
 
 SCORES = ("sigmoid", "background-first", "background-last")
-"""The values of ``--head`` for boxes and scores: independent probabilities per class, or classes of which the first or
-the last is the background.
+"""The values of ``--head`` for boxes and scores: independent probabilities, or a first or last class that is the
+background.
 """
 SUPPORTED = (
     "YOLO v5 [B, N, 5 + C], YOLO v8 to v11 [B, 4 + C, N], boxes [B, N, 4] with scores [B, N, C] (SSD, DETR, RT-DETR), "
@@ -81,11 +81,11 @@ SUPPORTED = (
 )
 _Y_FIRST = "detection_boxes"
 QUERIES = 1000
-"""This many candidates with boxes in 0..1 can be the queries of a DETR, which need no NonMaxSuppression."""
+"""Up to this number, candidates with boxes in 0..1 can be queries of a DETR, which need no NonMaxSuppression."""
 
 
 def find_head(reference: Sequence[Outputs]) -> Head | None:
-    """Returns the first known head that fits the FP32 outputs of every input; None without any.
+    """Returns the first known head that fits the FP32 outputs of every input; None if none fits.
 
     Raises:
         BadInput: there are raw maps, and further outputs with channels for each of their cells.
@@ -108,8 +108,8 @@ def _are_classes(reference: Sequence[Outputs], name: str) -> bool:
 
 
 def ends_with(best: Iterable[np.ndarray], last: int) -> bool:
-    """Returns true if class ``last`` only fills the ends of sequences: no other class follows it, and at least one
-    sequence has another class.
+    """Returns true if class ``last`` only fills the ends of sequences: a sequence has another class, and none follows
+    ``last``.
 
     Args:
         best: for each sequence, the best class of each step.
@@ -122,7 +122,7 @@ def ends_with(best: Iterable[np.ndarray], last: int) -> bool:
 
 
 def ready_lists(reference: Sequence[Outputs]) -> Head | None:
-    """Returns the head for boxes, scores and labels that the network has chosen, if any."""
+    """Returns the head for boxes, scores and labels of chosen detections, each an output; None if they do not fit."""
     first = reference[0]
     boxes = next((n for n, v in first.items() if v.ndim in (2, 3) and v.shape[-1] == 4 and v.dtype.kind == "f"), None)
     if boxes is None:
@@ -160,6 +160,7 @@ def _detections(boxes: np.ndarray, scores: np.ndarray, labels: np.ndarray) -> De
 # Detections that are ready, as rows of one output.
 
 
+# The columns of a row, in groups, for each known table. Boxes of centre and size are shares of the image.
 _TABLES = {
     "x1 y1 x2 y2 score class": "xyxy score class",
     "class score x1 y1 x2 y2": "class score xyxy",
@@ -167,7 +168,6 @@ _TABLES = {
     "image class score x1 y1 x2 y2": "image class score xyxy",
     "cx cy w h score class": "xywh score class",
 }
-"""The columns of a row, in groups, for each known table. Boxes of centre and size are shares of the image."""
 
 
 def _table(reference: Sequence[Outputs]) -> Head | None:
@@ -223,9 +223,6 @@ def placed_head(placed: Placed, remark: str = "", kind: str = "") -> Head:
 
 
 def _boxes_and_scores(reference: Sequence[Outputs], kind: str = "") -> Head | None:
-    """Returns the head for boxes in one output and scores in another; ``kind``: that of ``SCORES`` which the user
-    names, if any.
-    """
     first = reference[0]
     fours = [n for n, v in first.items() if v.dtype.kind == "f" and v.ndim in (3, 4) and v.shape[-1] == 4]
     forms: dict[str, str | None] = {}
@@ -250,9 +247,7 @@ def _boxes_and_scores(reference: Sequence[Outputs], kind: str = "") -> Head | No
 
 
 def _separate_head(reference: Sequence[Outputs], boxes: str, scores: str, form: str, asked_kind: str) -> Head | None:
-    """Returns the head for the outputs ``boxes`` and ``scores``; None if the scores look like those of a sequence's
-    steps, or are of unclear kind.
-    """
+    # None if the scores look like those of a sequence's steps, or are of unclear kind.
 
     def by_candidate(outputs: Outputs) -> np.ndarray:
         values = np.asarray(outputs[scores], np.float64)
@@ -287,21 +282,18 @@ def _are_queries(boxes: np.ndarray, many: int) -> bool:
 
 
 def _best_pairs(boxes: np.ndarray, shares: np.ndarray) -> Detections:
-    """Returns the best pairs of a row and a class, as many as there are rows.
-
-    Source: the postprocessing of RT-DETR, Deformable DETR and D-FINE.
-    """
+    """Returns the best pairs of row and class, as many as rows. Source: RT-DETR, Deformable DETR and D-FINE."""
     order = np.argsort(-shares.ravel(), kind="stable")[: len(boxes)]
     rows, classes = np.divmod(order, shares.shape[-1])
     return Detections(boxes[rows], shares[rows, classes], classes)
 
 
 def _kind_of_scores(scores: np.ndarray, named: str = "") -> tuple[str, int | None]:
-    """Returns the kind of class scores ``[n, C]``; and the background class, None if there is none.
+    """Returns the kind of class scores ``[n, C]`` (empty if unclear), and the background class if there is one.
 
-    By default: scores that sum to 1, and logits for a softmax, have a background: the first or last class, the best in
-    most candidates. The best logit of a softmax is above 0 in most candidates, since training keeps the mean of a
-    candidate's logits; logits whose best is below 0 in most candidates are for a sigmoid. Otherwise the kind is empty.
+    Scores that sum to 1, and logits for a softmax, have a background: the first or last class, the best in most
+    candidates. Training keeps the mean of a candidate's logits, so the best logit of a softmax is above 0 in most
+    candidates; logits whose best is below 0 are for a sigmoid.
     """
     last = scores.shape[-1] - 1
     shares = are_shares(scores)
@@ -326,8 +318,7 @@ _TO_SHARES: Mapping[str, Callable[[np.ndarray], np.ndarray]] = {
 # Candidates as rows or columns of one output.
 
 
-_REACH = 0.5
-"""The centres of a grid of candidates, as shares of the image, lie at least this far apart on both axes."""
+_REACH = 0.5  # The centres of a grid of candidates, as shares of the image, reach at least this far on both axes.
 
 
 def _yolo(reference: Sequence[Outputs]) -> Head | None:
@@ -343,9 +334,7 @@ def _yolo(reference: Sequence[Outputs]) -> Head | None:
 
 
 def undecoded(reference: Sequence[Outputs]) -> str:
-    """Returns the name of an output ``[B, N, 4 + ...]``, or transposed, whose scores are probabilities and whose boxes
-    are not decoded; empty without any.
-    """
+    """Returns the output with candidates' scores as probabilities but undecoded boxes; empty if there is none."""
     for name, _, _, rows in rows_either_way(reference):
         width = rows.shape[-1]
         # Undecoded sizes are offsets to anchors or logarithms, and can be negative.
@@ -356,9 +345,7 @@ def undecoded(reference: Sequence[Outputs]) -> str:
 
 
 def _yolo_head(name: str, rows: np.ndarray, last: bool, many: int, extra: int) -> Head | None:
-    """Returns the head for YOLO's candidates, of which ``rows`` are all values without mask coefficients, ``[rows,
-    columns]``; None if they are no candidates.
-    """
+    # rows: all values without mask coefficients, [rows, columns].
     width = rows.shape[-1]
     if width < 5 or many < width or not (are_sized(surest(rows)[:, :4]) and are_shares(rows[:, 4:])):
         return None

@@ -1,4 +1,4 @@
-"""Detections: what a head finds in an image, NonMaxSuppression, and the detections kept, lost and invented."""
+"""Detections: the objects that a head finds, NonMaxSuppression, and detections kept, lost and invented."""
 
 from __future__ import annotations
 
@@ -36,14 +36,11 @@ from trt_bisect.model.session import CPU, make_session
 
 MOST = 3000
 """The most candidates compared in an image, the best by score: noise would take hours."""
-_SHORTEST = 5e-4
-"""The least length of a side, as a share of the largest coordinate of all boxes: a third of a pixel of 640."""
+_SHORTEST = 5e-4  # As a share of the largest coordinate of all boxes: a third of a pixel of 640.
 FINEST = 8
-"""The width of a cell of the finest raw map in units of decoded boxes: 8, since these are pixels in every export."""
+"""The width of a cell of the finest raw map in units of decoded boxes: pixels, in every export."""
+# Boxes are shares of the image if the coordinates of the best candidates stay below the first number.
 _LARGEST_SHARE, _BEST_CANDIDATES = 1.5, 300
-"""Boxes are shares of the image if the coordinates of the best candidates (as many as the second number) stay below the
-first number.
-"""
 _NMS = """<ir_version: 7, opset_import: ["": 11]>
 nms (float[b, n, 4] boxes, float[b, c, n] scores, int64[1] most, float[1] iou, float[1] least) => (int64[k, 3] chosen) {
     chosen = NonMaxSuppression(boxes, scores, most, iou, least)
@@ -58,7 +55,7 @@ class Detections:
         boxes: two opposite corners, x and y each, in any unit; float64 ``[n, 4]``.
         scores: float64 ``[n]``.
         classes: int64 ``[n]``.
-        more: further figures of each, such as keypoints, ``[n, ...]``.
+        more: further figures of each detection, such as keypoints, ``[n, ...]``.
     """
 
     boxes: np.ndarray
@@ -81,7 +78,7 @@ class Detections:
 
 
 Alike = Callable[[Detections, Detections], np.ndarray]
-"""A function that returns the likeness, from 0 to 1, of each detection with each of the others, ``[n, m]``."""
+"""A function that returns the likeness, from 0 to 1, of each of n detections with each of m others, ``[n, m]``."""
 NO_DETECTIONS = Detections(np.zeros((0, 4)), np.zeros(0), np.zeros(0, np.int64))
 
 
@@ -100,7 +97,7 @@ def rotated(points: np.ndarray, angles: np.ndarray) -> np.ndarray:
 def suppressed(found: Detections, iou: float) -> Detections:
     """Returns the candidates with scores above 0 that remain after NonMaxSuppression in each class, as in ONNX Runtime.
 
-    A box is removed if its overlap with a better one of its class exceeds ``iou``.
+    A box is removed if its intersection over union with a better box of its class exceeds ``iou``.
     """
     if not len(found):
         return found
@@ -135,15 +132,13 @@ def areas_of(boxes: np.ndarray) -> np.ndarray:
 
 
 def over_union(shared: np.ndarray, areas: np.ndarray, others: np.ndarray) -> np.ndarray:
-    """Returns intersection over union, from the shared areas and those of both sides; 0 if both have none."""
+    """Returns intersection over union, from the shared areas and both areas; 0 if both are 0."""
     union = areas + others - shared
     return np.asarray(np.divide(shared, union, out=np.zeros_like(shared), where=union > 0.0))
 
 
 def overlaps(boxes: np.ndarray, others: np.ndarray) -> np.ndarray:
-    """Returns intersection over union of boxes ``[n, 4]`` with others ``[m, 4]``, two corners each, float64 ``[n,
-    m]``.
-    """
+    """Returns intersection over union of boxes ``[n, 4]`` and ``[m, 4]``, two corners each, float64 ``[n, m]``."""
     shortest = shortest_side(boxes)
     (starts, ends), (other_starts, other_ends) = (_corners(side, shortest) for side in (boxes[:, None], others[None]))
     shared = np.maximum(np.minimum(ends, other_ends) - np.maximum(starts, other_starts), 0.0)
@@ -172,10 +167,11 @@ def box_overlaps(before: Detections, after: Detections) -> np.ndarray:
 
 
 def matched(before: Detections, after: Detections, least: float, alike: Alike) -> tuple[np.ndarray, np.ndarray]:
-    """Returns for each detection of ``before`` the index of its partner in ``after``, and their likeness.
+    """Returns for each detection of ``before`` the index of its partner in ``after``, and their likeness; -1 and 0
+    without one.
 
     In the order of score, each detection of ``before`` takes the most similar free detection of its class, if their
-    likeness is at least ``least``. A detection without a partner has -1 and 0.
+    likeness is at least ``least``.
     """
     partners, kept = np.full(len(before), -1), np.zeros(len(before))
     if not len(before) or not len(after):
@@ -203,8 +199,7 @@ class Head:
         needs_nms: an object has many candidates, of which NonMaxSuppression keeps one.
         is_ready: the network has suppressed candidates itself.
         suppress: removes candidates too similar to better ones.
-        finish: returns the detections to compare, from the outputs for one input and the chosen detections of each
-            image.
+        finish: returns the detections to compare, from the outputs for one input and each image's chosen detections.
         finest: the raw map whose cells are ``FINEST`` units of the boxes wide; empty for decoded boxes.
     """
 
@@ -229,12 +224,10 @@ class Head:
         return scale
 
 
+# The score from which FP32 is sure of a detection; and the fewest such detections of a lost class.
 _SURE, _FEWEST = 0.5, 2
-"""The score from which FP32 is sure of a detection, and the least number of such detections for a class to count as
-lost.
-"""
+# The factors of the score threshold at which NEARBY is the mean agreement.
 _NEARBY = (0.5, 0.6, 0.7, 0.8, 0.9, 1.1, 1.2, 1.3, 1.4, 1.5)
-"""The factors of the score thresholds whose agreement is ``NEARBY``."""
 
 
 def found_task(asked: AskedTask, head: Head, likeness: str, alike: Alike, outputs: Iterable[str]) -> Task:
@@ -244,7 +237,7 @@ def found_task(asked: AskedTask, head: Head, likeness: str, alike: Alike, output
         asked: the task; detections are the same if their likeness is at least its ``iou``.
         likeness: the name of the likeness, a key of ``LIKENESS_KEYS``.
         alike: computes the likeness.
-        outputs: all outputs; those that the head does not read are noted.
+        outputs: the names of all outputs; the note names those that the head does not read.
     """
     nms = "after NonMaxSuppression" if head.needs_nms else "without NonMaxSuppression"
     unread = ", ".join(f"'{name}'" for name in outputs if name not in head.names)

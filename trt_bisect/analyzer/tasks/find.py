@@ -1,7 +1,8 @@
 """The tasks by name, the agreement of each with FP32, and the task that outputs look like.
 
-Classification: the share of rows with FP32's class; segmentation: of pixels. Embeddings: the share of vectors that find
-themselves and their nearest neighbour among FP32's. Text: the edit distance between lines of greedy CTC decoding.
+The agreement is the share of rows (classification) or pixels (segmentation) with FP32's class; of vectors (embeddings)
+that find themselves and their nearest neighbour among FP32's; and of characters without an edit (text, by greedy CTC
+decoding).
 """
 
 from __future__ import annotations
@@ -76,7 +77,7 @@ def classify(asked: AskedTask, reference: Sequence[Outputs]) -> Task:
 
 
 def _counted_classify(classes: Classes, before: np.ndarray, after: np.ndarray) -> dict[str, float]:
-    """Returns the counts on one input; rows that only one side has do not agree."""
+    # Rows that only one side has do not agree.
     expected, predicted = classes.predicted(before), classes.predicted(after)
     shared, rows = sorted((len(expected), len(predicted)))
     expected, predicted, scores = expected[:shared], predicted[:shared], classes.rows(after)[:shared]
@@ -95,12 +96,12 @@ SEGMENT_OUTPUTS = (
     "in 0..1), or of integer labels, or masks of queries [N, Q, H, W] next to their classes [N, Q, C + 1] (MaskFormer)"
 )
 _LABELS = "labels"
+# A class of this many pixels, and this share of all pixels, in an image is an object.
 _FEWEST_PIXELS, _LEAST_OBJECT = 8, 0.002
-"""A class of at least this many pixels, and this share of all pixels, in an image is an object."""
 
 
 def segment(asked: AskedTask, reference: Sequence[Outputs]) -> Task:
-    """Returns the task for outputs of images: scores with a class axis, one channel, or integer labels.
+    """Returns the task for images of scores with a class axis, of one channel, or of integer labels.
 
     With one channel, a pixel above 0.5, or above 0 for logits, belongs to the object.
     """
@@ -144,9 +145,6 @@ def segment(asked: AskedTask, reference: Sequence[Outputs]) -> Task:
 
 
 def _queries(reference: Sequence[Outputs]) -> tuple[str, str] | None:
-    """Returns the names of the outputs with queries' class scores ``[N, Q, C + 1]`` and masks ``[N, Q, H, W]``; None
-    without them.
-    """
     floats = {name: value.shape for name, value in reference[0].items() if value.dtype.kind == "f"}
     pairs = [
         (classes, masks)
@@ -184,7 +182,7 @@ def _segment_queries(asked: AskedTask, classes: str, masks: str, reference: Sequ
 
 
 def _classes(name: str, asked: AskedTask, reference: Sequence[Outputs]) -> Classes | None:
-    """Returns the classes of an image, with axis None for one channel; None if the output is no image."""
+    # None: no image. With axis None: one channel.
     arrays = [outputs[name] for outputs in reference]
     first = arrays[0]
     if first.ndim < 2 or np.sum(np.array(first.shape) > 1) < 2:
@@ -218,16 +216,12 @@ def _sure(classes: Classes, output: np.ndarray) -> np.ndarray:
     return classes.sure(output)
 
 
-_Pixels = tuple[np.ndarray, np.ndarray]
-"""The class of each pixel; and true for pixels whose class FP32 is sure of."""
+_Pixels = tuple[np.ndarray, np.ndarray]  # The class of each pixel; and true for pixels whose class FP32 is sure of.
 
 
 def _counted_segment(before: _Pixels, after: np.ndarray, classes: int) -> Counts:
-    """Returns the counts on one input; labels outside 0..``classes`` - 1 form one class of their own.
-
-    A class is an object in an image if FP32 is sure of it in enough pixels; it is lost if the output has it in none of
-    these.
-    """
+    # Labels outside 0..classes - 1 form one class. A class is an object in an image if FP32 is sure of it in enough
+    # pixels, and lost if the output has it in none of them.
     in_fp32, sure = before
     shape = in_fp32.shape
     if after.shape != shape:
@@ -252,9 +246,6 @@ def _counted_segment(before: _Pixels, after: np.ndarray, classes: int) -> Counts
 
 
 def _of_pixels(total: Counts) -> dict[str, float]:
-    """Returns the mean intersection over union of all classes that either side has, and the numbers of objects and lost
-    objects.
-    """
     present = total["unions"] > 0
     miou = float(np.mean(total["intersections"][present] / total["unions"][present]))
     return {"miou": miou, **{key: total[key].total() for key in (OBJECTS, LOST_OBJECTS)}}
@@ -270,8 +261,7 @@ DEPTH_OUTPUTS = (
     "one map of depths or disparities, [N, 1, H, W] or [N, H, W], from 0 on, 8 pixels or more along each side"
 )
 _LEAST_SIDE, _LONGEST = 8, 4
-_LEAST_DEPTH = 1e-3
-"""Depths below this share of FP32's median count as this share, so that logarithms are finite."""
+_LEAST_DEPTH = 1e-3  # Depths below this share of FP32's median count as this share, so that logarithms are finite.
 _NEAR = 1.25
 
 
@@ -307,7 +297,7 @@ def _is_depth(arrays: Sequence[np.ndarray]) -> bool:
 
 
 def _counted_depth(before: np.ndarray, after: np.ndarray) -> Counts:
-    """Returns the counts on one input; an output of another shape has the largest error."""
+    # An output of another shape has the largest error.
     images = len(before)
     if before.shape != after.shape:
         return {AGREED: 0.0, ITEMS: float(images), "error": float(images), "near": 0.0}
@@ -321,22 +311,20 @@ def _counted_depth(before: np.ndarray, after: np.ndarray) -> Counts:
 
 
 EMBED_OUTPUTS = "one output of vectors, [D] or [N, D], or of vectors of tokens, [N, T, D]"
-_SAME = 1e-6
-"""FP32's cosines that differ by less are equal: batched and single inputs differ by as much."""
+_SAME = 1e-6  # FP32's cosines that differ by less are equal: batched and single inputs differ by as much.
 
 
+# FP32's vectors of one input [n, D] and of all inputs [N, D]; and for each of the n the rows that are the vector or its
+# nearest neighbours (None: every row), empty if all are None.
 _Sought = tuple[np.ndarray, np.ndarray, "list[np.ndarray | None]"]
-"""FP32's vectors of one input ``[n, D]`` and of all inputs ``[N, D]``; and for each of the n the rows that are the
-vector or its nearest neighbours, None for every row. Empty if every vector has every row.
-"""
 
 
 def embed(asked: AskedTask, reference: Sequence[Outputs]) -> Task:
     """Returns the task for an output of vectors: the first of shape ``[N, D]`` or ``[D]``, else of ``[N, T, D]``.
 
-    The vectors of the T tokens are averaged. A vector agrees if it is strictly closer to its own FP32 vector, and to
-    the nearest neighbour of that vector, than to all other FP32 vectors. With fewer than three different vectors the
-    agreement is the cosine.
+    The vectors of the T tokens are averaged. A vector agrees if it is closer to its own FP32 vector, and to that
+    vector's nearest neighbour, than to all other FP32 vectors. With fewer than three different vectors the agreement is
+    the cosine.
     """
     floats = {name: value for name, value in reference[0].items() if value.dtype.kind == "f" and value.ndim}
     ranks = {name: value.ndim for name, value in floats.items() if value.shape[-1] > 1}
@@ -361,7 +349,7 @@ def embed(asked: AskedTask, reference: Sequence[Outputs]) -> Task:
 
 
 def _vectors(output: np.ndarray) -> np.ndarray:
-    """Returns an output's vectors, ``[N, D]``, of length 1; those that are zero or not finite are zero."""
+    # [N, D], of length 1; those that are zero or not finite are zero.
     values = np.asarray(output, np.float64)
     rows = np.atleast_2d(values.mean(axis=1) if values.ndim == 3 else values)
     rows = np.where(np.isfinite(rows).all(axis=-1, keepdims=True), rows, 0.0)
@@ -378,16 +366,14 @@ def _sought(vectors: Sequence[np.ndarray]) -> list[_Sought]:
 
 
 def _nearest(cosines: np.ndarray, row: int) -> np.ndarray | None:
-    """Returns the rows that equal the vector ``row`` or are its nearest neighbours, from its ``cosines`` with all
-    vectors; None if these are all rows.
-    """
+    # The rows that equal the vector row or are its nearest neighbours; None for all rows.
     is_near = cosines >= np.delete(cosines, row).max(initial=-np.inf) - _SAME
     is_near[row] = True
     return None if is_near.all() else np.flatnonzero(is_near)
 
 
 def _counted_embed(before: _Sought, after: np.ndarray) -> Counts:
-    """Returns the counts on one input; rows that only one side has do not agree."""
+    # Rows that only one side has do not agree.
     vectors, every, nearest = before
     shared, rows = sorted((len(vectors), len(after)))
     cosines = np.zeros(rows)
@@ -403,7 +389,7 @@ def _counted_embed(before: _Sought, after: np.ndarray) -> Counts:
 
 
 def _are_detections(reference: Sequence[Outputs]) -> bool:
-    """Returns true for the outputs of a detector. They can also look like classes, CTC scores, vectors or depths."""
+    # Outputs of a detector can also look like classes, CTC scores, vectors or depths.
     # Six columns can be six classes, or detections: a single output of two axes is read as the asked task.
     if len(reference[0]) == 1 and next(iter(reference[0].values())).ndim < 3:
         return False
@@ -414,9 +400,6 @@ def _are_detections(reference: Sequence[Outputs]) -> bool:
 
 
 def _task_of_objects(reference: Sequence[Outputs]) -> str:
-    """Returns the name of the task that can read the outputs as instance masks, poses or oriented boxes; empty without
-    one.
-    """
     for task in ("instances", "pose", "obb"):
         with suppress(BadInput):
             TASKS[task](AskedTask(task), reference)
@@ -425,8 +408,7 @@ def _task_of_objects(reference: Sequence[Outputs]) -> str:
 
 
 TEXT_OUTPUTS = "one output of CTC scores, [N, T, C] or [T, 1, C], whose blank is the first or the last class"
-_BLANKS = {"blank-first": 0, "blank-last": -1}
-"""The values of ``--head`` for text."""
+_BLANKS = {"blank-first": 0, "blank-last": -1}  # The values of --head for text.
 Line = tuple[int, ...]
 
 
@@ -446,7 +428,7 @@ def text(asked: AskedTask, reference: Sequence[Outputs]) -> Task:
         return {"lines": total["lines"], "exact": total["exact"], "edits": total[ITEMS] - total[AGREED]}
 
     def lines(outputs: Outputs) -> list[Line]:
-        """Greedy CTC decoding. Source: Graves et al. 2006, "Connectionist Temporal Classification", best path."""
+        # Greedy decoding: best path of Graves et al. 2006, Connectionist Temporal Classification.
         steps = _best_of_steps(outputs[name])
         return [tuple(int(letter) for letter, _ in groupby(row.tolist()) if letter != blank) for row in steps]
 
@@ -459,8 +441,7 @@ def text(asked: AskedTask, reference: Sequence[Outputs]) -> Task:
 def blank_of(name: str, reference: Sequence[Outputs], head: str | None = None) -> int | None:
     """Returns the blank of an output of CTC scores; None if it is unclear.
 
-    The blank is the first or the last class. It must be FP32's best class in at least twice as many steps as any other
-    class, and in five more.
+    The blank is the first or last class: FP32's best class in at least twice as many steps as any other, and five more.
     """
     arrays = [outputs[name] for outputs in reference]
     classes = arrays[0].shape[-1] if arrays[0].ndim == 3 and arrays[0].dtype.kind == "f" else 0
@@ -487,19 +468,19 @@ def letters_of(listed: str, classes: int, blank: int) -> tuple[str, ...]:
 
 
 def spelled(line: Line, letters: Sequence[str]) -> str:
-    """Returns a line as text, or the numbers of its classes."""
+    """Returns a line as text; without ``letters``, as the numbers of its classes."""
     return "".join(letters[index] for index in line) if letters else " ".join(map(str, line))
 
 
 def _best_of_steps(scores: np.ndarray) -> np.ndarray:
-    """Returns the best class of each step, ``[N, T]``, of scores ``[N, T, C]`` or ``[T, 1, C]``."""
+    # [N, T], of scores [N, T, C] or [T, 1, C].
     steps_first = scores.shape[1] == 1 and scores.shape[0] > 1
     best = np.where(np.isnan(scores), -np.inf, scores).argmax(axis=-1)
     return np.asarray(best.T if steps_first else best)
 
 
 def _counted_text(before: Sequence[Line], after: Sequence[Line]) -> Counts:
-    """Returns the counts on one input; a line that only one side has is compared with an empty line."""
+    # A line that only one side has is compared with an empty line.
     pairs = list(zip_longest(before, after, fillvalue=()))
     # With the longer line of a pair no agreement is below 0.
     lengths = [max(map(len, pair)) for pair in pairs]
@@ -530,9 +511,8 @@ TASKS: dict[str, Callable[[AskedTask, Sequence[Outputs]], Task]] = {
     "instances": instances,
     "depth": depth,
 }
-"""The functions that read FP32's outputs as those of a task.
-
-They raise BadInput if the outputs are not those of the task, or can be read in several ways.
+"""By task, the function that makes it from FP32's outputs; raises BadInput if they do not fit, or fit in
+several ways.
 """
 
 
@@ -543,7 +523,7 @@ def find_task(asked: AskedTask, reference: Sequence[Outputs]) -> Task:
         reference: the FP32 outputs by input, arrays of numbers alone.
 
     Raises:
-        BadInput: the outputs are not those of the task. The remedy suggests the task that they look like.
+        BadInput: the outputs do not fit the task; the remedy suggests a task that they fit.
     """
     try:
         return TASKS[asked.name](asked, reference)
@@ -560,7 +540,7 @@ def suggestion(reference: Sequence[Outputs]) -> str:
 
 
 def _suggested(reference: Sequence[Outputs]) -> tuple[str, str]:
-    """Returns the suggested task, and the sentence; no task for raw maps whose layout the user must name."""
+    # No task for raw maps whose layout the user must name.
     task = _task_of_objects(reference)
     if task:
         return task, f"the outputs look like {_JUDGED[task]}: --task {task} judges them"
@@ -595,7 +575,6 @@ _JUDGED: Mapping[str, str] = {
 
 
 def _looks_like(name: str, reference: Sequence[Outputs], arrays: Sequence[np.ndarray]) -> tuple[str, str]:
-    """Returns the task and the kind of an output; empty texts if it looks like none, or like detections."""
     first = arrays[0]
     if first.dtype.kind != "f" or not all(array.ndim == first.ndim and np.isfinite(array).all() for array in arrays):
         return "", ""

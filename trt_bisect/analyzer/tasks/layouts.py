@@ -26,8 +26,7 @@ from trt_bisect.errors import BadInput
 NEARLY_ALL = 0.99
 _MOSTLY = 0.75
 _TOLERANCE = 1e-3
-_MIDDLE = 0.1
-"""The median of the candidates' centres is at least this share of the largest coordinate, on both axes."""
+_MIDDLE = 0.1  # The median of the candidates' centres is at least this share of the largest coordinate, on both axes.
 _LARGEST_ANGLE = 2 * math.pi + _TOLERANCE
 _BOXES = ("xywh", "xyxy", "dfl")
 _WIDTHS = {"xywh": 4, "xyxy": 4, "score": 1, "class": 1, "objectness": 1, "angle": 1}
@@ -40,15 +39,13 @@ BINS = 16
 """The number of bins of a distance in every known export."""
 _LEAST_MAPS = 2
 BACKGROUND = 0.3
-"""The candidates of a detector are mostly background: the median of their best scores is below this."""
+"""A detector's candidates are mostly background: the median of their best scores is below this."""
 _QUARTER = math.pi / 4
 ANCHORS: Mapping[str, tuple[tuple[int, ...], ...]] = {
     "yolov5": ((10, 13, 16, 30, 33, 23), (30, 61, 62, 45, 59, 119), (116, 90, 156, 198, 373, 326)),
     "yolov7": ((12, 16, 19, 36, 40, 28), (36, 75, 76, 55, 72, 146), (142, 110, 192, 243, 459, 401)),
 }
-"""By value of ``--head``, the widths and heights of each scale's three anchors in pixels, as their authors published
-them.
-"""
+"""By value of ``--head``, width and height of each scale's three anchors in pixels, as published."""
 
 
 def are_integral(values: np.ndarray) -> bool:
@@ -62,7 +59,7 @@ def are_shares(values: np.ndarray) -> bool:
 
 
 def sums_of_one(rows: np.ndarray) -> bool:
-    """Returns true if all values are shares, and each row's sum is 1."""
+    """Returns true if all values are shares, and each row sums to 1."""
     return are_shares(rows) and np.allclose(rows.sum(axis=-1), 1.0, rtol=0.0, atol=1e-2)
 
 
@@ -77,8 +74,8 @@ def are_in_order(boxes: np.ndarray) -> bool:
 
 
 def are_corners(boxes: np.ndarray) -> bool:
-    """Returns true if boxes can be two corners each: all (in pixels, most) have the second corner right of and below
-    the first.
+    """Returns true if boxes can be two corners: the second is right of and below the first, in nearly all boxes (in
+    pixels, in most).
     """
     in_order = (boxes[:, 2:] >= boxes[:, :2]).all(axis=-1)
     # Boxes in pixels can be little else, and a head without DFL (YOLO26) gives some negative sizes.
@@ -91,7 +88,7 @@ def are_sized(boxes: np.ndarray) -> bool:
 
 
 def turned(value: np.ndarray, last: bool) -> np.ndarray:
-    """Returns candidates as float64 ``[B N, columns]``; ``value`` is ``[B, N, columns]`` if ``last``, else ``[B,
+    """Returns candidates as float64 ``[B N, columns]``, from ``[B, N, columns]`` if ``last``, else ``[B,
     columns, N]``.
     """
     rows = value if last else value.transpose(0, 2, 1)
@@ -99,17 +96,16 @@ def turned(value: np.ndarray, last: bool) -> np.ndarray:
 
 
 def surest(rows: np.ndarray) -> np.ndarray:
-    """Returns the tenth of the candidates with the highest scores. Other boxes may be arbitrary: without DFL, training
-    does not determine them.
+    """Returns the tenth of the candidates with the highest scores.
+
+    Without DFL, training does not determine the boxes of the others.
     """
     scores = rows[:, 4:].max(axis=-1)
     return np.asarray(rows[scores >= np.quantile(scores, 0.9)])
 
 
 def about_boxes(boxes: np.ndarray, points: np.ndarray) -> np.ndarray:
-    """Returns true for each keypoint ``[n, K, 2 or 3]`` that lies in its box enlarged to twice the size, bool ``[n,
-    K]``.
-    """
+    """Returns bool ``[n, K]``, true for keypoints ``[n, K, 2 or 3]`` in their box enlarged to twice the size."""
     middle, size = (boxes[:, :2] + boxes[:, 2:]) / 2, boxes[:, 2:] - boxes[:, :2]
     return np.asarray((np.abs(points[..., :2] - middle[:, None]) <= size[:, None]).all(axis=-1))
 
@@ -153,7 +149,7 @@ class Layout:
         return rows[:, :0]
 
     def boxes(self, rows: np.ndarray) -> np.ndarray:
-        """Returns two corners of each box."""
+        """Returns two corners of each box, ``[n, 4]``."""
         return corners(self.of("xywh", rows)) if "xywh" in self.shapes else self.of("xyxy", rows)
 
     def scores(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -201,9 +197,8 @@ class Layout:
         return "keypoints" not in self.shapes or self._are_keypoints(rows, sure)
 
     def _are_keypoints(self, rows: np.ndarray, sure: np.ndarray) -> bool:
-        """True if coordinates are in pixels and third columns are shares; with two columns, half of the points must lie
-        near their boxes.
-        """
+        # Coordinates are in pixels, third columns are shares; with two columns, half of the points lie near their
+        # boxes.
         points = self.of("keypoints", rows).reshape(len(rows), *self.shapes["keypoints"])
         coordinates = points[..., :2].reshape(len(rows), -1)
         if any(are_shares(column) for column in coordinates.T):
@@ -305,7 +300,7 @@ MakeLayouts = Callable[[np.ndarray, bool], Iterable[Layout]]
 
 
 def fitting_layouts(reference: Sequence[Outputs], make: MakeLayouts) -> list[Placed]:
-    """Returns those layouts of ``make`` that the values of FP32's outputs fit."""
+    """Returns the layouts of ``make`` that the values of FP32's outputs fit."""
     return [
         Placed(name, layout, last)
         for name, last, many, rows in rows_either_way(reference)
@@ -316,7 +311,7 @@ def fitting_layouts(reference: Sequence[Outputs], make: MakeLayouts) -> list[Pla
 
 
 def rows_either_way(reference: Sequence[Outputs]) -> Iterator[tuple[str, bool, int, np.ndarray]]:
-    """Yields each output of three axes with its columns along the last axis, then along the one before.
+    """Yields each output of three axes with its columns along the last axis, then along the axis before.
 
     Each is its name, true for the last axis, the number of rows of an image, and the rows of all inputs, float64 ``[n,
     columns]``.
@@ -357,14 +352,12 @@ _ANY = Layout(())
 def raw_head(reference: Sequence[Outputs], layout: Layout = _ANY, without: Sequence[str] = ()) -> Head | None:
     """Returns the head for maps of two or more scales, each half the size of the one before; None for other outputs.
 
-    Each scale has a map of distances (64 channels) and a map of classes, or one map of both. The user must name the
-    layout of a map of both, since the number of channels does not tell bins from classes. A third map is the sum of the
-    class scores, as in RKNN's exports.
+    Each scale has a map of distances (64 channels) and a map of classes, or a map of both, whose layout the user must
+    name. A third map is the sum of the class scores, as in RKNN's exports.
 
     Args:
-        layout: ``dfl:16,classes:80``, the channels of maps with both; a task's further channels, such as
-            ``keypoints:17x3``, are in a map of their own for each scale, or in one output ``[B, channels, N]`` of all
-            cells.
+        layout: ``dfl:16,classes:80``, the channels of maps of both; a task's further channels, such as
+            ``keypoints:17x3``, are in a further map for each scale, or in one output ``[B, channels, N]`` of all cells.
         without: outputs that are no maps of a scale.
 
     Raises:
@@ -412,14 +405,13 @@ def _sizes(maps: Mapping[str, np.ndarray]) -> list[tuple[int, ...]]:
 
 
 def _of_all(outputs: Outputs, layout: Layout, sizes: Sequence[tuple[int, ...]]) -> str:
-    """Returns the output ``[B, channels, N]`` of a task's further channels at all cells, if any."""
+    # The output [B, channels, N] of a task's further channels at all cells, if any.
     shape = (layout.more_width, sum(map(math.prod, sizes)))
     names = [name for name, value in outputs.items() if shape[0] and value.ndim == 3 and value.shape[1:] == shape]
     return names[0] if len(names) == 1 else ""
 
 
 def _scale(channels: dict[str, int], layout: Layout, stride: float, of_all: str, cells: int) -> _Scale | None:
-    """Returns the maps of a scale; None if the outputs' ``channels`` are not those of the layout."""
     if layout is _ANY:
         distances = [name for name, count in channels.items() if count == 4 * BINS]
         others = [name for name, count in channels.items() if count != 4 * BINS]
@@ -478,7 +470,7 @@ def _mostly_background(best: Sequence[np.ndarray], *, is_logit: bool) -> bool:
 
 
 def _decoded(scale: _Scale, layout: Layout, outputs: Outputs, is_logit: bool) -> tuple[np.ndarray, ...]:
-    """Returns a scale's boxes ``[B, H * W, 4]``, scores ``[B, H * W, C]``, and further channels."""
+    # Boxes [B, H * W, 4], scores [B, H * W, C], and further channels.
     logits = np.asarray(outputs[scale.distances][:, : 4 * scale.bins], np.float64)
     images, _, height, width = logits.shape
     bins, is_direct = logits.reshape(images, 4, scale.bins, -1).swapaxes(2, 3), scale.bins == 1
@@ -510,7 +502,7 @@ def _beside(scale: _Scale, layout: Layout, outputs: Outputs) -> np.ndarray:
 
 
 def _is_raw(scales: Sequence[_Scale], layout: Layout, reference: Sequence[Outputs], read: Read) -> bool:
-    """True if the values of the further channels can be undecoded."""
+    # True if the further channels can be undecoded.
     kind, *_ = [name for name in layout.shapes if name in BEHIND]
     beside = [_beside(scale, layout, outputs) for scale in scales for outputs in reference]
     every = np.concatenate([values.reshape(-1, layout.more_width) for values in beside])
@@ -527,10 +519,9 @@ def _is_raw(scales: Sequence[_Scale], layout: Layout, reference: Sequence[Output
 
 
 def anchored_head(reference: Sequence[Outputs], name: str) -> Head | None:
-    """Returns the head for three maps of YOLO v5 or v7, ``[B, 3 * (5 + C), H, W]`` or ``[B, 3, H, W, 5 + C]``; None
-    unless each map is half the size of the one before.
+    """Returns the head for three maps of YOLO v5 or v7, ``[B, 3 * (5 + C), H, W]`` or ``[B, 3, H, W, 5 + C]``.
 
-    ``name`` is a key of ``ANCHORS``.
+    None unless each map is half the size of the one before; ``name`` is a key of ``ANCHORS``.
     """
     every = {n: value for n, value in reference[0].items() if value.ndim in (4, 5) and value.dtype.kind == "f"}
     sizes, widths = _sizes(every), {_cells(value).shape[-1] for value in every.values() if _has_anchors(value)}

@@ -45,10 +45,9 @@ POSE_OUTPUTS = (
     "in pixels, and boxes, scores, labels and keypoints [N, K, 3], or the columns that you name: --head "
     "xywh,classes:1,keypoints:17x3; of raw maps --head dfl:16,classes:1,keypoints:17x3"
 )
+# The spread of people's annotations of COCO's 17 keypoints, in thousandths of an object's size.
 _COCO = (26, 25, 25, 35, 35, 79, 79, 72, 72, 62, 62, 107, 107, 87, 87, 89, 89)
-"""The spread of people's annotations of COCO's 17 keypoints, in thousandths of an object's size."""
-_AREA = 0.53
-"""The area of an object as a share of its box's, as in Ultralytics."""
+_AREA = 0.53  # The area of an object as a share of its box's, as in Ultralytics.
 SEEN = 0.5
 
 
@@ -75,8 +74,8 @@ def pose(asked: AskedTask, reference: Sequence[Outputs]) -> Task:
 def key_similarity(before: Detections, after: Detections) -> np.ndarray:
     """Returns the object keypoint similarity of poses, ``[n, m]``.
 
-    Keypoints visible in neither pose do not count, unless none is visible in ``before``; a keypoint visible in one pose
-    only has similarity 0. The size of an object is that of its box in ``before``. Source: COCO's keypoint evaluation,
+    Keypoints visible in neither pose do not count, unless none is visible in ``before``; a keypoint visible in only one
+    pose has similarity 0. The size of an object is that of its box in ``before``. Source: COCO's keypoint evaluation,
     where the ground truth alone decides visibility.
     """
     points, others = before.more, after.more
@@ -93,7 +92,7 @@ def key_similarity(before: Detections, after: Detections) -> np.ndarray:
 
 
 def sigmas_of(count: int) -> np.ndarray:
-    """Returns the spread of keypoints as a share of an object's size: COCO's of 17, else 1 / count."""
+    """Returns the spread of keypoints as a share of an object's size: COCO's for 17, else 1 / count."""
     return np.array(_COCO) / 1000 if count == len(_COCO) else np.full(count, 1 / count)
 
 
@@ -104,9 +103,7 @@ OBB_OUTPUTS = (
 
 
 def obb(asked: AskedTask, reference: Sequence[Outputs]) -> Task:
-    """Returns the task for oriented boxes: two are the same if the overlap of the rotated boxes is at least
-    ``asked.iou``.
-    """
+    """Returns the task for oriented boxes: two are the same if the rotated boxes overlap by ``asked.iou``."""
 
     def layouts(rows: np.ndarray, last: bool) -> Iterator[Layout]:
         yield Layout((("xywh", ()), *READY[1:], ("angle", ())))
@@ -153,7 +150,7 @@ def likely_overlaps(boxes: np.ndarray) -> np.ndarray:
 
 
 def _turned_overlaps(box: np.ndarray, others: np.ndarray) -> np.ndarray:
-    """Returns the intersection over union of an oriented box (cx, cy, w, h, angle) with others ``[m, 5]``."""
+    # An oriented box is (cx, cy, w, h, angle).
     shares = np.zeros(len(others))
     reach = np.hypot(*box[2:4]) + np.hypot(*others[:, 2:4].T)
     near = np.flatnonzero(2 * np.hypot(*(others[:, :2] - box[:2]).T) < reach)
@@ -208,8 +205,7 @@ INSTANCES_OUTPUTS = (
     "scores, labels and masks [N, 1, H, W] of the whole image, or the columns that you name: --head "
     "xywh,classes:80,masks:32; of raw maps --head dfl:16,classes:80,masks:32"
 )
-_STRIDE = 4
-"""The pixels of an image along a prototype's pixel, in every export of Ultralytics."""
+_STRIDE = 4  # The pixels of an image along a prototype's pixel, in every export of Ultralytics.
 _WITHIN = 1.1
 
 
@@ -220,7 +216,6 @@ def instances(asked: AskedTask, reference: Sequence[Outputs]) -> Task:
 
 
 def _head_with_prototypes(asked: AskedTask, reference: Sequence[Outputs]) -> Head:
-    """Returns the head for masks that are sums of prototypes; raises BadInput if there is none."""
     sizes = {n: v.shape[1] for n, v in reference[0].items() if v.ndim == 4 and v.dtype.kind == "f" and v.shape[1] > 1}
 
     def layouts(rows: np.ndarray, last: bool) -> Iterator[Layout]:
@@ -252,8 +247,8 @@ def _with_prototypes(head: Head, name: str, scale: tuple[float, float]) -> Head:
 def _raw_instances(asked: AskedTask, reference: Sequence[Outputs], sizes: Mapping[str, int]) -> Head | None:
     """Returns the head for raw maps with mask prototypes (the output with the largest map); None for other outputs.
 
-    Without ``--head`` the finest scale must have a map of 64 channels (distances) and a map of the classes. It may have
-    a third, with a coefficient for each prototype; else one output has the coefficients of all scales.
+    Without ``--head`` the finest scale must have a map of 64 channels (distances), a map of the classes and, unless one
+    output has the coefficients of all scales, a map with a coefficient for each prototype.
     """
     shapes = {name: reference[0][name].shape for name in sizes}
     name = max(shapes, key=lambda n: shapes[n][2:], default="")
@@ -276,10 +271,7 @@ def _raw_instances(asked: AskedTask, reference: Sequence[Outputs], sizes: Mappin
 
 
 def _mask_scale(placed: Placed, prototypes: str, reference: Sequence[Outputs]) -> tuple[float, float]:
-    """Returns the number of a prototype's pixels in one unit of the boxes, in x and y.
-
-    The boxes are in shares of the image, or in pixels of an image four times as large as the prototypes.
-    """
+    # Boxes are in shares of the image, or in pixels of an image four times as large as the prototypes.
     height, width = reference[0][prototypes].shape[2:]
     boxes = placed.layout.boxes(np.concatenate([turned(outputs[placed.output], placed.last) for outputs in reference]))
     largest = np.quantile((boxes[:, :2] + boxes[:, 2:]) / 2, NEARLY_ALL, axis=0)
@@ -323,9 +315,6 @@ def mask_overlaps(before: Detections, after: Detections) -> np.ndarray:
 
 
 def _beside_lists(asked: AskedTask, reference: Sequence[Outputs], kind: str) -> Head | None:
-    """Returns the head for lists of boxes, scores and labels with an output of masks or keypoints; None without these,
-    or if the user names a head.
-    """
     fits = _are_masks if kind == "masks" else _are_keypoints
     head = ready_lists(reference) if asked.head is None else None
     if head is None or reference[0][head.names[0]].ndim != 2:
@@ -343,13 +332,13 @@ def _beside_lists(asked: AskedTask, reference: Sequence[Outputs], kind: str) -> 
 
 
 def _are_masks(boxes: np.ndarray, values: np.ndarray) -> bool:
-    """True for masks ``[n, 1, H, W]`` of a whole image that holds the boxes."""
+    # Masks [n, 1, H, W] of a whole image that holds the boxes.
     is_placed = values.ndim == 4 and values.shape[1] == 1 and (boxes[:, 2:] <= np.array(values.shape[:1:-1]) + 1).all()
     return bool(is_placed) and are_shares(values)
 
 
 def _are_keypoints(boxes: np.ndarray, values: np.ndarray) -> bool:
-    """True for keypoints ``[n, K, 3]`` that lie about their boxes, and are seen or not."""
+    # Keypoints [n, K, 3] about their boxes; the third column is visibility.
     is_seen = values.ndim == 3 and values.shape[2] == 3 and are_shares(values[..., 2])
     return is_seen and float(np.mean(about_boxes(boxes, values))) >= NEARLY_ALL
 
@@ -361,9 +350,7 @@ def _with_more(head: Head, name: str, outputs: Outputs) -> list[Detections]:
 
 
 def _scored(classes: int, last: bool) -> Iterator[Groups]:
-    """Yields the possible columns of candidates before a task's own columns. Only rows (``last``) may have an
-    objectness, as in YOLO v5.
-    """
+    # Only rows (last) may have an objectness, as in YOLO v5.
     if classes > 0:
         yield candidates(classes, objectness=False)
     if classes > 1 and last:
@@ -374,9 +361,6 @@ _SUPPORTED = {"keypoints": POSE_OUTPUTS, "angle": OBB_OUTPUTS, "masks": INSTANCE
 
 
 def _raw(asked: AskedTask, reference: Sequence[Outputs], kind: str, without: Sequence[str] = ()) -> Head | None:
-    """Returns the head for raw maps if the user names their layout, else None; raises BadInput if the outputs do not
-    fit it.
-    """
     layout = None if asked.head is None or not asked.head.startswith("dfl") else parse_layout(asked.head)
     if layout is None or kind not in layout.shapes:
         return None
@@ -387,7 +371,6 @@ def _raw(asked: AskedTask, reference: Sequence[Outputs], kind: str, without: Seq
 
 
 def _placed(asked: AskedTask, reference: Sequence[Outputs], kind: str, layouts: MakeLayouts) -> Placed:
-    """Returns the layout that the user names, or the only one that fits; raises BadInput if none or several fit."""
     if asked.head is not None:
         layout = parse_layout(asked.head)
         if kind not in layout.shapes:

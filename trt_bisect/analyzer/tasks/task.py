@@ -17,17 +17,15 @@ from trt_bisect.evaluator.trial import OutputFigures
 ITEMS = "items"
 """The number of things that were compared."""
 NEARBY = "nearby"
-"""The name of the mean agreement at other score thresholds, which orders plans of equal agreement."""
+"""The mean agreement at other score thresholds, which orders plans of equal agreement."""
 AGREED, FOUND = "agreed", "found"
-"""Counts of agreement, and of FP32's findings if these can be fewer than ``ITEMS``."""
+"""The counts of things that agree, and of FP32's findings if these can be fewer than ``ITEMS``."""
 OBJECTS, LOST_OBJECTS = "objects", "lost_objects"
-"""Counts by class of the objects that FP32 is sure of, and of those lost whole."""
+"""By class, the counts of objects that FP32 is sure of, and of those lost entirely."""
 LIKENESS_KEYS = {"IoU": "mean_iou", "OKS": "mean_oks", "mask IoU": "mean_mask_iou"}
-"""By the name of a likeness, the figure of its mean over kept detections."""
-_LEAST_SHARE = 0.005
-"""A class counts if it has this share of all objects."""
-_EDITION = 6
-"""Increase it when a task counts otherwise: figures of earlier editions are not reused."""
+"""By name of a likeness, the figure of its mean over kept detections."""
+_LEAST_SHARE = 0.005  # A class counts if it has this share of all objects.
+_EDITION = 6  # Increase it when a task counts otherwise: figures of earlier editions are not reused.
 _Read = TypeVar("_Read")
 
 Judge = Callable[[Mapping[int, Outputs]], OutputFigures]
@@ -36,9 +34,7 @@ Counts = Mapping[str, Any]
 """Counts on an input, which ``+`` joins: ``AGREED``, ``ITEMS`` and others; numbers, arrays or lists."""
 
 Scaling = Callable[[Outputs, tuple[int, int]], np.ndarray]
-"""Maps the outputs for one input, and the picture's width and height, to the pixels along a unit of the boxes in x and
-y.
-"""
+"""Maps one input's outputs, and the picture's width and height, to pixels per unit of the boxes in x and y."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +44,7 @@ class AskedTask:
     Attributes:
         name: a key of ``TASKS``.
         score_threshold: detections with lower scores do not count.
-        iou: boxes are the same detection if their intersection is at least this share of their union.
+        iou: boxes are the same detection from this intersection over union on.
         class_axis: the axis of the classes; None to find it.
         head: the columns of the rows of detections, see ``layouts.parse_layout``, or a key of ``layouts.ANCHORS``; None
             to find them.
@@ -62,7 +58,7 @@ class AskedTask:
 
     @property
     def entry(self) -> str:
-        """The name under which the task's figures stand among those of the outputs."""
+        """The name of the task's figures, next to those of the outputs."""
         return f"task {self.name}"
 
     def facts(self) -> dict[str, Any]:
@@ -73,14 +69,15 @@ class AskedTask:
 
 @dataclass(frozen=True)
 class Looks:
-    """The functions with which a task's findings are drawn on a picture of the input.
+    """The functions that draw a task's findings on a picture of the input.
 
     Attributes:
         read: returns the findings in each image, from the outputs for one input: ``Detections``, the class of each
             pixel (integers ``[H, W]``), its depth (floats ``[H, W]``), a text, or the classes of its characters.
-        pairs: from the detections of FP32 and of another plan to each detection's partner in the other plan, -1 without
-            one.
-        scaling: from FP32's outputs to the scaling of the boxes.
+        pairs: returns each detection's partner in another plan (-1 without), from the detections of FP32 and of the
+            plan.
+        scaling: returns the scaling of the boxes, from FP32's outputs.
+        letters: returns the characters of the classes, from a list with one a line.
     """
 
     read: Callable[[Outputs], Sequence[Any]]
@@ -96,6 +93,7 @@ class Task:
     Attributes:
         entry: the name of its figures.
         note: how the outputs are read, for the user.
+        reads: the outputs that are read.
         judge: from the FP32 outputs by input, returns the function that judges other outputs for any of these inputs.
             Counts of several inputs are added up.
         nearby: from the FP32 outputs by input, returns the function that gives ``NEARBY`` of other outputs for all
@@ -131,10 +129,9 @@ def each_input(
 
     Args:
         read: reads the outputs for one input, as classes or detections for example.
-        count: returns the counts on one input, from what was read of FP32 and of another plan.
+        count: returns the counts on one input, from FP32's and another plan's ``read`` outputs.
         further: returns further figures, from the counts of all inputs.
-        compared_with: from FP32's outputs for all inputs, returns the first argument of ``count`` for each; default:
-            ``read`` of its outputs.
+        compared_with: returns the first argument of ``count`` for each input, from FP32's outputs; default: ``read``.
         vanished: returns the lost classes, from the counts of all inputs.
     """
 
@@ -164,8 +161,8 @@ def each_input(
 
 
 def lost_classes(total: Counts, fewest: int = 1) -> tuple[int, ...]:
-    """Returns the classes whose objects are all lost. Classes with fewer than ``fewest`` objects, or a share of all
-    below ``_LEAST_SHARE``, are left out.
+    """Returns the classes whose objects are all lost, except classes with fewer than ``fewest``, or a tiny share of
+    all, objects.
     """
     objects, lost = total[OBJECTS], total[LOST_OBJECTS]
     least = max(fewest, math.ceil(_LEAST_SHARE * objects.total()))
