@@ -1,4 +1,6 @@
-"""The accuracy on labelled data: labels of classes, folders of pictures, masks, texts."""
+"""Accuracy by the user's labels (classes, class folders, masks, boxes, texts) or function, and the target that judges
+by it.
+"""
 
 from __future__ import annotations
 
@@ -65,7 +67,7 @@ _LETTERS = "character"
 
 
 def kind_of(labels: object, task: str | None) -> str:
-    """Returns the kind of labels: from the task, the file's ending, or the folder's content.
+    """Returns the kind of labels, by the task, the file's ending or the folder's content.
 
     Raises:
         BadInput: labels of this kind cannot judge the task.
@@ -90,7 +92,7 @@ def kind_of(labels: object, task: str | None) -> str:
 
 
 def class_folders(folder: Path) -> list[str]:
-    """Returns the names of the class folders in a folder, sorted."""
+    """Returns the sorted names of the class folders in a folder."""
     return sorted(path.name for path in folder.iterdir() if path.is_dir() and not path.name.startswith("."))
 
 
@@ -100,10 +102,9 @@ def labels_of_folders(folder: Path, samples: Dataset, pictures: object, classes:
 
     Args:
         pictures: the folder with the pictures, the same or inside it.
-        classes: the number of classes of the network.
 
     Raises:
-        BadInput: a picture is in no class folder, or the folders cannot be those of the network's classes.
+        BadInput: a picture is in no class folder, or the folders are not those of the network's classes.
     """
     names = class_folders(folder)
     are_numbers = all(name.isdecimal() for name in names)
@@ -125,19 +126,16 @@ def labels_of_folders(folder: Path, samples: Dataset, pictures: object, classes:
 
 
 def labels_in_order(labels: object, samples: Dataset, dataset: object) -> tuple[np.ndarray, list[str]]:
-    """Returns the class of each sample: by its file's name if the labels have names, else in the samples' order.
+    """Returns the class of each sample, and a remark if named samples took labels without names in order.
+
+    Labels with names belong to the files of these names, labels without names to the samples in order.
 
     Args:
-        labels: their path, ``Labels``, or an array of classes.
-        dataset: what the user gave for the samples: a path, or another source.
-
-    Returns:
-        The classes; and a remark that the labels were taken in order, if the samples have names and the labels have
-        none.
+        labels: a path, ``Labels``, or an array of classes.
 
     Raises:
-        BadInput: the labels cannot be read; they have names and the samples have none; a file has no label; or they
-            have no names and the order of the files is not clear (by name or by the numbers in the names).
+        BadInput: the labels cannot be read, a sample has no label, or the files have another order by the numbers in
+            their names than by name.
     """
     labels = read_labels(Path(labels)) if isinstance(labels, (str, Path)) else labels
     pictures = image_files(Path(dataset)) if isinstance(dataset, (str, Path)) and Path(dataset).is_dir() else []
@@ -175,15 +173,14 @@ def _of_whole_samples(labels: np.ndarray, samples: Dataset) -> np.ndarray:
 def accuracy_by_masks(
     samples: Dataset, folder: Path, task: Task, *, letterbox: bool, classes: int | None = None
 ) -> Accuracy:
-    """Makes the accuracy by masks: the mean intersection over union (mIoU) over the pixels of all masks together.
+    """Returns the accuracy by masks: the mean intersection over union (mIoU) over the pixels of all masks together.
 
     Pixels of 255 do not count; in masks of 0 and 255 alone, 255 is class 1.
 
     Args:
         samples: one image each, found among the masks by name or number.
         folder: a PNG for each image, of one channel or a palette: the class of each pixel.
-        letterbox: the images keep their shape in the input; else they are stretched.
-        classes: the number of classes of the network; None if unknown.
+        letterbox: the images keep their aspect ratio in the input; else they are stretched.
     """
     files = sorted(folder.glob("*.png"))
     place_of = place_finder(samples, [file.name for file in files], "mask")
@@ -227,12 +224,12 @@ def accuracy_by_masks(
 
 
 def chance_of_masks(pixels: np.ndarray, classes: int | None) -> float:
-    """Returns the mIoU by chance, from the number of pixels of each class in the masks.
+    """Returns the mIoU by chance, from the number of pixels of each class in the masks: the larger of two means over
+    classes.
 
-    It is the larger of two means over classes: if one class with share ``p`` of the pixels is predicted everywhere, its
-    IoU is ``p`` and that of the others 0; if classes are drawn at random with the masks' shares, the IoU of each is
-    ``p^2 / (2 p - p^2)``, plus a hundredth since neighbouring pixels depend on each other. With one class it is 1 /
-    ``classes``.
+    One class with share ``p`` of the pixels predicted everywhere has the IoU ``p``, the others 0. Classes drawn with
+    the masks' shares have the IoU ``p^2 / (2 p - p^2)`` each, plus a hundredth since neighbouring pixels depend on each
+    other. With one class the mIoU is 1 / ``classes``.
     """
     if len(pixels) < 2:
         return 1.0 / classes if classes else 0.0
@@ -260,14 +257,16 @@ def _read(task: Task, infer: RunNetwork, feeds: Mapping[str, np.ndarray]) -> Seq
 
 @dataclass(frozen=True)
 class Texts:
-    """The right texts, one a line, and the names of their images; no names if the texts are in the samples' order."""
+    """The right texts, one a line, and the names of their images; no names if the texts are in the order of the
+    samples.
+    """
 
     names: tuple[str, ...]
     lines: tuple[str, ...]
 
 
 def read_texts(path: Path) -> Texts:
-    """Reads one text a line, or on every line an image's name, a tab and its text; raises BadInput for other files."""
+    """Reads one text a line, or an image's name, a tab and its text on every line; raises BadInput for other files."""
     try:
         lines = path.read_text(encoding="utf-8-sig").removesuffix("\n").split("\n")
     except (OSError, UnicodeDecodeError) as error:
@@ -284,19 +283,18 @@ def read_texts(path: Path) -> Texts:
 
 
 def letters_in(task: Task, network: Network) -> tuple[str, ...]:
-    """Returns the character of each class of a task of texts from PaddleOCR's ONNX property, if there."""
+    """Returns the character of each class, from PaddleOCR's property of the ONNX file; empty if it has none."""
     looks, listed = task.looks, network.properties.get(_LETTERS, "")
     return () if looks is None or looks.letters is None else looks.letters(listed)
 
 
 def accuracy_by_texts(samples: Dataset, texts: Texts, task: Task, letters: Sequence[str]) -> Accuracy:
-    """Makes the accuracy by texts: 1 minus the character error rate, the edits of all lines divided by the right
-    characters.
+    """Returns the accuracy by texts: 1 minus the character error rate (the edits of all lines divided by the right
+    characters).
 
     Args:
-        samples: one or more lines each.
+        samples: one or more lines of text each.
         texts: of all lines, in order; or one for each sample, by name.
-        letters: the character of each class.
     """
     place_of = place_finder(samples, texts.names, "text")
 
@@ -326,14 +324,14 @@ def accuracy_by_texts(samples: Dataset, texts: Texts, task: Task, letters: Seque
 
 
 TIE = 1e-6
-"""The weight of the similarity next to an accuracy: it orders plans of equal accuracy."""
+"""The weight of the similarity beside an accuracy: it orders plans of equal accuracy."""
 
 
 _READERS: Mapping[str, Callable[[Path], object]] = {CLASSES: read_labels, BOXES: read_truth, TEXTS: read_texts}
 
 
 def refuse_accuracy(options: RunOptions) -> None:
-    """Raises BadInput if the accuracy function or the labels cannot be loaded, before anything is measured."""
+    """Raises BadInput if the accuracy function or the labels cannot be loaded."""
     if isinstance(options.accuracy, str):
         load_function(options.accuracy, "accuracy function")
     kind = "" if options.labels is None else kind_of(options.labels, options.task)
@@ -342,7 +340,7 @@ def refuse_accuracy(options: RunOptions) -> None:
 
 
 def asked_accuracy(setup: Setup, experiment: Experiment, options: RunOptions) -> Accuracy | None:
-    """Returns the accuracy of the user's function or labels; None without them.
+    """Returns the accuracy by the user's function or labels; None if the user gave neither.
 
     Raises:
         BadInput: the function or the labels cannot be used.
@@ -408,8 +406,8 @@ def _by_task(kind: str, path: Path, samples: Dataset, experiment: Experiment, op
 
 
 def _classes_of_pixels(task: Task, reference: Sequence[Mapping[str, np.ndarray]], axis: int | None) -> int | None:
-    """Returns the number of classes of a task of pixels; None for labels and queries, from which it is unknown."""
     arrays = [outputs[task.reads[0]] for outputs in reference]
+    # Labels and queries do not tell the number of classes.
     if arrays[0].dtype.kind != "f" or len(task.reads) > 1:
         return None
     classes = find_classes(arrays, axis)
@@ -426,7 +424,7 @@ def chance_warning(accuracy: Accuracy, fp32: float) -> tuple[str, ...]:
 
 
 def fp32_accuracy(accuracy: Accuracy, experiment: Experiment) -> dict[str, float]:
-    """Returns the accuracy of the FP32 network and the figures with it.
+    """Returns the accuracy of the FP32 network, and the further figures that the user's function returns.
 
     Raises:
         BadInput: the user's function fails.
@@ -441,12 +439,11 @@ def fp32_accuracy(accuracy: Accuracy, experiment: Experiment) -> dict[str, float
 
 
 class AskedAccuracy:
-    """The accuracy by the user's labels or function; it serves as a ``Target`` if a least accuracy is given.
-
-    The similarity, which ``plans`` measures, orders plans of equal accuracy.
+    """The accuracy by the user's labels or function; a ``Target`` if a least accuracy is given. The similarity orders
+    plans of equal accuracy.
 
     Args:
-        fp32: see ``fp32_accuracy``.
+        fp32: the result of ``fp32_accuracy``.
         least: the lowest acceptable accuracy; None where the similarity decides.
 
     Attributes:
@@ -462,8 +459,7 @@ class AskedAccuracy:
     def accuracies(self, answer: Answer, *, measures: bool = True) -> Accuracies:
         """Returns the accuracy of FP32, full INT8 and the recipe, and of the base where the accuracy decides.
 
-        Args:
-            measures: false returns only accuracies that were measured before.
+        Without ``measures``, accuracies that were not measured before are None.
         """
         network, high = answer.experiment.network, answer.experiment.whole.high
         evaluator = self._of(answer.experiment)
@@ -486,20 +482,20 @@ class AskedAccuracy:
         return Accuracies(self.reference, by_plan["int8"], by_plan.get("recipe"), self._least, base, fp16, also)
 
     def of_plan(self, experiment: Experiment, plan: PrecisionPlan) -> float | None:
-        """Returns the accuracy of a plan with the ranges of an experiment; None if it cannot be run."""
+        """Returns the accuracy of a plan with the ranges of an experiment; None if the plan cannot run."""
         return accuracy_in(self._of(experiment).measure(plan))
 
     def loss_on(self, experiment: Experiment, plan: PrecisionPlan) -> Loss:
-        """Returns the part of FP32's accuracy that a plan loses on whole engines; None if it cannot be run."""
+        """Returns the accuracy that a plan loses against FP32; None if the plan cannot run."""
         figure = self.of_plan(experiment, plan)
         return None if figure is None else self.reference - figure
 
     def measure_open(self, experiment: Experiment) -> Callable[[PrecisionPlan, Engine], None]:
-        """Returns the function that measures a plan on its engine while that is open."""
+        """Returns the function that measures a plan on its engine while the engine is open."""
         return self._of(experiment).measure_open
 
     def losses(self, plans: Sequence[PrecisionPlan], ranges: Ranges, *, to_the_end: bool = False) -> list[Loss]:
-        """Returns FP32's accuracy less that of each plan, plus a tiny part of its loss of similarity (``TIE``)."""
+        """Returns the accuracy that each plan loses against FP32, plus a tiny part of its similarity loss (``TIE``)."""
         similar = self._plans.losses(plans, ranges, self._plans.inputs.first, to_the_end=to_the_end)
         losses: list[Loss] = []
         for plan, tie in zip(plans, similar, strict=True):
@@ -508,12 +504,12 @@ class AskedAccuracy:
         return losses
 
     def check(self, experiment: Experiment, plan: PrecisionPlan, **_: object) -> Checked:
-        """Measures a plan, always on an engine of its own."""
+        """Measures a plan on the whole data set."""
         (loss,) = self.losses([plan], experiment.ranges)
         return Checked({OWN: inf if loss is None else loss})
 
     def put_back(self, plan: PrecisionPlan, experiment: Experiment, setting: str = OWN, **_: object) -> PutBack:
-        """Measures ``plan`` on the whole data set; see ``Target``."""
+        """Measures ``plan`` on the whole data set."""
         (loss,) = self.losses([plan], experiment.ranges)
         return PutBack(loss, setting, None)
 
@@ -530,7 +526,7 @@ class AskedAccuracy:
         return ()
 
     def figure(self, plan: PrecisionPlan, loss: Loss, ranges: Ranges, /) -> float | None:
-        """Returns the accuracy of a plan; None if it cannot be run."""
+        """Returns the accuracy of a plan; None if the plan cannot run."""
         return None if loss is None or loss == inf else self._measured(plan, ranges)
 
     def _measured(self, plan: PrecisionPlan, ranges: Ranges) -> float | None:

@@ -1,4 +1,4 @@
-"""The search of the answer: a recipe that holds on all inputs given, and of which each member was measured."""
+"""The search of the answer: a recipe that holds on all given inputs, each layer of which was put back and measured."""
 
 from __future__ import annotations
 
@@ -57,24 +57,25 @@ from trt_bisect.support.progress import CHECKS
 from trt_bisect.support.text import counted, percent, together
 
 _CHECKED_AT_END = 4
-"""The number of candidate sets that are checked on every input after ``--time-limit``."""
+"""The number of candidate sets that are checked on all inputs after ``--time-limit``."""
 _POINTS, _FEW_POINTS = 12, 8
-"""The number of plans between the ends of a front; the second where each plan takes an engine or an accuracy."""
+"""The number of plans between the ends of a Pareto front; the second where each plan takes an engine or an accuracy."""
 _TO_TWO_DECIMALS = 0.01
 """Costs above this are rounded to 0.01 %: layers without a cost count 1e-6 each, so the sum can exceed 100 %."""
 
 
 class AnswerSearch:
-    """The search of the answer, in stages: ``choose_ranges``, then the curve, then ``finish``.
+    """Searches the answer in stages: ``choose_ranges``, then the curve (measured elsewhere), then ``finish``.
 
     Attributes:
         experiment: the experiment with the chosen ranges.
-        effort: how far a recipe is made cheaper: see ``answer.recipe_search``. By default thorough with few units, or
-            where an accuracy or a budget is the goal.
-        most: the largest cost of a recipe (``--budget``); None without it. With it the most accurate plan is searched.
+        effort: how far a recipe is made cheaper (``--effort``). By default thorough with few units, or where an
+            accuracy or a budget is the goal.
+        most: the largest cost of a recipe (``--budget``), within which the most accurate plan is searched; None without
+            a budget.
         target: judges plans, by default by the similarity of their outputs.
         on_answer: called when full INT8 is known on all inputs, and with each cheaper recipe.
-        recipe: the cheapest recipe so far; None without one.
+        recipe: the cheapest recipe so far; None if there is none.
     """
 
     space: Space
@@ -90,9 +91,9 @@ class AnswerSearch:
         self.recipe: Recipe | None = None
 
     def choose_ranges(self) -> Experiment:
-        """Chooses the ranges by the similarity; returns the experiment with them.
+        """Chooses the ranges by similarity, and returns the experiment with them.
 
-        Where an accuracy is the goal, ranges with which full INT8 reaches it come first.
+        If an accuracy is the goal, the first ranges with which full INT8 reaches it are taken.
 
         Raises:
             BadInput: the layers that the user fixed high cost more than the budget.
@@ -141,9 +142,7 @@ class AnswerSearch:
         self._tell()
 
     def _know(self, recipe: Recipe) -> None:
-        """Measures full INT8 with a recipe's ranges and, if an accuracy decides, the recipe's similarity, so that a
-        stopped run has both.
-        """
+        # A stopped run needs these trials for its answer.
         self.plans.whole(self.plans.full, recipe.experiment)
         if not self._by_similarity:
             self.plans.whole(recipe.plan, recipe.experiment)
@@ -175,11 +174,8 @@ class AnswerSearch:
             self._go_on_with(self.plans.setup.with_curve(changed))
 
     def _go_on_with(self, experiment: Experiment) -> None:
-        """Continues with other ranges. If one session runs all plans, full INT8 is measured with them, so that a
-        stopped run has it.
-        """
         if self.plans.switches:
-            self.plans.whole(self.plans.full, experiment)
+            self.plans.whole(self.plans.full, experiment)  # for the answer of a stopped run
         self.experiment = experiment
 
     def _worst_inputs(self, count: int) -> list[int]:
@@ -189,7 +185,9 @@ class AnswerSearch:
         return sorted(self.plans.worst(self.plans.full, self.experiment.ranges)[:count])
 
     def finish(self) -> Answer:
-        """Finds the set of layers that stay high, checks it on all inputs, and measures each of them put back."""
+        """Finds the layers that stay high, checks this recipe on all inputs, and measures it with each of its layers
+        put back.
+        """
         if self.most is not None:
             return self._within(self.most)
         plans, target, budget = self.plans, self.target, self.target.budget
@@ -202,9 +200,6 @@ class AnswerSearch:
         return self._answer(self._searched())
 
     def _searched(self) -> Recipe:
-        """Searches the recipe with each promising calibrator, and measures the recipe with each of its units put
-        back.
-        """
         plans, in_use = self.plans, self.experiment.ranges.digest()
         all_of = self.effort == THOROUGH
         others = [row.ranges for row in self.tried if all_of or row.ranges.calibrator in PROMISING]
@@ -226,9 +221,7 @@ class AnswerSearch:
         return with_all_put_back(self.target, recipe)
 
     def _within(self, most: float) -> Answer:
-        """Finds the most accurate plan within a cost (a share of INT8's speedup), and measures it with each unit put
-        back.
-        """
+        """Finds the most accurate plan within the cost ``most`` and measures it with each unit put back."""
         plans, target, experiment = self.plans, self.target, self.experiment
         self.space = space = replace(self.space, budget=target.budget)
         plans.judged = sorted({*plans.judged, *self._worst_inputs(JUDGED)})
@@ -246,12 +239,11 @@ class AnswerSearch:
     def so_far(self, settled: Recipe | None = None) -> Answer | None:
         """Returns the answer of a stopped search; None if full INT8 or the recipe was not measured on all inputs.
 
-        A recipe chosen by accuracy may not have been run on all inputs yet; layers that were not put back are
-        ``untested``.
+        A recipe chosen by accuracy may not have run on all inputs yet. Layers that were not put back are ``untested``.
 
         Args:
-            settled: the recipe (see ``settle``); its layers are then put back on all inputs. By default nothing is
-                measured, and the recipe is the cheapest plan known to hold on all inputs in at least one setting.
+            settled: the recipe returned by ``settle``, whose layers are then put back on all inputs. By default nothing
+                is measured, and the recipe is the cheapest plan known to hold on all inputs in at least one setting.
         """
         plans = self.plans
         if self.target.known(self.experiment, plans.full) is None:
@@ -272,8 +264,8 @@ class AnswerSearch:
     def settle(self) -> Recipe:
         """Returns the recipe of a search that ran out of time, measured on all inputs.
 
-        The cheapest sets of high units that meet the target on the judged inputs are checked on all. If none passes,
-        more layers are kept high until a plan does.
+        The cheapest sets of high units that meet the target on the judged inputs are checked on all inputs. If none
+        holds, more layers are kept high until a plan holds.
         """
         plans, target, in_use = self.plans, self.target, self.experiment.ranges
         plans.whole(plans.full, self.experiment)
@@ -313,10 +305,8 @@ class AnswerSearch:
         return Recipe(space, frozenset(), self.experiment, space.budget, checked, meets)
 
     def _sets_that_hold(self, among: Sequence[int]) -> list[tuple[Kept, Ranges]]:
-        """Returns the sets that hold on the inputs ``among`` and cost less than the recipe, with their ranges, the
-        cheapest first.
-
-        The set of all units is left out: the search measures it only to learn whether a recipe exists.
+        """Returns sets that hold on the inputs ``among`` and cost less than the recipe, with their ranges, by rising
+        cost.
         """
         plans, space, in_use = self.plans, self.space, self.experiment.ranges
         if self._by_similarity:
@@ -330,6 +320,7 @@ class AnswerSearch:
         else:
             sets = [(frozenset[int](), in_use)]
         most = math.inf if self.most is None else self.most
+        # The set of all units is measured only to learn whether a recipe exists.
         below = (math.inf, 0) if self.recipe is None else self.recipe.space.order(self.recipe.kept)
         sets = [
             (kept, ranges)
@@ -366,7 +357,7 @@ class AnswerSearch:
 
     @property
     def named(self) -> bool:
-        """True if the user named the ranges, which are then kept."""
+        """True if the user named the ranges; the search then takes no others."""
         setup = self.plans.setup
         return setup.options.calibrator != AUTO or not setup.data.candidates
 
@@ -430,7 +421,7 @@ class AnswerSearch:
 
 @contextmanager
 def answer_search(setup: Setup, experiment: Experiment, options: RunOptions) -> Iterator[AnswerSearch]:
-    """Prepares the search of the answer: FP32's outputs for all inputs given, and the costs of the layers.
+    """Yields the search of the answer, with FP32's outputs for all given inputs and the costs of the layers.
 
     Raises:
         BadInput: the costs of the layers cannot be known as the options ask.
@@ -440,8 +431,8 @@ def answer_search(setup: Setup, experiment: Experiment, options: RunOptions) -> 
 
 
 def measure_front(answering: AnswerSearch, answer: Answer) -> tuple[FrontPoint, ...]:
-    """Measures plans on all inputs given, with the recipe's scales; returns the Pareto front and the plans with a
-    name.
+    """Measures plans between full INT8 and all layers high, with the recipe's ranges on all given inputs; returns the
+    Pareto front and the plans with a name.
     """
     plans, target, experiment = answering.plans, answering.target, answer.experiment
     recipe, ranges, network = answer.recipe, experiment.ranges, experiment.network

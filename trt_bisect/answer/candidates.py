@@ -1,17 +1,17 @@
-"""The recipe on a changed network that computes the same and loses less in INT8, where the user's has an expensive
-recipe.
+"""A recipe on a changed network that computes the same and loses less in INT8, tried if the user's network has an
+expensive recipe.
 
     the user's network -> channels equalised -> channels smoothed -> weights rounded for the outputs
 
-Each change is made from every other calibration sample, and judged on the other inputs given (``_held``): made from all
-20 samples, the changes of a voice detector held on the 20 given inputs and missed on 4 of 20 held-out ones.
+Each change is made from every other calibration sample and judged on the other given inputs (``_held``). Made from all
+20 samples, the changes of a voice detector held on the 20 given inputs and missed on 4 of 20 held-out inputs.
 
 A change is measured in two plans, each with its best promising calibrator: full INT8, and INT8 with the cheapest layers
-of the user's recipe high, up to a tenth of its cost. The loss of a network is the geometric mean of both mean
-losses. A change that lowers it enough is kept, and the next is made on top. If the kept changes together lower it
-enough, the set of layers is searched on that network, judged by FP32 of the user's network. A recipe with rounded
-weights must hold in its float file too, else the last change is dropped. The cheaper recipe, with or without changes,
-is the answer's.
+of the user's recipe high, up to a tenth of its cost. A network's loss is the geometric mean of the mean losses of both
+plans. A change that lowers this loss enough is kept, and the next change is added to it. If the kept changes together
+lower the loss enough, a recipe is searched on the changed network, judged by FP32 of the user's network. A recipe with
+rounded weights must hold in its float file too, else the last change is dropped. The cheaper recipe, with or without
+changes, is the answer's.
 
 Full INT8, the verdict and the culprits are those of the user's network. Held-out inputs play no part in any choice.
 """
@@ -60,15 +60,15 @@ CHANGES = {
 _ONE_SAMPLE_IN = 2
 """Changes are made from one in this many samples."""
 _HIGH_SHARE = 0.1
-"""The layers kept high while changes are measured make together this share of the recipe's cost."""
+"""The layers kept high while changes are measured cost together this share of the recipe."""
 _LARGEST_KEPT_LOSS = 0.95
 """A change is kept if it leaves at most this share of the mean loss."""
 _LARGEST_SEARCHED_LOSS = 0.8
-"""A recipe is searched if the kept changes leave at most this share together."""
+"""A recipe is searched if the kept changes together leave at most this share of the mean loss."""
 
 
 def with_changes(search: AnswerSearch, answer: Answer) -> tuple[AnswerSearch, Answer] | None:
-    """Returns the search of a changed network and its answer, if its recipe is cheaper than the user's network's."""
+    """Returns the search and the answer of a changed network whose recipe is cheaper; None if there is none."""
     if _is_left(search, answer):
         return None
     progress, least = search.plans.setup.progress, answer.recipe.cost if answer.meets else inf
@@ -91,9 +91,6 @@ def with_changes(search: AnswerSearch, answer: Answer) -> tuple[AnswerSearch, An
 
 
 def _is_left(search: AnswerSearch, answer: Answer) -> bool:
-    """Returns true if no change is tried: the recipe is cheap or small, the network must not change, or changes cannot
-    be measured.
-    """
     plans, experiment, recipe = search.plans, search.experiment, answer.recipe
     network, options = experiment.network, plans.setup.options
     is_usual = network.low is INT8 and not network.has_pairs and not network.scales and experiment.data is not None
@@ -116,11 +113,9 @@ def _cheapest(answer: Answer) -> list[str]:
 
 
 def _kept(plans: AnswerPlans, high: Sequence[str]) -> tuple[list[AnswerPlans], dict[str, float]]:
-    """Tries the changes, each in full INT8 and with the layers ``high`` kept high.
+    """Returns the plans of the network after each kept change, and the mean losses (``Answer.changes``).
 
-    Returns:
-        For each kept change, the plans of the network with it and all kept before it; empty if the changes together
-        lower the loss too little. And the mean losses, see ``Answer.changes``.
+    There are no plans if the changes together lower the loss too little.
     """
     progress, held = plans.setup.progress, _held(plans)
     progress.stage("Changing channels and weights", len(CHANGES))
@@ -149,10 +144,10 @@ def losses_in_words(losses: Mapping[str, float]) -> str:
 
 
 def changed(plans: AnswerPlans, how: str) -> AnswerPlans | str:
-    """Returns the plans of a network with one of ``CHANGES`` (its key is ``how``) on top, or a text that says why there
-    are none. Cached.
+    """Returns the plans of the network with a change added (``how``: a key of ``CHANGES``), or the reason why there are
+    none.
 
-    The calibration must be data, not scales alone.
+    The calibration must be data, not scales alone. The result is cached.
     """
     if how not in plans.changed:
         plans.changed[how] = _changed(plans, how)
@@ -220,7 +215,7 @@ def _held(plans: AnswerPlans) -> list[int]:
 
 
 def _mean_loss(plans: AnswerPlans, high: Sequence[str], places: Sequence[int]) -> float:
-    """The geometric mean of the mean losses of full INT8 and of INT8 with some layers high, on some inputs."""
+    """Returns the geometric mean of the mean losses of full INT8 and of INT8 with some layers high, on some inputs."""
     data, options, network = plans.setup.data, plans.setup.options, plans.experiment.network
     others = [ranges for ranges in data.candidates if ranges.calibrator in PROMISING and options.calibrator == AUTO]
     indices = [network.layer_named(name).index for name in high]

@@ -1,4 +1,4 @@
-"""The lines on the inputs, the arithmetic and the margins on which a verdict rests."""
+"""The lines that say on which inputs, arithmetic and margins a verdict rests."""
 
 from __future__ import annotations
 
@@ -17,13 +17,14 @@ ARITHMETIC, CLEAR, CLOSE, ONE_SETTING = "arithmetic", "beyond the noise", "withi
 WEAK_CULPRIT, UNQUANTIZED_ROUND, UNQUANTIZED_STAY = "weak culprit", "unquantized layers round", "unquantized layers"
 """The kinds of lines."""
 ENOUGH = 20
-"""With fewer inputs a recipe often misses on others: of held-out inputs 36 of 114 with 5 given, 8 of 69 with 20
-(``python -m benchmarks.answer``).
+"""With fewer given inputs, a recipe often misses on others: on 36 of 114 held-out inputs with 5 given, on 8 of 69 with
+20 (``python -m benchmarks.answer``).
 """
 _NOISE_OF_COSINE = 0.1
-"""The roundings that fall to the other level move 1 - cosine by 5 to 10 %."""
+"""Roundings that fall to the other level move 1 - cosine by 5 to 10 %."""
 _NEGLIGIBLE = 0.01
-"""Losses below this share of the budget are float noise: their spread does not tell that of losses near the budget."""
+"""Losses below this share of the budget are float noise, and their spread does not tell that of losses near the budget.
+"""
 _MOST_NAMED = 3
 
 
@@ -33,10 +34,8 @@ def _losses_of(answer: Answer) -> list[float]:
 
 
 def _noise_of(answer: Answer, losses: Sequence[float]) -> tuple[float, float]:
-    """Returns the largest of the losses, infinity without any; and the share by which noise moves it, from their
-    spread.
-
-    For the cosine the share is at least 0.1.
+    """Returns the largest loss, infinite without any; and the share by which noise moves it (the spread of the losses,
+    for the cosine at least 0.1).
     """
     rule = answer.experiment.rule
     finite = [loss for loss in losses if math.isfinite(loss)]
@@ -53,10 +52,10 @@ def is_close(answer: Answer) -> bool:
 
 
 def confidence(answer: Answer, unquantized: float | None) -> tuple[Line, ...]:
-    """Returns lines on the inputs, the arithmetic and the margins on which the verdict rests.
+    """Returns the lines on the inputs, the arithmetic and the margins on which the verdict rests.
 
     Args:
-        unquantized: the largest loss if unquantized layers round their inputs too; None if not measured.
+        unquantized: the loss of the plan if unquantized layers round their inputs too; None if not measured.
     """
     if answer.by_accuracy:
         return (_arithmetic(answer),)
@@ -129,11 +128,11 @@ def _noise(answer: Answer) -> Iterator[Line]:
 
 
 def ranked(answer: Answer) -> tuple[list[int], list[int]]:
-    """Returns the units of the culprits by decreasing loss when put back.
+    """Returns the units of the culprits by falling loss when put back.
 
     Returns:
-        The units that miss by more than the noise when put back; and the other units. These miss by less, miss only the
-        margin, or miss only with moved scales.
+        The culprits; and the weak culprits, which miss by less than the noise, miss only the margin, or miss only with
+        moved scales.
     """
     recipe, members = answer.recipe, set(answer.members)
     _, share = _noise_of(answer, list(recipe.checked.losses.values()))

@@ -1,4 +1,4 @@
-"""The costs of layers and plans: by multiply-adds, by measured or predicted times, or from a file of the user's."""
+"""The costs of layers and plans: by multiply-adds, by measured or predicted times, or from a user's file."""
 
 from __future__ import annotations
 
@@ -21,15 +21,14 @@ from trt_bisect.report.choices import LEAST_GAIN
 _SLOWEST = 3
 """The number of slowest kernels that a report names."""
 _LEAST_CONVERSIONS, _LEAST_LAUNCHES = 0.05, 0.5
-"""Type conversions, and kernel launches, are named as a reason if they take at least these shares of full INT8's time.
-"""
+"""The shares of full INT8's time from which on type conversions, and kernel launches, are named as a reason."""
 
 
 def layer_costs(setup: Setup, options: RunOptions, experiment: Experiment, timed: TimeCosts | None = None) -> Costs:
     """Returns the cost of each layer in each higher precision, by ``--cost`` and ``--gpu``.
 
     Args:
-        timed: the costs by predicted time, on a known GPU.
+        timed: the costs by predicted time on a known GPU.
 
     Raises:
         BadInput: the engine does not time layers, or the file cannot be used.
@@ -65,7 +64,8 @@ def time_costs(options: RunOptions, experiment: Experiment, user: Experiment | N
     """Returns the costs by predicted time; None if no GPU is named or recognised in the machine.
 
     Args:
-        user: the experiment with the user's network, if ``experiment`` has a changed one: its speedup counts.
+        user: the experiment with the user's network if ``experiment`` has a changed network: costs are shares of the
+            user's speedup.
 
     Raises:
         BadInput: a profile cannot be used.
@@ -79,7 +79,7 @@ def time_costs(options: RunOptions, experiment: Experiment, user: Experiment | N
 
 
 def predicted_times(options: RunOptions, experiment: Experiment, recipe: PrecisionPlan) -> PredictedTimes | None:
-    """Returns the predicted times of a recipe and the other plans; None where no GPU is known."""
+    """Returns the predicted times of a recipe, FP32, FP16 and full INT8; None if no GPU is known."""
     timed = time_costs(options, experiment)
     if timed is None:
         return None
@@ -91,8 +91,8 @@ def predicted_times(options: RunOptions, experiment: Experiment, recipe: Precisi
 
 
 def foreseen_times(timed: TimeCosts | None) -> str:
-    """Returns a sentence with the predicted times of FP16 and full INT8, and the reason if INT8 is no faster; empty
-    without a GPU.
+    """Returns a sentence with the predicted times of FP16 and full INT8, and the reason if INT8 is no faster; empty if
+    no GPU is known.
     """
     if timed is None:
         return ""

@@ -1,4 +1,4 @@
-"""The loss of each unit alone low, what each wins back alone high, and the expensive parts of a recipe."""
+"""The loss of each unit alone low, the gain of each unit alone high, and the expensive parts of a recipe."""
 
 from __future__ import annotations
 
@@ -27,15 +27,14 @@ from trt_bisect.report.parts import NetworkRow
 _ALONE_ON = 1
 """The number of inputs on which each unit is measured alone."""
 _MOST_OF_COST, _MOST_NAMED = 0.8, 2
-"""The share of a recipe's cost that counts as most of it, and the largest number of layers named for it."""
+"""Most of a recipe's cost is this share; at most the second number of layers are named for it."""
 
 
 class EachAlone:
-    """Measures the loss of each unit alone low, and the gain of each alone high.
+    """Measures the loss of each unit alone low, and the gain of each unit alone high.
 
     Attributes:
-        order: the sensitivities of all units with the ranges first asked for, by which units are ordered; None until
-            measured.
+        order: the sensitivities of all units, with the ranges of the first request; None until measured.
     """
 
     def __init__(self, plans: AnswerPlans) -> None:
@@ -44,11 +43,13 @@ class EachAlone:
         self._by_ranges: dict[str, Sensitivities] = {}
 
     def can_measure(self, space: Space) -> bool:
-        """Returns true unless an engine would have to be built for each unit, or there are too many units."""
+        """Returns true unless each unit takes an engine or there are too many units."""
         return self._plans.switches and not space.has_many
 
     def sensitivities(self, space: Space, ranges: Ranges) -> Sensitivities | None:
-        """Measures all units once, with the first ranges asked for; None if ``can_measure`` is false."""
+        """Returns the sensitivities of all units, with the ranges of the first request; None if ``can_measure`` is
+        false.
+        """
         if self.order is None and self.can_measure(space):
             self._plans.setup.progress.stage("Each layer alone", 2 * len(space.units))
             units = range(len(space.units))
@@ -59,8 +60,8 @@ class EachAlone:
         return self.order
 
     def gains(self, answer: Answer, suspects: Collection[int]) -> dict[int, float]:
-        """Returns the gains of layers by index, with the answer's ranges: of all layers if the search measured them
-        with these ranges, else of the recipe's layers and ``suspects``. Each unit of the answer is one layer.
+        """Returns the gain of each layer with the answer's ranges, by index; only of the recipe's layers and
+        ``suspects`` if the search did not measure all layers with these ranges.
         """
         recipe, space, ranges = answer.recipe, answer.recipe.space, answer.experiment.ranges
         layers = [layer for (layer,) in space.units]
@@ -87,9 +88,10 @@ def _saved(before: float, after: float) -> float:
 
 
 def with_fp16(plans: AnswerPlans, answer: Answer) -> Answer:
-    """Measures the network in FP16 on all inputs, and on held-out ones if the recipe misses there.
+    """Returns the answer with the network in FP16 measured on all inputs, and on held-out inputs if the recipe misses
+    there.
 
-    FP16 is not measured where it is the low precision, or nothing runs it.
+    FP16 is not measured if it is the low precision or nothing runs it.
     """
     experiment = answer.of_user.experiment
     network = experiment.network
@@ -136,7 +138,7 @@ def networks_alone(plans: AnswerPlans, answer: Answer) -> tuple[NetworkRow, ...]
 def with_costs(plans: AnswerPlans, answer: Answer) -> Answer:
     """Returns the answer with ``in_fp16``, ``in_fp32``, ``around_fp16`` and ``expensive`` measured.
 
-    Where full INT8 meets the threshold, only ``around_fp16`` is measured. Each unit is one layer.
+    Where full INT8 meets the threshold, only ``around_fp16`` is measured.
     """
     if not answer.meets or answer.by_accuracy:
         return answer
@@ -163,11 +165,8 @@ def _all_in(plans: AnswerPlans, answer: Answer, precision: Precision) -> PlanFig
 
 
 def _around_in_fp16(plans: AnswerPlans, recipe: Recipe) -> PlanFigures | None:
-    """Measures the recipe with FP16 in place of FP32 everywhere, as engines are deployed, on all inputs; None if no
-    engine runs it, or on an NVIDIA engine.
-    """
     experiment = recipe.experiment
-    # an NVIDIA engine would have to parse the network anew
+    # Engines are deployed with FP16 in place of FP32. An NVIDIA engine would have to parse the network anew.
     if experiment.builder.engine != ONNXRUNTIME:
         return None
     network = replace(experiment.network, base=Precision.FP16)
@@ -180,7 +179,6 @@ def _around_in_fp16(plans: AnswerPlans, recipe: Recipe) -> PlanFigures | None:
 
 
 def _expensive(plans: AnswerPlans, recipe: Recipe) -> tuple[ExpensiveLayer, ...]:
-    """Measures the layers that make most of the cost, each alone low, on all inputs given."""
     space, experiment = recipe.space, recipe.experiment
     cost, ranked = recipe.cost, sorted(recipe.kept, key=lambda unit: (-space.costs[unit], unit))
     firsts = (ranked[:count] for count in range(1, _MOST_NAMED + 1))

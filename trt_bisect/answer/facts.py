@@ -50,7 +50,7 @@ CANCELLED = "later layers cancel its error: kept high alone, it does not make fu
 
 
 def put_back_fields(answer: Answer) -> dict[str, dict[str, Any]]:
-    """Returns by layer of the recipe the fields of its row: the recipe with this layer put back."""
+    """Returns, by layer of the recipe, the fields of its row in the report for the recipe with this layer put back."""
     layers, units, back = answer.experiment.network.layers, answer.recipe.space.units, answer.recipe.put_back
     return {
         layers[units[unit][0]].name: {
@@ -63,10 +63,10 @@ def put_back_fields(answer: Answer) -> dict[str, dict[str, Any]]:
 
 
 def reason_for(answer: Answer, layer: int, gain: float | None) -> str:
-    """Returns why a layer with a large loss on the curve is no culprit.
+    """Returns the reason why a layer with a large loss on the curve is no culprit.
 
     Args:
-        gain: the loss that full INT8 sheds when the layer alone stays high; None if not measured.
+        gain: the loss that full INT8 wins back if this layer alone is high; None if not measured.
     """
     network, low = answer.experiment.network, answer.experiment.network.low.title
     if layer in answer.untested:
@@ -84,10 +84,10 @@ def reason_for(answer: Answer, layer: int, gain: float | None) -> str:
 
 
 def bound_on_held_out(answer: Answer) -> Bound | None:
-    """Returns the bound on similar inputs that miss; None without held-out inputs.
+    """Returns the bound on the share of similar inputs that miss; None without held-out inputs.
 
-    Where an accuracy decides, it is the bound on inputs that get another class than in FP32, or whose answers differ
-    more than the task allows; None for outputs without classes.
+    If an accuracy decides, an input misses if it gets another class than in FP32, or answers that differ more than the
+    task allows; None for outputs without classes.
     """
     trial, rule = answer.held_out, answer.experiment.rule
     if trial is None or answer.held_out_inputs is None:
@@ -178,7 +178,7 @@ def _of_cheapest(recipe: Recipe) -> PlanFigures:
 
 
 def refused_by_default(answer: Answer) -> list[Note]:
-    """Returns a note if ONNX Runtime refuses the recipe's file with its default options."""
+    """Returns a note if ONNX Runtime refuses the recipe's file with its default options, else no note."""
     if answer.plain is None or not answer.plain.failed:
         return []
     text = (
@@ -208,8 +208,8 @@ def _doubts(answer: Answer, held_out: Held | None) -> Iterator[Line]:
 
 
 def obedience(answer: Answer) -> tuple[str, ...]:
-    """Returns the doubt on a recipe whose engine did not run its low layers low; empty if the graph determines the
-    precisions.
+    """Returns the doubt that arises if the engine did not run the recipe's low layers low; empty if the graph
+    determines the precisions.
     """
     weak = answer.experiment.builder.typing == "weak"
     if not weak and not answer.restored.ran:

@@ -1,4 +1,4 @@
-"""The mean average precision on the user's boxes, poses or masks, by pycocotools: mAP50-95, as COCO counts it."""
+"""Mean average precision (mAP50-95, as COCO counts it) on the user's boxes, poses or masks, by pycocotools."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _LEAST_SCORE, _IOU = 0.001, 0.7
 """The least score of detections that count, and the overlap above which they are suppressed, both as in Ultralytics."""
 _BOXES, _POSES, _MASKS = "bbox", "keypoints", "segm"
 KINDS = {"detect": _BOXES, "pose": _POSES, "instances": _MASKS}
-"""By task what pycocotools compares."""
+"""By task, the annotation that pycocotools compares."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ class Truth:
 
 
 def read_truth(path: Path) -> Truth:
-    """Reads boxes from COCO's JSON, whose categories are numbered in the order of their ids, or YOLO's text files.
+    """Reads boxes from COCO's JSON, whose categories are numbered in the order of their ids, or from YOLO's text files.
 
     Raises:
         BadInput: the files cannot be read, hold no boxes, or pycocotools is not installed.
@@ -131,14 +131,13 @@ def _image(
 def accuracy_by_boxes(
     samples: Dataset, truth: Truth, reader: AskedTask, reference: Sequence[Outputs], *, letterbox: bool
 ) -> Accuracy:
-    """Makes the accuracy by mAP50-95: of boxes, of poses by OKS, or of masks.
+    """Returns the accuracy by mAP50-95: of boxes, of poses by OKS, or of masks.
 
     Args:
         samples: one image each, found in ``truth`` by its name without ending or, without a name, by its number.
-        reader: the task, a key of ``KINDS``, that reads the detections.
-        reference: the FP32 outputs for some inputs, from which boxes in pixels and in shares of the input are told
-            apart.
-        letterbox: the images keep their shape in the input; else they are stretched.
+        reader: the task (a key of ``KINDS``) that reads the detections.
+        reference: FP32's outputs for some inputs, which tell boxes in pixels from boxes in shares of the input.
+        letterbox: see ``inside_of``.
     """
     if letterbox and all(image.size == (1.0, 1.0) for image in truth.images):
         raise BadInput("YOLO's text files do not say how large the images are.", "Give COCO's JSON with --letterbox.")
@@ -168,7 +167,7 @@ def accuracy_by_boxes(
 
 
 def input_size(feeds: Feeds) -> tuple[int, int]:
-    """Returns the width and the height of the picture."""
+    """Returns the width and the height of the picture among the feeds."""
     shape = next((value.shape for value in feeds.values() if value.ndim == 4), None)
     if shape is None:
         raise BadInput(
@@ -181,13 +180,7 @@ def input_size(feeds: Feeds) -> tuple[int, int]:
 def _in_image(
     detected: Detections, scale: np.ndarray, size: tuple[int, int], image: tuple[float, float], letterbox: bool
 ) -> Detections:
-    """Returns detections with their boxes in the pixels of the image.
-
-    Args:
-        scale: the pixels of the input per unit of the boxes, in x and y.
-        size: width and height of the input.
-        image: width and height of the image.
-    """
+    # The scale is the pixels of the input per unit of the boxes, in x and y.
     inside, border = inside_of(size, image, letterbox=letterbox)
 
     def placed(points: np.ndarray) -> np.ndarray:
@@ -207,10 +200,9 @@ def _in_image(
 
 
 def at_pixels(values: np.ndarray, shape: tuple[int, ...], size: tuple[int, int], *, letterbox: bool) -> np.ndarray:
-    """Returns a map of the input resampled at each pixel of an image.
+    """Returns a map of the input, ``[H, W]`` of any size, resampled at each pixel of an image.
 
     Args:
-        values: the map, ``[H, W]``, of any size.
         shape: height and width of the image.
         size: width and height of the input.
     """
@@ -243,12 +235,12 @@ def mean_precision(truth: Truth, detections: Mapping[int, Detections], kind: str
     """Returns ``accuracy`` (mAP50-95) and ``map50`` by pycocotools.
 
     Args:
-        detections: by the number of their image; only these images count. Each has its box (two corners) and, by
-            ``kind``, its keypoints ``[K, 3]`` or its mask in pycocotools' form.
+        detections: by the index of their image in ``truth``; only these images count. Each has its box (two corners)
+            and, by ``kind``, its keypoints ``[K, 3]`` or its mask in pycocotools' form.
         kind: a value of ``KINDS``.
 
     Raises:
-        BadInput: a detection is of a class that the boxes do not have.
+        BadInput: a detection has a class that the boxes do not have.
     """
     from pycocotools.coco import COCO
     from pycocotools.cocoeval import COCOeval

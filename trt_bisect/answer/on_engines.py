@@ -10,21 +10,21 @@ A build takes seconds on a workstation and minutes on a Jetson. Engines are buil
 
 docs/concepts/strategies.md has a table of the contradictions between engine and emulation, and what is built for each.
 
-Mend. Where a recipe misses, the engine computes something otherwise than its file says; the distance between engine and
-emulation for the *same* plan shows where. The recipe's units stay high, the first n other units are in INT8, and the
-rest are high: bisection finds the n at which the distance arises. Each step compares the logarithm of the distance with
-those at both ends, so that neither an accumulation of roundings nor a layer that only amplifies is mistaken for the
-place. The unit found stays high. If the distance does not at least halve, it has no single place, and the recipe grows
-by the units that lose most alone in the emulation for their cost.
+Mend. If a recipe misses, the engine computes something otherwise than its file says. The distance between the outputs
+of engine and emulation for the *same* plan shows where. The recipe's units stay high, the first n other units are in
+INT8, and the rest are high: bisection finds the n at which the distance arises. Each step compares the logarithm of the
+distance with the logarithms at both ends, so that neither an accumulation of roundings nor a layer that only amplifies
+is mistaken for the place. The unit found stays high. If this does not halve the distance, it has no single place, and
+the recipe grows by the units that lose most alone in the emulation for their cost.
 
-Put back. Each unit that the emulation needs, and each wrong kernel, is put back, and goes to INT8 if the engine holds
-without it; what was measured with it high is then measured anew. Units kept for a reserve, and units by which a recipe
-grew, are not put back: an engine for each would decide nothing.
+Put back. Each unit that the emulation needs, and each wrong kernel, is put back; it goes to INT8 if the recipe holds
+without it on the engine. Then all units measured with it high are measured anew. Units kept for a reserve, and units by
+which a recipe grew, are not put back: an engine for each would decide nothing.
 
-Invariants. The verdict and every figure of a unit put back are measured on engines, on all inputs given. No plan is
+Invariants. The verdict and every figure of a unit put back are measured on engines, on all given inputs. No plan is
 built twice, also after a stop (the trials are in the journal); a plan without INT8 is built once for all scales.
-Without a contradiction a run builds base, full INT8, FP16, the recipe, and an engine for each unit of the recipe, if it
-has several. Source: stand-ins for engines, ``python -m benchmarks.builds``.
+Without a contradiction a run builds the base, full INT8, FP16, the recipe, and an engine for each of the recipe's
+units, if it has several. Source: stand-ins for engines, ``python -m benchmarks.builds``.
 """
 
 from __future__ import annotations
@@ -64,13 +64,13 @@ from trt_bisect.support.progress import Progress, fits
 from trt_bisect.support.text import Line, counted, listed
 
 APART = 0.5
-"""Engine and emulation agree on a plan if the loss between their outputs is at most this share of the allowed loss."""
+"""Engine and emulation agree on a plan if the loss between their outputs is at most this share of the budget."""
 HALVES = 0.5
-"""A single unit causes a difference if at most this share of it is left with the unit high."""
+"""A single unit causes a distance if at most this share of it is left with the unit high."""
 OTHER_SCALES = 2
-"""The most calibrators with which full INT8 is built again, if the emulation passes with them."""
+"""The most other calibrators with which full INT8 is built, if the emulation passes with them."""
 MOST_HIGH = 0.5
-"""The share of the units up to which a recipe grows."""
+"""A recipe grows up to this share of the units."""
 _NAMED = 3
 _LEAST_OBEYED = 0.1
 """A unit whose loss on the engine is below this share of its loss in the emulation does not run in INT8."""
@@ -82,11 +82,11 @@ Trials = dict[tuple[str, str], Trial]
 
 
 class NoKernels(Exception):
-    """The engine cannot build some layers in INT8: the search has to be repeated with them high.
+    """The engine cannot build some layers in INT8: the search has to be repeated with these layers high.
 
     Attributes:
-        reasons: by index of the layer, why it stays high.
-        trials: the engines' trials so far, see ``OnEngines``.
+        reasons: by index of the layer, the reason why it stays high.
+        trials: the engines' trials so far (``OnEngines.trials``).
     """
 
     def __init__(self, reasons: dict[int, str], trials: Trials) -> None:
@@ -95,7 +95,7 @@ class NoKernels(Exception):
 
 
 def engine_experiment(plans: AnswerPlans, emulated: Experiment, engine: str) -> Experiment:
-    """Returns an emulated experiment moved to an NVIDIA engine; all inputs given are judged together.
+    """Returns an emulated experiment moved to an NVIDIA engine, which judges all given inputs together.
 
     Raises:
         EngineUnavailable: the engine does not start here.
@@ -152,15 +152,15 @@ class OnEngines:
     """Measures the emulation's proposal on engines, and changes it where they contradict.
 
     Attributes:
-        of_user: the search on the user's network, where the recipe has a changed one; else ``search``.
-        trials: all engines' trials, by the fingerprint of scales (empty without any) and the plan's key.
+        of_user: the search on the user's network, if the recipe is for a changed network; else ``search``.
+        trials: the trials of all engines, by the fingerprint of the scales (empty without scales) and the plan's key.
         experiment: the recipe's network and ranges on the engine.
         base, full, fp16: the trials of no layer in INT8, full INT8, and all layers in FP16; None before they are
             measured.
-        holding: the units of the last recipe measured to hold or, within a budget, measured; None before.
-        kernels: the units that the engine does not compute as the file says.
-        grown: the units by which the recipe grew; they are not put back.
-        put_back: by unit of ``kept``, the recipe with the unit in INT8.
+        holding: the units of the last recipe measured to hold (with a budget: measured); None before.
+        kernels: the units that the engine does not compute as its file says.
+        grown: the units by which the recipe grew, which are not put back.
+        put_back: by unit of ``kept``, the recipe with this unit in INT8.
     """
 
     search: AnswerSearch
@@ -204,11 +204,11 @@ class OnEngines:
 
     @property
     def built(self) -> int:
-        """The number of engines built, those of interrupted runs in the journal included."""
+        """The number of engines built, those of interrupted runs included."""
         return sum(trial.builds for trial in self.trials.values())
 
     def decide(self) -> Answer:
-        """Builds the engines, and returns the answer that they give.
+        """Builds the engines and returns the answer that they give.
 
         Raises:
             NoKernels: the engine cannot build some layers in INT8.
@@ -258,7 +258,7 @@ class OnEngines:
         return self._loss_of(self.user, self.of_user.plans.full) <= self.budget
 
     def answer(self) -> Answer:
-        """Returns the answer that the engines built so far give; ``base`` and ``full`` are measured."""
+        """Returns the answer that the engines built so far give; ``base`` and ``full`` must be measured."""
         proposal, full, base = self.proposal, self.full, self.base
         assert full is not None
         assert base is not None
@@ -313,7 +313,7 @@ class OnEngines:
         return self.space.plan(kept)
 
     def _built(self, what: str, experiment: Experiment, plan: PrecisionPlan, *, as_is: bool = False) -> Trial:
-        """Returns the trial of a plan; its engine is built unless the journal has it."""
+        """Returns the trial of a plan, and builds its engine unless the journal has the trial."""
         evaluator = _evaluator(experiment)
         plan = plan if as_is else evaluator.canonical(plan)
         key = experiment.key if plan.lowered else "", plan.key()
@@ -363,9 +363,7 @@ class OnEngines:
     # Contradictions
 
     def _explain_pass(self) -> None:
-        """Adds a line on the layers that the engine does not run in INT8, where the engine passes and the emulation
-        fails.
-        """
+        """Adds a line on the layers that the engine does not run in INT8, where it passes and the emulation fails."""
         proposal, full, search = self.proposal.of_user, self.full, self.of_user
         assert full is not None
         rule, recipe, layers = proposal.experiment.rule, proposal.recipe, proposal.experiment.network.layers
@@ -393,9 +391,7 @@ class OnEngines:
         )
 
     def _passes_with_other_scales(self) -> bool:
-        """Tries full INT8 with other calibrators where only the engine fails it; returns true, and keeps the scales, if
-        one passes.
-        """
+        """Returns true if full INT8 passes on the engine with another calibrator, whose scales are then kept."""
         plans, proposal = self.search.plans, self.proposal
         in_use = proposal.experiment.ranges
         others = [row for row in proposal.tried if row.meets and row.ranges.digest() != in_use.digest()]
@@ -418,7 +414,6 @@ class OnEngines:
         return False
 
     def _mended(self) -> bool:
-        """Adds units to a recipe that misses on the engine until it holds; returns false if none does."""
         while self._loss(self.kept, "the recipe") > self.budget:
             unit = self._leaves_the_emulation()
             if unit is None:
@@ -435,9 +430,7 @@ class OnEngines:
         return True
 
     def _leaves_the_emulation(self) -> int | None:
-        """Returns the unit from which on the engine's outputs differ from the emulation's; None if they agree (see
-        "Mend").
-        """
+        """Returns the unit from which on engine and emulation differ (see "Mend"); None if they agree."""
         others, near, far = (
             sorted(self.space.all - self.kept),
             APART * self.budget,
@@ -457,8 +450,8 @@ class OnEngines:
         return others[enough - 1]
 
     def _grown(self) -> bool:
-        """Keeps more units high, those first that lose most alone in the emulation for their cost, until the recipe
-        holds; returns false if that takes too many.
+        """Keeps more units high, first those that lose most alone for their cost; returns false if too many would be
+        needed.
         """
         space = self.space
         alone = self.search.alone.sensitivities(space, self.proposal.experiment.ranges)
@@ -493,12 +486,6 @@ class OnEngines:
     # Put back
 
     def _put_all_back(self) -> None:
-        """Puts the units of ``_needed`` back in INT8 on the engine, each alone, in the order of increasing loss in the
-        emulation.
-
-        A unit that the engine does not need stays in INT8. What was measured with it high is measured again after the
-        round.
-        """
         proposed, order = self.proposal.recipe, self._needed()
         aim = proposed.aim if self._loss(self.kept, "the recipe") <= proposed.aim else self.budget
         inputs = None if self.accuracy is not None else len(self.search.plans.inputs.counting)
@@ -526,9 +513,7 @@ class OnEngines:
         return math.inf if back is None or back.loss is None else back.loss
 
     def _needed(self) -> list[int]:
-        """Returns the high units with which the emulation misses when they are put back, the least loss first; without
-        those in ``grown``, which were added because an engine missed.
-        """
+        """Returns the high units without which the emulation misses, by rising loss, except the units in ``grown``."""
         units = [unit for unit in self.kept - self.grown if self._loss_in_emulation(unit) > self.budget]
         return sorted(units, key=lambda unit: (self._loss_in_emulation(unit), unit))
 
@@ -562,9 +547,7 @@ class OnEngines:
     def _first_refused(
         self, full_plan: PrecisionPlan, layers: Sequence[int], refused: dict[int, str], high: Precision
     ) -> int:
-        """Returns the first of ``layers`` whose prefix does not build: the plan with it and the layers before it in
-        INT8.
-        """
+        """Returns the first of ``layers`` with which the plan of all layers up to it in INT8 does not build."""
         builds, fails = 0, len(layers)
         while fails - builds > 1:
             middle = (builds + fails) // 2

@@ -124,7 +124,7 @@ class AnswerPlans:
         return sum(evaluator.taken for evaluator in self._by_ranges.values())
 
     def left(self, reserved: float = 0.0) -> float:
-        """Returns the number of inferences that are left, without the share ``reserved`` of all that are allowed."""
+        """Returns the number of inferences left of those allowed, after the share ``reserved`` is set aside."""
         return self.allowed if self.allowed == inf else self.allowed * (1.0 - reserved) - self.taken
 
     @cached_property
@@ -161,7 +161,7 @@ class AnswerPlans:
         give_back_memory()
 
     def each(self, ranges: Ranges) -> EachInput:
-        """Returns the evaluator that measures plans with these ranges, input by input."""
+        """Returns the evaluator that measures plans with these ranges on one input at a time."""
         digest, rule = ranges.digest(), self.experiment.rule
         if digest not in self._by_ranges:
             more = {"together": self._compared_by_fp32, "pools": self._pools, "ran": self.setup.forecast.ran}
@@ -169,9 +169,7 @@ class AnswerPlans:
         return self._by_ranges[digest]
 
     def noise(self, ranges: Ranges) -> EachInput:
-        """Returns the evaluator whose loss is the noise to signal ratio of the outputs, which grows before figures
-        jump.
-        """
+        """Like ``each``, with the outputs' noise to signal ratio as the loss, which grows before figures jump."""
         key = f"{ranges.digest()} noise"
         if key not in self._by_ranges:
             self._by_ranges[key] = self._evaluator(ranges, self._noise_at, inf, SQNR.name)
@@ -288,7 +286,9 @@ class AnswerPlans:
         return self.losses(plans, ranges, among, to_the_end=True)
 
     def on_all(self, plan: PrecisionPlan, ranges: Ranges) -> dict[int, float]:
-        """Returns the loss of a plan on every input that counts, by index; empty if it cannot run."""
+        """Returns by index the loss of a plan on every input that counts (``AnswerInputs.counting``); empty if it
+        cannot run.
+        """
         counting = self.inputs.counting
         (loss,) = self.to_the_end([plan], ranges, counting)
         losses = self.each(ranges).by_place(plan)

@@ -1,4 +1,4 @@
-"""The answer: the recipe that holds on all inputs given, with its measurements and its files."""
+"""The answer: the recipe that holds on all given inputs, its measurements and its files."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class EngineResult:
         base: the trial with no layer low.
         builds: the number of engines built.
         kernels: the units that the engine does not compute as its file says.
-        lines: the contradictions of the emulation.
+        lines: the points in which the engine contradicts the emulation.
     """
 
     proposal: Answer
@@ -61,31 +61,29 @@ class EngineResult:
 
 @dataclass(frozen=True)
 class Answer:
-    """The answer: a recipe, and its measurements.
+    """The answer of a run: a recipe and its measurements.
 
     Attributes:
-        recipe: its ``meets`` is true if its plan holds on all inputs given.
-        full: the trial of full INT8 on all inputs, on a whole engine.
-        restored: the trial of the recipe on all inputs, on a whole engine.
-        put_back: by unit of ``recipe.put_back`` that has a loss, the similarity or accuracy with that unit in INT8 as
-            well; None if not finite.
-        judged: the number of inputs that the search judged on.
-        held_out: the recipe's similarity on held-out inputs, also where an accuracy decides.
-        unquantized: the recipe on all inputs, unquantized layers rounding their inputs too; None if that changes
-            nothing.
-        half: the largest loss of the recipe on all inputs with scales moved by FP16's rounding; None without a layer in
-            16 bits.
-        plain: the recipe's file on all inputs in ONNX Runtime with default options; None if it is the same.
+        recipe: ``recipe.meets`` is true if it holds on all given inputs.
+        full: the trial of full INT8 on all given inputs.
+        restored: the trial of the recipe on all given inputs.
+        put_back: by unit of ``recipe.put_back`` that has a loss, the similarity or accuracy with this unit in INT8 too;
+            None if not finite.
+        judged: the number of inputs that the search judged.
+        held_out: the recipe's trial on the held-out inputs, judged by similarity even if an accuracy decides.
+        unquantized: the recipe's trial if unquantized layers round their inputs too; None if that changes nothing.
+        half: the largest loss of the recipe with scales moved by FP16's rounding; None without a layer in 16 bits.
+        plain: the trial of the recipe's file in ONNX Runtime with default options; None if not measured.
         in_fp16, in_fp32, around_fp16, expensive, not_done: see ``AnswerFacts``.
-        fp16: the trial of the network in FP16 on all inputs; None if FP16 is the low precision or does not run.
-        fp16_held_out: the network in FP16 on held-out inputs; None unless the recipe misses there.
+        fp16: the trial of the network in FP16; None if FP16 is the low precision or does not run.
+        fp16_held_out: the network in FP16 on the held-out inputs; None unless the recipe misses there.
         most: the largest cost allowed; None without a budget.
         by_accuracy: an accuracy decides: losses are parts of FP32's accuracy, and no input is judged by itself.
-        own: the answer on the user's network, if this answer is on a changed network with a cheaper recipe; else None.
-        changes: by tried change, the mean loss with it and those kept before it, see ``answer.candidates``; the first,
-            without a name, is the user's network.
-        engines: the engines' trials; None if the emulation decides. With engines, ``tried`` and all of ``own`` except
-            its full INT8 are from the emulation.
+        own: the answer on the user's network, if this answer has a changed network with a cheaper recipe; else None.
+        changes: by change, the mean loss with it and the changes kept before it (``answer.candidates``); the first
+            entry, without a name, is the user's network.
+        engines: the trials of engines; None if the emulation decides. With engines, ``tried`` and ``own`` are from the
+            emulation, except the full INT8 of ``own``.
     """
 
     recipe: Recipe
@@ -116,7 +114,7 @@ class Answer:
 
     @property
     def emulated(self) -> Answer:
-        """The answer before engines decided; this answer itself if none did."""
+        """The answer before engines decided; this answer if the emulation decides."""
         return self if self.engines is None else self.engines.proposal
 
     @property
@@ -131,23 +129,23 @@ class Answer:
 
     @property
     def plan(self) -> str:
-        """The plan of the answer in words: the recipe, or full INT8 where no layer stays high."""
+        """The plan of the answer in words: the recipe, or full INT8 if no layer stays high."""
         network = self.experiment.network
         return "the recipe" if self.recipe.kept or network.changes else f"full {network.low.title}"
 
     @property
     def meets(self) -> bool:
-        """True if the recipe holds on all inputs given."""
+        """True if the recipe holds on all given inputs."""
         return self.recipe.meets
 
     @property
     def misses_held_out(self) -> bool:
-        """True if the recipe holds on all inputs given and misses on held-out ones."""
+        """True if the recipe holds on all given inputs and misses on held-out inputs."""
         return self.meets and self.held_out is not None and not self.experiment.rule.meets(self.held_out)
 
     @property
     def members(self) -> tuple[int, ...]:
-        """The layers that the recipe needs, ascending: with one of them put back alone, it misses the target.
+        """The layers that the recipe needs, ascending: put back alone, each makes it miss the target.
 
         With a budget the recipe may keep more layers high, for accuracy.
         """
@@ -159,19 +157,18 @@ class Answer:
 
     @property
     def untested(self) -> tuple[int, ...]:
-        """The high layers that no measurement shows to be needed, ascending.
+        """The high layers that no measurement shows to be needed, ascending; empty if the recipe misses.
 
-        Empty unless there are many units, of which only some are put back, or the search was stopped; empty for a
-        recipe that misses.
+        There are such layers only if the search was stopped or puts back only some of many units.
         """
         units = self.recipe.kept - self.recipe.put_back.keys()
         return tuple(sorted(self.recipe.space.layers(units))) if self.meets else ()
 
 
 def recipe_of(setup: Setup, options: RunOptions, answer: Answer) -> RecipeFiles:
-    """Returns the files of the recipe, with the shapes of all samples given, held out or not.
+    """Returns the files of the recipe, with the shapes of all given samples.
 
-    Libraries have absolute paths, for commands that run in another folder; a bare name is searched for.
+    Plugin libraries have absolute paths, for commands that run in another folder; a bare name stays.
     """
     experiment, plan, feeds = answer.experiment, answer.recipe.plan, answer.inputs.given.feeds
     network, builder, scales = experiment.network, experiment.builder, experiment.ranges.scales
@@ -199,7 +196,7 @@ def recipe_of(setup: Setup, options: RunOptions, answer: Answer) -> RecipeFiles:
 
 
 def target_version(options: RunOptions, builder: Builder) -> TensorRTVersion:
-    """Returns the TensorRT that a recipe is for: the one asked for, else the one in use, else the newest."""
+    """Returns the TensorRT version that a recipe is for: the one asked for, else the one in use, else the newest."""
     if options.trt_version:
         return parse_version(options.trt_version)
     for engine in (TENSORRT, RTX):
@@ -229,7 +226,7 @@ def setting_of(experiment: Experiment, options: RunOptions, report: Report) -> S
 
 
 def cost_of(answer: Answer) -> float:
-    """Returns the cost of a recipe: by engines' times if INT8 was faster than FP16, else as in the search."""
+    """Returns the cost of a recipe: by engines' times if INT8 was faster than FP16, else the cost in the search."""
     times = {plan: timed.median_ms for plan, timed in (latencies_of(answer) or {}).items() if timed is not None}
     if not {"fp16", "int8", "recipe"} <= times.keys() or times["int8"] > (1.0 - LEAST_GAIN) * times["fp16"]:
         return answer.recipe.cost
@@ -243,7 +240,7 @@ def low_layers(answer: Answer) -> dict[int, Layer]:
 
 
 def similarity_of(rule: Rule, loss: float) -> float | None:
-    """Returns the metric's value that has a loss; None if there is none."""
+    """Returns the metric's value that has this loss; None for a loss that is not finite."""
     return None if not math.isfinite(loss) else rule.metric.value(loss)
 
 
@@ -253,13 +250,13 @@ def names_of(recipe: Recipe) -> tuple[str, ...]:
 
 
 def figures_of(recipe: Recipe, trial: Trial) -> PlanFigures:
-    """Returns the figures of a recipe other than the answer's, from its trial."""
+    """Returns the figures of a recipe from its trial."""
     rule = recipe.experiment.rule
     return PlanFigures(recipe.cost, names_of(recipe), rule.similarity(trial), rule.meets(trial))
 
 
 def latencies_of(answer: Answer) -> Latencies | None:
-    """Returns the latencies that engines had; None where the emulation decides."""
+    """Returns the latencies of the engines, by plan; None if the emulation decides."""
     engines, fp16 = answer.engines, answer.fp16
     if engines is None:
         return None

@@ -1,4 +1,4 @@
-"""The preparation of the search of the answer: costs, the units to choose from, and the ranges."""
+"""Prepares the search of the answer: costs, the units to choose from, and the ranges."""
 
 from __future__ import annotations
 
@@ -29,34 +29,35 @@ Measure = Callable[[Sequence[PrecisionPlan]], Sequence[Loss]]
 EXPENSIVE_RECIPE = 0.3
 """The layers that make most of the cost are named for a recipe that costs more than this."""
 PROMISING = (Calibrator("entropy"), Calibrator("mse"), Calibrator("percentile", 99.99))
-"""The calibrators with which a recipe is searched besides the ranges in use: one of them usually gives the cheapest
+"""The calibrators with which a recipe is searched besides the ranges in use; one of them usually gives the cheapest
 recipe.
 """
 CHEAP_RECIPE = 0.15
-"""For a recipe that costs at most this, no changed network is tried."""
+"""For a recipe that costs at most this, no change of the network is tried."""
 FEW_LAYERS = 4
-"""For a recipe of at most this many layers, no changed network is tried whatever its cost: its culprits can be fixed at
-their cause.
+"""For a recipe of at most this many layers, no change of the network is tried: its culprits can be fixed at their
+cause.
 """
 _MOST_JUDGED = 16
-"""The most inputs that a search usually judges on, for the forecast of its time."""
+"""The most inputs that a search usually judges, for the forecast of its time."""
 SAFETY = 0.95
-"""The share of the budget that the search aims at, as a margin for the noise of kernels."""
+"""The search for ranges aims at this share of the budget, as a margin for the noise of kernels."""
 _RESERVE_IN_USE = 0.2
-"""The ranges in use come first if full INT8 leaves at least this share of the allowed loss unused with them."""
+"""The ranges in use come first if full INT8 leaves at least this share of the budget unused with them."""
 _LEAST_FORECAST = 5.0
-"""A search of fewer seconds is not forecast."""
+"""The time of a search is not forecast below this many seconds."""
 
 
 @dataclass(frozen=True)
 class CalibratorTried:
-    """Full INT8 with the ranges of one calibrator, and the recipe that it leads to.
+    """Full INT8 with the ranges of one calibrator, and the recipe that these ranges lead to.
 
     Attributes:
-        loss: the largest loss of full INT8 on the inputs that were run; None if it cannot be run.
+        loss: the largest loss of full INT8 on the inputs that were run; None if it cannot run.
+        inputs: the number of these inputs.
         meets: full INT8 meets the budget on all inputs.
         cost, mean, confirmed: see ``CalibratorRow``.
-        kept: the high units of that recipe.
+        kept: the high units of the recipe.
     """
 
     ranges: Ranges
@@ -75,7 +76,7 @@ def answer_plans(
     """Returns the plans on the inputs of the answer, with the costs of the layers.
 
     Args:
-        user: the plans of the user's network, if that of ``experiment`` is a changed one.
+        user: the plans of the user's network, if ``experiment`` has a changed network.
 
     Raises:
         BadInput: the costs of the layers cannot be known as the options ask.
@@ -93,7 +94,7 @@ def answer_plans(
 
 
 def make_space(plans: AnswerPlans) -> Space:
-    """Returns the plans to choose from, with costs and budget; layers that the user fixed do not move."""
+    """Returns the units to choose from, with their costs and the budget; layers that the user fixed are no units."""
     experiment, costs = plans.experiment, plans.costs
     network, high = experiment.network, experiment.whole.high
     units = tuple((k,) for k in network.movable)
@@ -105,20 +106,19 @@ def make_space(plans: AnswerPlans) -> Space:
 
 
 def costs_of(units: Units, costs: Costs, high: Precision) -> tuple[float, ...]:
-    """Returns the cost of each unit in a high precision."""
+    """Returns the cost of each unit in the precision ``high``."""
     return tuple(sum(costs[k][high] for k in unit) for unit in units)
 
 
 def choose_ranges(
     plans: AnswerPlans, space: Space, candidates: Sequence[Ranges], named: bool
 ) -> tuple[Ranges, tuple[CalibratorTried, ...]]:
-    """Returns the ranges with which the search begins, and full INT8's result for each calibrator.
+    """Returns the ranges with which the search begins, and the result of full INT8 with each calibrator.
 
-    Ranges with which full INT8 meets the budget on all inputs come first (see ``_passing``), then those with the
-    smallest loss.
+    Ranges with which full INT8 meets the budget on all inputs come first, then those with the smallest loss.
 
     Args:
-        candidates: the ranges in use, and others.
+        candidates: the ranges in use, then the others.
         named: the user named the ranges in use, which are then kept.
     """
     progress, low = plans.setup.progress, plans.experiment.network.low
@@ -137,14 +137,14 @@ def choose_ranges(
 
 
 def with_recipe(tried: CalibratorTried, plans: AnswerPlans, space: Space, kept: Kept) -> CalibratorTried:
-    """Returns a calibrator with the recipe that it leads to."""
+    """Returns a calibrator's result with the recipe that its ranges lead to."""
     mean = fmean(plans.on_judged(space.plan(kept), tried.ranges))
     return replace(tried, cost=space.cost(kept), kept=kept, mean=mean)
 
 
 def _passing(plans: AnswerPlans, aim: float, tried: Sequence[CalibratorTried]) -> CalibratorTried | None:
     """Returns a calibrator with which full INT8 meets ``aim`` on all inputs, preferably in all settings and without a
-    doubt; None without any.
+    doubt; None if there is none.
     """
     doubted, meeting = [], _meeting(plans, aim, tried)
     for row in meeting:
@@ -156,8 +156,8 @@ def _passing(plans: AnswerPlans, aim: float, tried: Sequence[CalibratorTried]) -
 
 
 def with_confirmed(plans: AnswerPlans, aim: float, tried: Sequence[CalibratorTried]) -> tuple[CalibratorTried, ...]:
-    """Returns the calibrators with ``confirmed`` set. The best ones are checked in order, until full INT8 passes with
-    one in all settings, without a doubt, and on held-out inputs.
+    """Returns the calibrators' results with ``confirmed`` set: the best ones are checked in order, until full INT8
+    passes with one in all settings, without a doubt, and on held-out inputs.
     """
     rows = list(tried)
     for row in _meeting(plans, aim, tried):
@@ -171,18 +171,14 @@ def with_confirmed(plans: AnswerPlans, aim: float, tried: Sequence[CalibratorTri
 
 
 def holds_in_all_settings(plans: AnswerPlans, plan: PrecisionPlan, ranges: Ranges) -> tuple[bool, bool]:
-    """Returns whether a plan meets the budget in all settings, and whether a doubt remains if it does."""
+    """Returns true if a plan meets the budget in all settings; and true if a doubt remains then."""
     experiment, rule = plans.with_ranges(ranges), plans.experiment.rule
     holds = check(plans, experiment, plan).meets(rule.budget)
     return holds, holds and bool(doubts(rule, plans.whole(plan, experiment)))
 
 
 def _meeting(plans: AnswerPlans, aim: float, tried: Sequence[CalibratorTried]) -> list[CalibratorTried]:
-    """Returns the calibrators with which full INT8 meets the budget on all inputs, the best first.
-
-    The ranges in use come first if full INT8 leaves a reserve with them, then those with the smallest loss. ``_finer``
-    orders equal losses, as of figures that jump (top-1).
-    """
+    """Returns the calibrators with which full INT8 meets the budget on all inputs, the best first."""
     jumps = plans.experiment.rule.metric.of_sums is None
     meeting = sorted((row for row in tried if row.meets), key=_loss)
     if tried[0].meets and not jumps and _loss(tried[0]) <= aim * (1.0 - _RESERVE_IN_USE):
@@ -204,9 +200,6 @@ def _finer(plans: AnswerPlans, ranges: Ranges) -> tuple[float, float]:
 
 
 def _say_how_long(plans: AnswerPlans, space: Space, seconds: float, inferences: int) -> None:
-    """Reports the longest time of the search, from the seconds per inference so far; nothing if the search has no
-    bound.
-    """
     pace = seconds / max(inferences, 1)
     bound, counting = plans.allowed * pace, len(plans.inputs.counting)
     if space.has_many or plans.experiment.store.resumed or not _LEAST_FORECAST < bound < inf:

@@ -1,4 +1,4 @@
-"""Recipes with more units high: so that they hold, or so that they are faster."""
+"""Recipes with more units high, so that they hold or are faster."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from trt_bisect.answer.validation import Recipe, Target
 def with_more_high(
     target: Target, recipe: Recipe, limit: float = math.inf, alone: Mapping[int, float] = MappingProxyType({})
 ) -> Recipe:
-    """Keeps more units high until the recipe holds in all settings: the cheapest first, twice as many each time.
+    """Keeps more units high until the recipe holds in all settings: twice as many each time, then all but one, then
+    all.
 
-    Units whose losses alone are known come first, by loss per cost; all units but one are tried before all of them.
-    This is for a recipe that misses only in a setting of which the search has no figure: the number of detections, for
-    example, jumps without warning.
+    The first units are those with the largest loss ``alone`` per cost, then the cheapest. This is for a recipe that
+    misses only in a setting that the search does not measure, where figures may jump without warning.
 
     Returns:
-        The larger recipe. It may miss too, if it costs more than ``limit`` or all units are high.
+        The larger recipe. It may miss if it costs more than ``limit`` or all units are high.
     """
     space = recipe.space
     helps = {unit: alone.get(unit, 0.0) / space.costs[unit] for unit in space.all - recipe.kept}
@@ -35,11 +35,11 @@ def with_more_high(
 
 
 def with_faster(target: Target, recipe: Recipe) -> Recipe:
-    """Keeps more units high where that makes the plan cheaper: neighbours then need fewer changes of type.
+    """Returns the recipe with more units high where that makes it cheaper, because neighbours then need fewer changes
+    of type.
 
-    Returns:
-        The larger recipe; ``recipe`` itself, which must hold, if no unit makes it cheaper (as where the cost is a sum)
-        or the larger one misses in a setting.
+    The recipe must hold. It is returned unchanged if no unit makes it cheaper, or if the larger recipe misses in a
+    setting.
     """
     space, kept, before = recipe.space, recipe.kept, None
     while space.cost_of is not None and kept != before:

@@ -1,4 +1,4 @@
-"""The judge of plans in the search, and the check of a recipe: on all inputs, and with scales moved a little."""
+"""The target that judges plans in the search, and the check of a recipe on all inputs in all settings."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ class Checked:
     """The result of checking a plan on all inputs.
 
     Attributes:
-        losses: the largest loss by setting, up to the first setting in which the plan misses; infinite if it cannot be
-            run.
+        losses: the largest loss in each setting, up to the first setting in which the plan misses; infinite if the plan
+            cannot run.
         missed: the indices of inputs on which the plan misses, the worst first.
     """
 
@@ -37,7 +37,7 @@ class Checked:
 
     @property
     def worst(self) -> float:
-        """The largest loss of all settings."""
+        """The largest loss in any setting."""
         return max(self.losses.values())
 
     def meets(self, budget: float) -> bool:
@@ -45,7 +45,7 @@ class Checked:
         return self.worst <= budget
 
     def then(self, setting: str, loss: float, plans: AnswerPlans, by_place: Mapping[int, float]) -> Checked:
-        """Returns this check with one more setting: its largest loss, and the loss of each input there."""
+        """Returns this check with one more setting: the largest loss there, and the loss of each input."""
         return Checked({**self.losses, setting: loss}, tuple(plans.exceeding(by_place)))
 
 
@@ -54,13 +54,13 @@ NOT_CHECKED = Checked({OWN: math.inf})
 
 @dataclass(frozen=True)
 class PutBack:
-    """The measurement of a recipe with one of its units low as well.
+    """The measurement of a recipe with one of its units low too.
 
     Attributes:
-        loss: the largest loss on the inputs that it was run on; None if that plan cannot be run.
-        setting: the setting in which it was measured; ``NUDGED`` if only moved scales miss.
-        inputs: the number of the inputs that it was run on. If not all inputs were run (in a stopped or limited
-            search), the loss on all is at least as large. None where an accuracy decides.
+        loss: the largest loss on the inputs that were run; None if the plan cannot run.
+        setting: the setting in which it was measured; ``NUDGED`` if the plan misses only with moved scales.
+        inputs: the number of inputs that were run; the loss on all inputs is at least as large. None if an accuracy
+            decides.
     """
 
     loss: Loss
@@ -73,16 +73,15 @@ class Recipe:
     """A set of units that stay high, and its check on all inputs in all settings.
 
     Attributes:
-        space: the units to choose from, with the allowed loss.
+        space: the units to choose from, with the budget.
         aim: the loss that the search aimed at.
         checked: the check; before it is made, the recipe does not hold.
         meets: the search found a set that meets ``aim``; if not, ``kept`` is the set with the smallest loss.
-        equals: other sets that cost the same, each of which holds too.
-        put_back: by unit of ``kept``, the recipe with that unit low as well.
-        faster: the units of ``kept`` that only make the plan faster: without them it meets the budget too, but costs
-            more.
-        reserve: the share of the allowed loss that the recipe must leave unused on the inputs given.
-        cheapest: the cheapest recipe, if this one costs slightly more so as to hold on other inputs more likely.
+        equals: other sets that cost the same and hold.
+        put_back: by unit of ``kept``, the recipe with this unit low too.
+        faster: the units of ``kept`` that only make the plan faster: without them it meets the budget, but costs more.
+        reserve: the share of the budget that the recipe must leave unused on the given inputs.
+        cheapest: the cheapest recipe, if this recipe costs slightly more to be likelier to hold on other inputs.
     """
 
     space: Space
@@ -104,7 +103,7 @@ class Recipe:
 
     @property
     def cost(self) -> float:
-        """The cost: the share of the low precision's speedup over FP16 that the recipe gives up."""
+        """The share of the low precision's speedup over FP16 that the recipe gives up."""
         return self.space.cost(self.kept)
 
     @property
@@ -118,7 +117,7 @@ class Recipe:
         return self.checked.meets(self.space.budget)
 
     def checked_by(self, target: Target) -> Recipe:
-        """Returns the recipe with ``target``'s check of it."""
+        """Returns the recipe with the check that ``target`` makes."""
         return replace(self, checked=target.check(self.experiment, self.plan))
 
 
@@ -133,10 +132,11 @@ def deciding_settings(plans: AnswerPlans, experiment: Experiment, plan: Precisio
 
 
 def check(plans: AnswerPlans, experiment: Experiment, plan: PrecisionPlan, *, jointly: bool = True) -> Checked:
-    """Measures a plan on all inputs, and with scales moved a little where one session runs all plans.
+    """Measures a plan on all inputs in the settings that decide, up to the first setting in which it misses.
 
-    There inputs are run one by one first, up to a miss. A plan with layers in FP16 is measured as ONNX Runtime runs its
-    file too, with fewer roundings: where a sum rounds otherwise in FP16, a later tensor falls on another level of INT8.
+    One session for all plans runs the inputs one by one, up to a miss, and then with scales moved a little. A plan with
+    layers in FP16 is measured as ONNX Runtime runs its file too: with fewer roundings in FP16, values of a later tensor
+    fall on other INT8 levels.
 
     Args:
         jointly: run all inputs once more for the figures over all of them, such as the variation of the outputs, and in
@@ -164,8 +164,7 @@ def check(plans: AnswerPlans, experiment: Experiment, plan: PrecisionPlan, *, jo
 def losses_by_place(rule: Rule, trial: Trial, counting: tuple[int, ...]) -> dict[int, float]:
     """Returns the loss of a trial on each input that counts, by index; empty if the trial failed.
 
-    It is infinite where the figure is not finite. With a task, inputs on which there is nothing to compare are left
-    out.
+    The loss is infinite if the figure is not finite. Inputs on which a task finds nothing to compare are left out.
     """
     if trial.failed:
         return {}
@@ -184,7 +183,7 @@ def _or_infinite(loss: float | None) -> float:
 
 
 class Target(Protocol):
-    """The goal of a search: it measures and judges plans by the similarity, or by the user's accuracy.
+    """The goal of a search: measures and judges plans by the similarity, or by the user's accuracy.
 
     Attributes:
         budget: the largest loss that still meets the goal.
@@ -193,27 +192,21 @@ class Target(Protocol):
     budget: float
 
     def losses(self, plans: Sequence[PrecisionPlan], ranges: Ranges, *, to_the_end: bool = False) -> list[Loss]:
-        """Returns the losses by which plans are compared. Unless ``to_the_end``, no input is run after one on which the
-        plan misses.
-        """
+        """Returns the losses by which plans are compared; a miss ends the measurement unless ``to_the_end``."""
 
     def check(self, experiment: Experiment, plan: PrecisionPlan, *, jointly: bool = True) -> Checked:
-        """Checks a plan on all inputs in all settings; figures over all inputs may be left out unless ``jointly``."""
+        """Checks a plan on all inputs in all settings; unless ``jointly``, figures over all inputs may be left out."""
 
     def put_back(
         self, plan: PrecisionPlan, experiment: Experiment, setting: str = OWN, *, to_the_end: bool = True
     ) -> PutBack:
-        """Measures ``plan``, a recipe with one unit low again, in the setting in which it misses, on all inputs if
-        ``to_the_end``.
-        """
+        """Measures ``plan``, a recipe with one unit low again, in a setting; on all inputs if ``to_the_end``."""
 
     def known(self, experiment: Experiment, plan: PrecisionPlan) -> Checked | None:
         """Returns the check of a plan in the settings in which it was run on all inputs; None if there are none."""
 
     def worse(self, plan: PrecisionPlan, ranges: Ranges) -> tuple[int, ...]:
-        """Returns the indices of unjudged inputs on which a plan loses more than on all judged ones, the worst
-        first.
-        """
+        """Returns the inputs not judged on which a plan loses more than on all judged inputs, the worst first."""
 
     def figure(self, plan: PrecisionPlan, loss: Loss, ranges: Ranges, /) -> float | None:
         """Returns the similarity or accuracy of a plan whose measured loss is ``loss``; None without a figure."""
@@ -231,7 +224,7 @@ class SimilarityTarget:
         return self._plans.losses(plans, ranges, to_the_end=to_the_end)
 
     def check(self, experiment: Experiment, plan: PrecisionPlan, *, jointly: bool = True) -> Checked:
-        """Measures a plan on all inputs and in all settings."""
+        """Measures a plan on all inputs in all settings."""
         return check(self._plans, experiment, plan, jointly=jointly)
 
     def put_back(
@@ -271,7 +264,7 @@ class SimilarityTarget:
 
 
 def with_unquantized_rounded(options: MeasuringOptions, experiment: Experiment, plan: PrecisionPlan) -> Builder | None:
-    """Returns a builder like that of an experiment, with which unquantized layers round their inputs too.
+    """Returns a builder like that of an experiment with which unquantized layers round their inputs too.
 
     None if that changes nothing: the run rounds them already, an NVIDIA engine decides itself, or no such input has a
     scale.

@@ -1,10 +1,8 @@
-"""The curves, which are the boundaries that a search for suspects measures; the exhaustive search, and bisection.
+"""The searches for suspects, and the boundaries that each of them measures.
 
-For large networks the exhaustive search measures only the ends of strides, and all boundaries of a stride where the
-loss rises: see docs/concepts/strategies.md.
-
-The similarity need not be monotone in k: every reported boundary was measured on both sides. Where it is monotone, the
-suspects of bisection are those of the exhaustive search.
+``exhaustive`` measures every boundary or, on large networks, the ends of strides and every boundary of a stride where
+the loss rises (docs/concepts/strategies.md). ``bisect`` measures both sides of each suspect. Where the loss grows
+steadily along the network, both find the same suspects.
 """
 
 from __future__ import annotations
@@ -25,16 +23,16 @@ MOST_IN_FULL = 400
 STRIDE = 16
 """The number of quantizable layers in a stride of the adaptive curve."""
 SHARE = 0.25
-"""The rise of a stride, as a share of a suspect's smallest rise, from which on all its boundaries are measured. On six
-published networks it and ``STRIDE`` missed no suspect ("Studies" in ``docs/benchmarks.md``).
+"""A stride's boundaries are all measured if its loss rises by this share of a suspect's smallest rise. On six published
+networks no suspect was missed with this share and ``STRIDE`` ("Studies" in ``docs/benchmarks.md``).
 """
 
 
 def exhaustive(question: Question, watched: list[Step] | None = None, stride: int = 1) -> Search[Findings]:
-    """Measures ``Question.prefix(k)`` for every quantizable layer k or, with a ``stride``, where the loss rises.
+    """Measures ``Question.prefix(k)`` for every quantizable layer k or, with a ``stride``, only where the loss rises.
 
-    No layer is a suspect if full INT8 is good. A layer whose plan cannot be measured is kept high like a suspect, so
-    that later plans can be measured. For the loss compared see ``LossSoFar``.
+    No layer is a suspect if full INT8 meets the threshold. A layer whose plan cannot be measured is kept high like a
+    suspect, so that later plans can be measured.
 
     Args:
         watched: a list to which each decided step is appended.
@@ -69,12 +67,12 @@ def exhaustive(question: Question, watched: list[Step] | None = None, stride: in
 
 
 def bisect(question: Question, watched: list[Step] | None = None, blamed: Sequence[int] = ()) -> Search[Findings]:
-    """Finds the suspects, and the layers that cannot be built, one after another from the left.
+    """Finds the suspects, and the layers whose plans cannot be measured, one after another from the left.
 
     Args:
         watched: a list to which each decided step is appended.
-        blamed: layers that lose much by other measurements, ascending. The boundaries before and after each are
-            measured first (two plans a layer). A blamed layer is a suspect only if the loss rises there.
+        blamed: layers that lose much by other measurements, ascending. The boundaries before and after each of them are
+            measured first.
     """
     settled: list[Step] = [] if watched is None else watched
     full = yield question.all_but(())
@@ -110,8 +108,8 @@ def _both_sides(question: Question, blamed: Sequence[int], low: int) -> Iterator
 
 
 def _gallop(low: int, last: int, suspects: int) -> Iterator[int]:
-    """Yields boundaries after ``low`` in strides that double, from the mean distance of the suspects so far
-    (``suspects`` is their number). Close suspects are found faster than by halving all remaining layers for each.
+    """Yields boundaries after ``low`` in strides that double, beginning with the mean distance of the suspects so far.
+    This finds close suspects in fewer plans than halving all remaining layers for each.
     """
     stride = math.ceil((low + 1) / suspects) if suspects > 1 else last + 1
     position = low + stride
@@ -124,12 +122,8 @@ def _gallop(low: int, last: int, suspects: int) -> Iterator[int]:
 def _next_step(
     question: Question, low: int, so_far: LossSoFar, kept: tuple[int, ...], noted: list[Step], stops: Iterator[int]
 ) -> Search[Step | None]:
-    """Returns the first step after ``low`` that is that of a suspect or cannot be measured; None without any.
-
-    Args:
-        low: the position of the last decided boundary among the quantizable layers.
-        noted: a list to which the steps before it are appended.
-        stops: boundaries that are measured first, ascending.
+    """Returns the first step after position ``low`` that is a suspect's or cannot be measured, None if there is none;
+    appends the steps before it to ``noted``. The boundaries ``stops`` are measured first.
     """
     for position in (*stops, len(question.quantizable) - 1):
         loss = yield question.prefix(question.quantizable[position], kept)
@@ -143,14 +137,8 @@ def _next_step(
 def _leftmost(
     question: Question, low: int, high: int, so_far: LossSoFar, after: Loss, kept: tuple[int, ...], noted: list[Step]
 ) -> Search[Step | None]:
-    """Returns the first step between two measured boundaries that is that of a suspect or cannot be measured; None
-    without any.
-
-    Args:
-        low: the position of the left boundary among the quantizable layers; -1 is before the first.
-        so_far: the losses of the plans up to ``low``.
-        after: the loss at ``high``.
-        noted: a list to which the steps before it are appended.
+    """Like ``_next_step`` between the measured positions ``low`` (-1: before the first layer) and ``high``, where the
+    loss is ``after``.
     """
     layers = question.quantizable[low + 1 : high + 1]
     step_of_all = so_far.step(layers, after, question.prefix(layers[-1], kept))
@@ -172,8 +160,7 @@ def _between(
 ) -> Search[tuple[int, Loss] | None]:
     """Returns the boundary between two others that is nearest to the middle, and its loss; None if there is none.
 
-    If the plan at ``high`` could be measured (``after`` is not None), boundaries that cannot be measured are passed
-    over.
+    Boundaries that cannot be measured are passed over, unless the one at ``high`` cannot be measured either.
     """
     for position in sorted(range(low + 1, high), key=lambda boundary: abs(boundary - (low + high) / 2)):
         loss = yield question.prefix(question.quantizable[position], kept)
@@ -188,11 +175,9 @@ def usual_curve(layers: int) -> str:
 
 
 def search_for(curve: str, question: Question, watched: list[Step] | None = None) -> Search[Findings]:
-    """Returns the search that measures a curve.
+    """Returns the search that measures a curve: ``full``, ``adaptive``, or ``culprits`` (a bisection).
 
     Args:
-        curve: ``full`` measures every boundary, ``adaptive`` those where the loss rises and every stride's ends,
-            ``culprits`` those that the verdict needs.
         watched: a list to which each decided step is appended.
     """
     if curve == ADAPTIVE:

@@ -1,4 +1,4 @@
-"""The cheapest set of units to keep high: the set worth measuring next, by estimates that every measured plan corrects.
+"""The cheapest set of units to keep high, by estimates that every measured plan corrects.
 
 Idea. Near the threshold, the loss of a plan on an input is about the sum of the losses that its low units add:
 
@@ -6,29 +6,31 @@ Idea. Near the threshold, the loss of a plan on an input is about the sum of the
     cat.png             0.003    0.020    0.001               0.003 + 0.001 + ...  on cat.png
     dog.png             0.001    0.035    0.002               0.001 + 0.002 + ...  on dog.png
 
-The table begins with each unit alone in the low precision, on a few inputs. Errors also cancel and reinforce one
-another, so the sums are wrong by up to a factor of four. So each row is a Gaussian over the losses that the units add,
-and a Kalman step corrects it with every plan measured on that input (Kalman, A new approach to linear filtering and
-prediction problems, 1960). A set's chance to hold is that of a lognormal sum to stay within the limit on its worst
-input.
+The table begins with the loss of each unit alone in the low precision, on a few inputs. Errors also cancel and
+reinforce one another, so the sums are wrong by up to a factor of four. So each row is a Gaussian over the losses that
+the units add, and every plan measured on that input corrects it by a Kalman step (Kalman, A new approach to linear
+filtering and prediction problems, 1960). The chance that a set holds is the chance that a lognormal sum stays within
+the limit on the set's worst input.
 
     estimates --covers, swaps--> candidates --largest saving x chance--> measure that set
         ^                                                                     |
         '----------- its losses on the inputs that it was run on <------------'
 
-Saving is the price of the best set so far less that of the candidate. Chances that were too large so far are lowered by
-as much. The search ends when the largest expected saving is not worth a plan. There is a table for each calibrator, and
-candidates of all compete. Errors that cancel look bad in any sum, so sets of few units, and parts of a small best set,
-have a least chance; it falls with the distance of the sum from the limit, or hopeless sets would come first, as they
-are the cheapest.
+A candidate saves the price of the best set so far less its own price. If fewer sets held than expected so far, all
+chances are lowered by that ratio. The search ends when the largest expected saving is not worth a plan. Each calibrator
+has a table, and candidates of all calibrators compete.
+
+A set whose errors cancel looks bad in any sum. So sets of few units, and parts of a small best set, have a least
+chance. It falls with the distance of the sum from the limit, or hopeless sets, which are the cheapest, would come
+first.
 
 The least loss within a cost (``LeastLoss``) is searched with the same estimates: the limit is the least loss so far.
 
-Figures that jump, as the number of detections does, do not add up. For them the table has the noise to signal ratio of
-the outputs, and what is learned is the noise up to which plans hold (``NoiseEstimates``).
+Figures that jump, as the number of detections does, do not add up. For them the table holds the noise to signal ratio
+of the outputs, and the search learns up to which noise plans hold (``NoiseEstimates``).
 
 Invariants. An estimate decides nothing: ``best`` was measured to hold. No set is measured twice with one calibrator.
-All choices are seeded: the same measurements lead to the same sets, so a run that goes on repeats its steps from the
+Random choices are seeded: the same measurements lead to the same sets, so a resumed run repeats its steps from the
 journal.
 """
 
@@ -49,46 +51,49 @@ APART, ELSEWHERE, IN_STEP, NOISE = 0.7, 1.5, 0.5, 0.2
 another input; of all units together; and of a plan's loss around the sum.
 """
 SURPRISE = 4.0
-"""The standard deviations beyond which a loss shows that the estimates of an input are too sure."""
+"""A loss further than this many standard deviations from its estimate shows that the estimates of an input are too
+sure.
+"""
 LEAST, MOST = 0.02, 10.0
-"""Losses outside these shares of the limit are clipped: they tell nothing more."""
+"""Losses are clipped to these shares of the limit, beyond which they tell nothing more."""
 FEW = 13
-"""The most units of which all sets are candidates."""
+"""With at most this many units, all sets are candidates."""
 FACTORS = np.geomspace(0.15, 4.0, 9)
-"""Multiples of the limit at which sets are proposed by the sums of estimates."""
+"""Multiples of the limit up to which the estimated sums of proposed sets may go."""
 SPREAD = 0.3
-"""Every second proposal multiplies the estimates by exponentials of normal numbers of this deviation."""
+"""Every second proposal multiplies the estimates by random factors whose logarithms have this standard deviation."""
 LIMITS = np.geomspace(0.02, 2.0, 40)
-"""The noise up to which plans may hold where figures jump, as shares of full INT8's."""
+"""The noise limits considered where figures jump, as shares of full INT8's noise."""
 LIMIT_SPREAD = 0.5
-"""The deviation of the logarithm of a plan's noise around the sum."""
+"""The standard deviation of the logarithm of a plan's noise around the sum."""
 LEAST_CHANCE = 0.01
-"""The least chance of a part of the best set if that has at most ``SMALL`` units, and of a set of few units whose sum
-is the limit.
+"""The least chance of a part of a best set of at most ``SMALL`` units, and of a set of few units whose sum is the
+limit.
 """
 WIDE = 1.0
-"""The deviation of the logarithm by which the least chance falls for larger sums."""
+"""The standard deviation of the logarithm with which the least chance falls for larger sums."""
 SMALL = 5
 SWAPS = 2000
-"""The most pairs of a unit in the best set and one outside for which exchanges are candidates."""
+"""Exchanges of a unit in the best set for one outside are candidates if there are at most this many pairs."""
 TOGETHER = -1
 """The key in ``Measured.losses`` of a loss over all inputs, such as that of the outputs' variation."""
 NEARER = 0.7
 """Once the least loss is below this share of the limit, it becomes the limit, and the estimates begin anew."""
 LESS = 1e-3
-"""The least difference between losses of sets within a cost, as a share: free layers change the last digits."""
+"""The least relative difference between the losses of sets within a cost: layers without a cost change the last digits.
+"""
 EACH = 3e-3
 """The part of the price that each high unit costs: it changes types twice, and a short list names the culprits."""
 
 
 @dataclass(frozen=True)
 class Measured:
-    """A measured plan.
+    """The losses of a measured plan.
 
     Attributes:
-        loss: the largest loss over all inputs and settings in which the plan was run; infinite if it cannot be run.
-        losses: the loss on each judged input, by the input's index; under ``TOGETHER`` the loss over all inputs.
-        mean: the mean loss over all inputs given; infinite if it was not run on all.
+        loss: the largest loss over all inputs and settings in which the plan was run; infinite if it cannot run.
+        losses: the loss on each judged input, by index; under ``TOGETHER`` the loss over all inputs.
+        mean: the mean loss over all given inputs; infinite if the plan was not run on all.
     """
 
     loss: float
@@ -101,9 +106,9 @@ class Estimates:
 
     Args:
         places: the indices of the inputs on which each unit was measured alone.
-        alone: float64 ``[units, places]``, the losses of units alone low.
+        alone: float64 ``[units, places]``, the loss of each unit alone low.
         full: by input, the loss with all units low; it scales the estimates for inputs outside ``places``.
-        limit: the largest loss that is good.
+        limit: the largest loss with which a set holds.
     """
 
     def __init__(self, places: Sequence[int], alone: np.ndarray, full: Mapping[int, float], limit: float) -> None:
@@ -114,15 +119,19 @@ class Estimates:
         self._rows: dict[int, tuple[np.ndarray, np.ndarray]] = {}
 
     def sums(self, places: Sequence[int]) -> np.ndarray:
-        """Returns the losses that units add on some inputs, float64 ``[units, places]``, none below 0."""
+        """Returns the estimated losses that units add on some inputs, float64 ``[units, places]``, none below 0."""
         return np.stack([self._row(place)[0] for place in places], axis=1).clip(min=0.0)
 
     def usual(self, limit: float) -> float:
-        """Returns the sum of estimated losses up to which a set probably stays within ``limit``."""
+        """Returns the sum of estimates up to which a set probably stays within ``limit``."""
         return limit
 
     def learn(self, low: np.ndarray, measured: Measured, _limit: float) -> None:
-        """Corrects the estimates of the inputs on which a plan was run; ``low``: bool ``[units]``."""
+        """Corrects the estimates for the inputs on which a plan was run.
+
+        Args:
+            low: bool ``[units]``, true for the units that are low in the plan.
+        """
         inside = low.astype(np.float64)
         for place, measured_loss in measured.losses.items():
             mean, covariance = self._row(place)
@@ -138,8 +147,8 @@ class Estimates:
             self._rows[place] = mean + gain * error, covariance - np.outer(gain, spread)
 
     def chances(self, low: np.ndarray, places: Sequence[int], limit: float) -> tuple[np.ndarray, np.ndarray]:
-        """Returns the chance of each set of low units to stay within ``limit`` on its worst input, float64 ``[sets]``;
-        and the same chances if the logarithm of the loss around the estimated sum has the deviation ``WIDE``.
+        """Returns the chance of each set to stay within ``limit`` on its worst input, float64 ``[sets]``; and the same
+        chances for a lognormal loss of standard deviation ``WIDE`` around the estimated sum.
 
         Args:
             low: bool ``[sets, units]``, true for the units that are low.
@@ -160,9 +169,7 @@ class Estimates:
         return chances, misled
 
     def _row(self, place: int) -> tuple[np.ndarray, np.ndarray]:
-        """Returns the mean and the covariance of the units' losses on an input. Where no unit was measured alone, they
-        are scaled from the other inputs.
-        """
+        # Where no unit was measured alone, the means are scaled from the other inputs.
         if place not in self._rows:
             most = MOST * self.limit
             apart = APART
@@ -184,8 +191,8 @@ class NoiseEstimates(Estimates):
     hold.
 
     Args:
-        limits: float64 ``[LIMITS]``, the probability that each limit is the true one; all calibrators share and correct
-            it.
+        limits: float64 ``[LIMITS]``, the probability that each noise limit is the true one. All calibrators share and
+            correct this array.
     """
 
     def __init__(self, places: Sequence[int], alone: np.ndarray, full: Mapping[int, float], limits: np.ndarray) -> None:
@@ -197,38 +204,38 @@ class NoiseEstimates(Estimates):
         return self.limit / 4
 
     def learn(self, low: np.ndarray, measured: Measured, limit: float) -> None:
-        """Corrects the probabilities of the limits: a plan held, or did not."""
+        """Corrects the probabilities of the noise limits by a plan that held or did not."""
         (below,) = self._below(low[None], list(self._full))
         self._limits *= (below if measured.loss <= limit else 1.0 - below) + 1e-9
         self._limits /= self._limits.sum()
 
     def chances(self, low: np.ndarray, places: Sequence[int], _limit: float) -> tuple[np.ndarray, np.ndarray]:
-        """Returns the chance of each set to have less noise than the limit; and a half for each, since sums tell
-        nothing of figures that jump.
+        """Returns the chance of each set to have less noise than the limit; and one half for each, since sums tell
+        nothing about figures that jump.
         """
         return self._below(low, places) @ self._limits, np.full(len(low), 0.5)
 
     def _below(self, low: np.ndarray, places: Sequence[int]) -> np.ndarray:
-        """Returns the chance of each set's noise to be below each limit, ``[sets, LIMITS]``."""
+        """Returns the chance that each set's noise is below each limit, ``[sets, LIMITS]``."""
         noise = (low @ self.sums(places)).max(axis=1) / self.limit
         return _normal_below(np.log(LIMITS[None] / np.maximum(noise, 1e-9)[:, None]) / LIMIT_SPREAD)
 
 
 def even_limits() -> np.ndarray:
-    """Returns equal chances of the noise limits, for the time before anything is measured."""
+    """Returns equal probabilities of the noise limits, for the time before any measurement."""
     return np.full(len(LIMITS), 1.0 / len(LIMITS))
 
 
 def _normal_below(z: np.ndarray) -> np.ndarray:
-    """Returns the standard normal distribution function, by its approximation with tanh (Page, 1977)."""
+    """Returns the standard normal distribution function, approximated with tanh (Page, 1977)."""
     below: np.ndarray = 0.5 * (1.0 + np.tanh(math.sqrt(2.0 / math.pi) * (z + 0.044715 * z**3)))
     return below
 
 
 @dataclass(frozen=True)
 class _Offers:
-    """The candidate sets of a calibrator, the chances that they hold on the first ``judged`` inputs, and their least
-    chances, float64 ``[sets]``.
+    """Candidates of one calibrator, and for each the chance that it holds on the first ``judged`` inputs and its least
+    chance.
     """
 
     sets: _Sets
@@ -239,7 +246,7 @@ class _Offers:
 
 @dataclass(frozen=True)
 class _Sets:
-    """Sets of units, a row each: bool ``[sets, units]``, true for the low units; their prices, float64 ``[sets]``."""
+    """Sets of units, one per row: bool ``[sets, units]``, true for low units; and their prices, float64 ``[sets]``."""
 
     kept: Sequence[Kept]
     low: np.ndarray
@@ -248,17 +255,16 @@ class _Sets:
 
 @dataclass
 class SetSearch:
-    """Searches the cheapest set of units with which a plan holds.
+    """Searches the cheapest set of high units with which a plan holds.
 
     Attributes:
-        space: the units and their costs. The price of a set is its cost, and ``each`` for each unit.
+        space: the units and their costs. The price of a set is its cost plus ``each`` for every unit.
         estimates: the estimates of each calibrator.
-        measure: measures a set with a calibrator, which is given by its number.
+        measure: measures a set with a calibrator, given by its index in ``estimates``.
         judged: the indices of the judged inputs; the list may grow.
         limit: the largest loss with which a set holds.
         most: sets of this price or more are not measured.
-        each: the part of the price that each high unit costs.
-        best: the calibrator and the cheapest set measured to hold; None without any.
+        best: the cheapest set measured to hold, and its calibrator; None if there is none.
         tried: the measurements, by calibrator and set.
     """
 
@@ -290,8 +296,8 @@ class SetSearch:
         self.choose_again()
 
     def choose_again(self, failed: Collection[tuple[int, Kept]] = ()) -> None:
-        """Sets ``best`` to the cheapest set measured to hold; those in ``failed``, which miss in another setting, are
-        left out.
+        """Sets ``best`` to the cheapest set measured to hold, except the sets ``failed``, which miss in another
+        setting.
         """
         self.best = None
         self._offered = {}
@@ -314,7 +320,7 @@ class SetSearch:
         ]
 
     def take(self, number: int, kept: Kept) -> bool:
-        """Measures a set with a calibrator, learns from it, and returns true if it holds."""
+        """Measures a set with a calibrator, corrects the estimates, and returns true if the set holds."""
         measured = self.tried[number, kept] = self.measure(number, kept)
         self._judges_together |= TOGETHER in measured.losses
         self.estimates[number].learn(self._low(kept), measured, self.limit)
@@ -328,10 +334,10 @@ class SetSearch:
         return low
 
     def step(self, worth: Callable[[float], float]) -> bool:
-        """Measures the set with the largest expected saving; returns false if none is worth a plan.
+        """Measures the set with the largest expected saving; returns false if no set is worth a plan.
 
         Args:
-            worth: returns the least saving that is worth a plan, for the price of the best set.
+            worth: returns the least saving that is worth a plan, given the price of the best set.
         """
         best_price = min(self.most, self.price(self.space.all if self.best is None else self.best[1]))
         offers = list(self._offers(best_price))
@@ -348,7 +354,7 @@ class SetSearch:
         return True
 
     def _offers(self, best_price: float) -> Iterator[tuple[float, float, int, Kept]]:
-        """Yields for each calibrator the best candidate: its expected saving, its chance, the calibrator, the set."""
+        """Yields the best candidate of each calibrator: expected saving, chance, calibrator, set."""
         for number, estimates in enumerate(self.estimates):
             offers = self._offered.get(number)
             if offers is None or offers.judged != len(self._places):
@@ -368,7 +374,6 @@ class SetSearch:
         return best_price - prices
 
     def _cheaper(self, number: int, price: float) -> _Sets:
-        """Returns the candidates of a calibrator below a price that were not measured with it."""
         few = len(self.space.units) <= FEW
         sets = self._all_sets if few else self._with_prices(self._candidates(number))
         new = sets.prices < price
@@ -386,7 +391,7 @@ class SetSearch:
         return _Sets(sets, low, prices)
 
     def _least_chances(self, low: np.ndarray, misled: np.ndarray) -> np.ndarray:
-        """Returns the least chances of sets; ``misled`` are the second chances of ``Estimates.chances``."""
+        """Returns the least chances of sets; ``misled`` is the second result of ``Estimates.chances``."""
         few = len(self.space.units) <= FEW
         least = LEAST_CHANCE * np.minimum(2.0 * misled, 1.0) if few else np.zeros(len(low))
         if self.best is not None and len(self.best[1]) <= SMALL:
@@ -396,9 +401,6 @@ class SetSearch:
         return least
 
     def _candidates(self, number: int) -> list[Kept]:
-        """Returns sets that may be cheaper: covers by the estimates, and the best set less a unit or with one
-        exchanged.
-        """
         estimates = self.estimates[number]
         best = None if self.best is None else self.best[1]
         costs = np.array(self.space.costs_near(best or frozenset())) + EACH
@@ -411,8 +413,8 @@ class SetSearch:
         return list(sets)
 
     def _covers(self, rows: np.ndarray, costs: np.ndarray, usual: float) -> Iterator[tuple[np.ndarray, Kept]]:
-        """Yields covers at multiples (``FACTORS``) of ``usual``, by the estimates ``rows`` and by varied ones, each
-        after the estimates used.
+        """Yields covers at multiples of ``usual``, by the estimates ``rows`` and by randomly varied ones, each with its
+        estimates.
         """
         for factor in FACTORS:
             varied = rows * np.exp(SPREAD * self._random.standard_normal((len(rows), 1)))
@@ -420,9 +422,7 @@ class SetSearch:
                 yield estimated, cover(estimated, costs, np.full(rows.shape[1], usual * factor))
 
     def _near(self, best: Kept, rows: np.ndarray, costs: np.ndarray, usual: float) -> Iterator[Kept]:
-        """Yields the best set less each of its units in turn: as it is, completed to a cover, and with a cheaper unit
-        instead. Of a best set of at most ``SMALL`` units also all parts.
-        """
+        """Yields the best set less each unit: as it is, completed to a cover, and with a cheaper unit instead."""
         others = [unit for unit in range(len(costs)) if unit not in best]
         limits = np.maximum(rows[others].sum(axis=0), usual)
         swaps = len(best) * len(others) <= SWAPS
@@ -441,10 +441,8 @@ class SetSearch:
 
 @dataclass
 class LeastLoss(SetSearch):
-    """Searches the set of units that loses least among those that cost less than ``most``.
-
-    The set measured next is the one likeliest to lose less than ``best``, which loses least so far. It has one
-    calibrator.
+    """Searches the set of units that loses least among the sets that cost less than ``most``, with one calibrator.
+    ``best`` loses least so far; the next set measured is the one most likely to lose less.
     """
 
     each: float = 0.0
@@ -454,7 +452,7 @@ class LeastLoss(SetSearch):
         best set.
 
         Args:
-            estimates_at: from a limit to estimates that know only the units alone.
+            estimates_at: returns, for a limit, estimates that know only the units alone.
             left: returns the number of inferences left.
         """
         best: Kept = frozenset()
@@ -480,9 +478,7 @@ class LeastLoss(SetSearch):
         return self._without_idle(best)
 
     def _without_idle(self, best: Kept) -> Kept:
-        """Takes out of a set, the most expensive first, the units without which the loss stays the same; returns the
-        rest.
-        """
+        """Returns a set without the units that do not change its loss."""
         most = self.tried[0, best].loss * (1.0 + LESS)
         for unit in sorted(best, key=lambda unit: (-self.space.costs[unit], unit)):
             smaller = best - {unit}
@@ -501,10 +497,6 @@ class LeastLoss(SetSearch):
         return np.ones(len(prices))
 
     def _candidates(self, number: int) -> list[Kept]:
-        """Returns covers by the estimates, cut to the bound, and the best set with a unit more or one exchanged.
-
-        Where only whole plans have a cost, exchanges would take too long.
-        """
         assert self.best is not None
         rows, costs = self.estimates[number].sums(self._places) + 1e-12, np.array(self.space.costs)
         sets: dict[Kept, None] = {}
@@ -513,6 +505,7 @@ class LeastLoss(SetSearch):
             sets[self._cut(kept, estimated.max(axis=1) / costs)] = None
         _, best = self.best
         others = sorted(self.space.all - best)
+        # Where only whole plans have a cost, exchanges would take too long.
         swaps = self.space.cost_of is None and len(best) * len(others) <= SWAPS
         for other in others:
             sets[best | {other}] = None
@@ -521,7 +514,6 @@ class LeastLoss(SetSearch):
         return list(sets)
 
     def _cut(self, kept: Kept, helps: np.ndarray) -> Kept:
-        """Returns a set without the units that help least for their cost, so that it costs less than ``most``."""
         for unit in sorted(kept, key=lambda unit: float(helps[unit])):
             if self.price(kept) < self.most:
                 break
@@ -531,7 +523,10 @@ class LeastLoss(SetSearch):
 
 def cover(rows: np.ndarray, costs: np.ndarray, limits: np.ndarray, start: Collection[int] = ()) -> Kept:
     """Returns a cheap set of units to keep high, so that the losses of the others add up to at most ``limits`` on each
-    input. The set is chosen greedily, by the loss removed for the cost.
+    input.
+
+    Greedy: the unit that removes the most loss for its cost comes first; units not needed in the end are taken out
+    again.
 
     Args:
         rows: float64 ``[units, places]``, the losses that each unit adds.

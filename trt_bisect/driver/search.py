@@ -1,4 +1,4 @@
-"""The question that drivers answer, the steps that they measure, and the function that runs them."""
+"""The question that drivers answer, the steps that they measure, and the function that runs a driver."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ class Question:
     """A network as a driver sees it, and the losses that are tolerated.
 
     Attributes:
-        quantizable: the indices of those that can be low and that the user did not fix, ascending.
+        quantizable: the indices of layers that can be low and that the user did not fix, ascending.
         budget: the largest loss that still meets the threshold.
         step: the smallest rise of the loss that makes a layer a suspect.
-        high: the precision of layers that are kept out of the low one.
+        high: the precision of layers that a plan keeps high.
         fixed: by layer, the precision that the user fixed.
-        base: the precision of the other layers that are not low; None for ``high``.
+        base: the precision of layers that are neither low nor kept high; None for ``high``.
     """
 
     layers: int
@@ -39,12 +39,12 @@ class Question:
 
     @property
     def rest(self) -> Precision:
-        """The precision of layers that are neither low nor kept."""
+        """The precision of layers that are neither low nor kept high."""
         return self.base or self.high
 
     def prefix(self, k: int, kept: Iterable[int] = ()) -> PrecisionPlan:
-        """Returns the plan with the quantizable layers up to index ``k`` low, except those ``kept`` high; all other
-        layers have the base precision.
+        """Returns the plan with the quantizable layers up to index ``k`` low, except the layers ``kept``, which are
+        high. All other layers have the base precision.
         """
         out = frozenset(kept)
         plan = low_set(self.layers, (i for i in self.quantizable if i <= k and i not in out), self.rest, self.low)
@@ -54,25 +54,23 @@ class Question:
         return replace(plan, precisions=tuple(self.fixed.get(i, planned) for i, planned in enumerate(plan.precisions)))
 
     def all_but(self, kept: Iterable[int]) -> PrecisionPlan:
-        """Returns the plan with every quantizable layer low, except those ``kept`` high."""
+        """Returns the plan with every quantizable layer low except the layers ``kept``, which are high."""
         return self.prefix(self.layers - 1, kept)
 
     def meets(self, loss: Loss) -> bool:
-        """Returns true if a plan with that loss was measured and is good."""
+        """Returns true if a plan with this loss was measured and meets the threshold."""
         return loss is not None and loss <= self.budget
 
 
 @dataclass(frozen=True)
 class Step:
-    """Layers that move to INT8, and the losses measured before and after.
+    """Layers that move to INT8 together, and the losses before and after.
 
     Attributes:
-        layers: the layers that move; several if no plan between could be measured, or if none of them is a suspect.
-        before: the loss with none of them in INT8.
-        loss: the loss with all of them in INT8; None if that plan could not be measured.
-        plan: the plan with all of them in INT8.
-        suspect: the step's rise is at least ``Question.step``.
-        highest: the largest loss before; see ``LossSoFar``.
+        layers: several if no plan between could be measured, or if none of them is a suspect.
+        loss: None if the plan could not be measured.
+        suspect: the rise is at least ``Question.step``.
+        highest: the largest loss before the step (``LossSoFar``).
     """
 
     layers: tuple[int, ...]
@@ -84,12 +82,12 @@ class Step:
 
     @property
     def drop(self) -> float:
-        """The loss after the step less the loss before it; NaN if it could not be measured."""
+        """The loss after the step less the loss before it; NaN if the step could not be measured."""
         return math.nan if self.loss is None else added(self.before, self.loss)
 
     @property
     def rise(self) -> float:
-        """The loss after the step less the largest loss before it; NaN if it could not be measured."""
+        """The loss after the step less the largest loss before it; NaN if the step could not be measured."""
         return math.nan if self.loss is None else added(max(self.before, self.highest), self.loss)
 
 
@@ -98,7 +96,7 @@ class Findings:
     """The result of a search for suspects.
 
     Attributes:
-        full: the loss with every quantizable layer in INT8; None if that could not be measured.
+        full: the loss of full INT8; None if it could not be measured.
         suspects: the indices of the suspects, ascending.
         set_aside: layers kept high because no plan with them in INT8 could be measured.
     """
@@ -110,7 +108,7 @@ class Findings:
 
     @classmethod
     def so_far(cls, full: Loss, steps: Sequence[Step]) -> Findings:
-        """Returns the findings of an unfinished search, from the steps decided so far."""
+        """Returns the findings of an unfinished search from the steps decided so far."""
         alone = [step for step in steps if step.suspect and len(step.layers) == 1]
         aside = [step for step in steps if step.loss is None or (step.suspect and len(step.layers) > 1)]
         suspects, set_aside = (tuple(k for step in group for k in step.layers) for group in (alone, aside))
@@ -124,10 +122,10 @@ def added(before: float, after: float) -> float:
 
 @dataclass(frozen=True)
 class LossSoFar:
-    """The losses with which the next layer's loss is compared. In their plans suspects and layers set aside are high.
+    """The losses with which the next layer's loss is compared; suspects and layers set aside are high in their plans.
 
-    Losses can fall where roundings cancel. Each loss is compared with the largest before it, so that a layer after
-    which the loss only rises back is no suspect. An infinite loss is forgotten as soon as a finite one is measured.
+    Losses can fall where roundings cancel. Each loss is compared with the largest before it, so a layer after which the
+    loss only rises back is no suspect. An infinite loss is forgotten once a finite one is measured.
 
     Attributes:
         last: the loss of the plan before the next layer.
@@ -139,17 +137,15 @@ class LossSoFar:
 
     @classmethod
     def at(cls, loss: Loss) -> LossSoFar:
-        """Returns the losses at the start: ``loss`` is that of the plan with no layer in INT8, and counts as 0 if it is
-        None.
-        """
+        """Returns the losses at the start: ``loss`` is that of the plan with no layer in INT8, None counts as 0."""
         return cls(loss or 0.0, loss or 0.0)
 
     def then(self, loss: float) -> LossSoFar:
-        """Returns the losses after a plan whose step is not that of a suspect."""
+        """Returns the losses after a plan that made no layer a suspect."""
         return LossSoFar(loss, loss if math.isinf(self.highest) else max(self.highest, loss))
 
     def step(self, layers: tuple[int, ...], loss: Loss, plan: PrecisionPlan) -> Step:
-        """Returns the step that moves the next layers to INT8, with the ``loss`` of ``plan`` after it."""
+        """Returns the step that moves ``layers`` to INT8 in ``plan``, which has this loss."""
         return Step(layers, self.last, loss, plan, highest=self.highest)
 
 
@@ -165,12 +161,11 @@ def drive(search: Search[Result], measure: Callable[[PrecisionPlan], Loss]) -> R
 
 
 def next_plans(search: Search[Any], losses: Mapping[PrecisionPlan, Loss], count: int) -> list[PrecisionPlan]:
-    """Returns the unmeasured plans that a search asks for next, if each has the loss of the plan before it.
+    """Returns at most ``count`` unmeasured plans that a search would ask for next if no plan changed the loss.
 
     Args:
         search: a search that has not begun.
         losses: the measured losses by plan.
-        count: the most plans returned.
     """
     assumed = dict(losses)
     plans: list[PrecisionPlan] = []

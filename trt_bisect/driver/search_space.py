@@ -11,38 +11,37 @@ import numpy as np
 from trt_bisect.precision import Precision, PrecisionPlan
 
 MANY_UNITS = 500
-"""With more units the number of plans is bounded, as measuring each alone would take longer than the search: see
-``docs/concepts/strategies.md``.
+"""With more units the number of plans is bounded: measuring each unit alone would take longer than the search
+(docs/concepts/strategies.md).
 """
 _LEAST_COST = 1e-6
-"""The least cost of a unit next to others: it may even save changes of type."""
+"""The least cost of a unit given the others; a unit may even save changes of type."""
 Kept = frozenset[int]
-"""The numbers of the units that are kept in the higher precision."""
+"""The numbers of the units that stay high."""
 
 
 def all_sets(units: int) -> np.ndarray:
-    """Returns every set of units, a row each, bool ``[2 ** units, units]``."""
+    """Returns every set of units, one per row: bool ``[2 ** units, units]``."""
     numbers = np.arange(1 << units, dtype=np.int64)
     return (numbers[:, None] >> np.arange(units) & 1).astype(bool)
 
 
 def are_many(units: int) -> bool:
-    """Returns true for a number of units for which the number of plans is bounded."""
+    """Returns true for more than ``MANY_UNITS`` units."""
     return units > MANY_UNITS
 
 
 @dataclass(frozen=True)
 class Space:
-    """The units to choose from.
+    """The units from which a recipe chooses.
 
     Attributes:
         base: a plan with the precisions of the layers outside all units.
-        units: the layers of each unit; they always have the same precision.
-        costs: the cost of each unit in the high precision instead of the low one, above 0, in the unit of ``--cost``.
-        budget: the largest loss that still meets the threshold.
-        others: by unit, the higher precision of units that differ from ``high``.
+        units: the layers of each unit, which always have the same precision.
+        costs: the cost of each unit in high precision, above 0, as a share of the low precision's speedup over FP16.
+        others: by unit, a high precision other than ``high``.
         spent: the cost of the layers outside all units.
-        cost_of: the cost of a whole plan, if it is not the sum over its units.
+        cost_of: returns the cost of a whole plan, where it is not the sum over its units.
     """
 
     base: PrecisionPlan
@@ -62,7 +61,7 @@ class Space:
 
     @property
     def has_many(self) -> bool:
-        """True if the number of plans is bounded, see ``MANY_UNITS``."""
+        """True for more than ``MANY_UNITS`` units."""
         return are_many(len(self.units))
 
     def layers(self, kept: Iterable[int]) -> list[int]:
@@ -70,20 +69,20 @@ class Space:
         return [layer for unit in kept for layer in self.units[unit]]
 
     def plan(self, kept: Kept) -> PrecisionPlan:
-        """Returns the plan with these units high and the others low."""
+        """Returns the plan with the units ``kept`` high and the others low."""
         plan = self.base.keeping(self.layers(self.all - kept), self.low).keeping(self.layers(kept), self.high)
         for unit in kept & self.others.keys():
             plan = plan.keeping(self.units[unit], self.others[unit])
         return plan
 
     def cost(self, kept: Iterable[int]) -> float:
-        """Returns the cost of the plan with these units high."""
+        """Returns the cost of the plan with the units ``kept`` high."""
         if self.cost_of is not None:
             return round(self.cost_of(self.plan(frozenset(kept))), 12)
         return round(math.fsum((self.spent, *(self.costs[unit] for unit in kept))), 12)
 
     def costs_near(self, kept: Kept) -> tuple[float, ...]:
-        """Returns what each unit adds to the cost of the set ``kept``, or of ``kept`` without it if it is a member."""
+        """Returns the cost that each unit adds to the set ``kept``, or, for a member, to ``kept`` without this unit."""
         if self.cost_of is None:
             return self.costs
         with_all = self.cost(kept)
@@ -94,7 +93,7 @@ class Space:
         return tuple(max(cost, _LEAST_COST) for cost in apart)
 
     def order(self, kept: Kept) -> tuple[float, int]:
-        """Returns a key that sorts sets by cost, and sets of equal cost by the number of layers."""
+        """Returns a key that sorts sets by cost, and sets of equal cost by their number of layers."""
         return self.cost(kept), len(self.layers(kept))
 
 
@@ -103,8 +102,8 @@ class Sensitivities:
     """The sensitivity of each unit.
 
     Attributes:
-        losses: the loss that the unit adds when it alone is low.
-        gains: the fall of the loss of the plan with all units low when this unit alone is high instead.
+        losses: the loss that the unit adds if it alone is low.
+        gains: the loss that the plan with all units low wins back if this unit alone is high.
     """
 
     losses: tuple[float, ...]
@@ -117,12 +116,7 @@ _FLOOR = 1e-2
 
 @dataclass(frozen=True)
 class Point:
-    """One plan.
-
-    Attributes:
-        cost: the share of INT8's speedup that the plan gives up.
-        loss: the measured loss.
-    """
+    """One plan, with its cost and its measured loss."""
 
     plan: PrecisionPlan
     cost: float
@@ -130,7 +124,7 @@ class Point:
 
 
 def pareto(points: Iterable[Point]) -> tuple[Point, ...]:
-    """Returns the points of the Pareto front, the cheapest first. Of equal points the first one is kept."""
+    """Returns the points of the Pareto front by rising cost. Of equal points the first one is kept."""
     front: list[Point] = []
     for point in sorted(points, key=lambda point: (point.cost, point.loss)):
         if math.isfinite(point.loss) and (not front or point.loss < front[-1].loss):
@@ -145,7 +139,7 @@ def knee(front: Sequence[Point], budget: float) -> Point | None:
     between the ends, with cost and the logarithm of the loss scaled to 0..1.
 
     Args:
-        front: the cheapest point first.
+        front: the points by rising cost.
         budget: the loss that the threshold allows.
     """
     if len(front) < 3:
@@ -162,12 +156,11 @@ def knee(front: Sequence[Point], budget: float) -> Point | None:
 
 
 def path(space: Space, chosen: Kept, alone: Sensitivities | None, points: int) -> list[Kept]:
-    """Returns growing sets of units, from none to all: the ``chosen`` units come first, the largest gain for its cost
-    before others.
+    """Returns growing sets of units, from none to all: first the units ``chosen``, then the others, each by falling
+    sensitivity per cost.
 
     Args:
-        alone: the sensitivities; None if not measured.
-        points: the number of sets in even steps; the set ``chosen`` is added to them.
+        points: the number of sets, in even steps; the set ``chosen`` is added.
     """
     units = sorted(space.all)
 

@@ -1,4 +1,4 @@
-"""The user's accuracy of a plan: their function runs the network over labelled data and returns a number."""
+"""The user's accuracy of a plan: a function runs the network over labelled data and returns a number."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ class Accuracy:
     """The user's measure of accuracy on labelled data.
 
     Attributes:
-        function: runs the network and returns a number, higher for better, or several by name; the one named
-            ``accuracy`` decides.
-        code: a text that identifies function and data, in the fingerprint of trials.
+        function: runs the network and returns a number, higher for better, or several by name, of which ``accuracy``
+            decides.
+        code: a text that identifies function and data, for the keys of trials.
         chance: the accuracy of the same answer for all samples; None if unknown.
     """
 
@@ -71,7 +71,7 @@ class Accuracy:
 
 
 def refuse_other_classes(labels: np.ndarray, classes: int, what: str = "labels") -> None:
-    """Raises BadInput if a label is no class of the network; ``what`` names the labels."""
+    """Raises BadInput if a label is no class of the network; messages call the labels ``what``."""
     wrong = np.flatnonzero((labels < 0) | (labels >= classes))
     if len(wrong):
         first = int(labels.ravel()[wrong[0]])
@@ -96,14 +96,13 @@ def accuracy_by_labels(
     how: str = "",
     chance: float | None = None,
 ) -> Accuracy:
-    """Returns an accuracy: the share of rows with the right class.
+    """Returns the accuracy by labels: the share of rows with the right class.
 
     Args:
-        samples: each of one or more rows; all rows together are as many as the labels.
+        samples: one or more rows each; all rows together are as many as the labels.
         labels: integers, by row.
-        predicted: from the values of ``output`` to the class of each row.
+        predicted: returns the class of each row from the values of ``output``.
         how: a text that identifies ``predicted``.
-        chance: see ``Accuracy``.
     """
 
     def counted(infer: RunNetwork) -> float:
@@ -126,10 +125,9 @@ def accuracy_by_labels(
 
 
 def place_finder(samples: Dataset, names: Sequence[str], what: str) -> Callable[[int], int]:
-    """Returns a function from a sample's position to the index of its label among ``names``; messages call the label
-    ``what``.
+    """Returns a function from a sample's position to the index of its label among ``names``.
 
-    Files are found by name, other samples by number.
+    Samples from files are found by name, others by number. Messages call the label ``what``.
     """
     places = places_of(samples.names, names, what)
 
@@ -145,12 +143,12 @@ def place_finder(samples: Dataset, names: Sequence[str], what: str) -> Callable[
 
 
 def places_of(files: Sequence[str], names: Sequence[str], what: str) -> dict[int, int]:
-    """Returns a mapping from the index of a file to that of its name in ``names``; files without a name are left out.
+    """Returns the index in ``names`` of each file, by the file's index; files without a name are left out.
 
-    Endings are ignored, and folders too unless files or names are equal without them.
+    Endings do not count, and folders only where files or names would be equal without them.
 
     Raises:
-        BadInput: it is not clear which name is a file's.
+        BadInput: a file matches several names.
     """
     file_stems = [Path(file).stem for file in files]
     by_stem: dict[str, list[int]] = {}
@@ -191,7 +189,7 @@ class Labels:
     names: tuple[str, ...] = ()
 
     def of(self, files: Sequence[str]) -> np.ndarray:
-        """Returns the class of each file; raises BadInput if a file has no label, or it is not clear which."""
+        """Returns the class of each file; raises BadInput if a file matches no label or several."""
         places = places_of(files, self.names, "label")
         missing = [file for k, file in enumerate(files) if k not in places]
         if missing:
@@ -205,8 +203,6 @@ class Labels:
 
 def read_labels(path: Path) -> Labels:
     """Reads labels from ``.npy``, or from text: on each line a class, or a file's name and its class.
-
-    Name and class are separated by a comma, a tab or a space; the first line may hold titles.
 
     Raises:
         BadInput: the file cannot be read, or does not hold integers.
@@ -230,7 +226,6 @@ def read_labels(path: Path) -> Labels:
 
 
 def _named_labels(path: Path) -> Labels | None:
-    """The labels of a text with a file's name on each line; None for another text."""
     lines = [line.strip() for line in path.read_text(encoding="utf-8-sig").splitlines()]
     rows = [_NAME_AND_CLASS.fullmatch(line) for line in lines if line]
     rows = rows[1:] if rows and rows[0] is None else rows
@@ -250,7 +245,7 @@ class AccuracyEvaluator:
         self._measured_in = f"accuracy {accuracy.code[:16]}"
 
     def reference(self) -> dict[str, float]:
-        """Returns FP32's accuracy and the figures with it; raises TrialFailed if it fails."""
+        """Returns FP32's accuracy and further figures; raises TrialFailed if FP32 does not run."""
         key = TrialKey(_REFERENCE, self._measured_in).text
         trial = self._store.find(key)
         if trial is None:
@@ -261,21 +256,21 @@ class AccuracyEvaluator:
         return dict(trial.outputs[ACCURACY].values)
 
     def figures(self, plan: PrecisionPlan) -> dict[str, float]:
-        """Returns a plan's accuracy and the figures with it, if measured."""
+        """Returns a plan's accuracy and further figures; empty if not measured."""
         trial = self.known(plan)
         return {} if trial is None or trial.failed else dict(trial.outputs[ACCURACY].values)
 
     def known(self, plan: PrecisionPlan) -> Trial | None:
-        """Returns the trial of a plan, if measured."""
+        """Returns the trial of a plan; None if not measured."""
         canonical = self._whole.canonical(plan)
         return self._whole.store_of(canonical).find(self._key(canonical))
 
     def measure(self, plan: PrecisionPlan) -> Trial:
-        """Returns the trial of a plan; its output ``accuracy`` holds the figure."""
+        """Returns the trial of a plan; its output ``accuracy`` holds the figures."""
         return self.measure_as_is(self._whole.canonical(plan))
 
     def measure_as_is(self, plan: PrecisionPlan) -> Trial:
-        """Returns the trial of a plan whose unquantized layers keep their precision."""
+        """Like ``measure``, but unquantized layers keep the precision that the plan gives them."""
         store = self._whole.store_of(plan)
         trial = store.find(self._key(plan))
         if trial is None:

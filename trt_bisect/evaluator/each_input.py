@@ -1,4 +1,4 @@
-"""Measures plans on many inputs, each judged by itself; a plan that misses on an input is not run on the others."""
+"""Measures plans on single inputs; a plan that misses on an input is not run on further inputs."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class GivenInputs:
 
     @cached_property
     def digest(self) -> str:
-        """SHA-256 over all inputs, in their order."""
+        """SHA-256 over all inputs, in order."""
         return hashlib.sha256("".join(map(digest_of_feeds, self.feeds)).encode()).hexdigest()
 
     @property
@@ -57,8 +57,9 @@ class GivenInputs:
 
 
 class PoolLoss(Protocol):
-    """A function that returns the loss of a pool (a figure over all inputs) in which ``differ`` of ``of_all`` things
-    differ. With ``alone`` these are the counts of a single input, for a pool that misses.
+    """Returns the loss of a pool (a figure over all inputs) in which ``differ`` of ``of_all`` things differ.
+
+    With ``alone`` the counts are those of a single input, for a pool that misses.
     """
 
     def __call__(self, name: str, differ: float, of_all: float, *, alone: bool = False) -> float:
@@ -82,21 +83,19 @@ NO_POOLS = Pools((), lambda *_, **__: 0.0)
 
 
 class EachInput:
-    """Measures plans on inputs, one at a time; the input on which most plans missed comes first.
+    """Measures plans on one input at a time, beginning with the input on which most plans missed.
 
-    The loss of a plan is that on its worst input, or that of a pool over all inputs if larger. With ``together`` it is
-    the share of all compared things that differ.
+    The loss of a plan is the largest loss on an input or of a pool. With ``together`` it is the share of all compared
+    things that differ.
 
     Attributes:
         taken: the number of losses so far, one input each, those in the journal included.
 
     Args:
-        budget: the largest good loss.
-        ranges: a text that identifies the runner's scales in the trials' keys.
-        metric: the name of the metric of the losses, in the trials' keys.
-        canonical: from a plan to the equivalent plan under which its trials are stored.
+        ranges: identifies the runner's scales in the keys of trials.
+        metric: the name of the metric, in the keys of trials.
+        canonical: returns the equivalent plan under which a plan's trials are stored.
         together: by input, the number of FP32's things to compare; None if each input is judged by itself.
-        pools: the figures that are also judged over all inputs.
         ran: called with the number of inferences for a plan, and their seconds.
     """
 
@@ -138,11 +137,11 @@ class EachInput:
         *,
         to_the_end: bool = False,
     ) -> list[float | None]:
-        """Returns for each plan its largest loss on the inputs that were run; None if it cannot be run.
+        """Returns each plan's largest loss on the inputs that were run; None if it cannot run.
 
         Args:
-            among: the indices of the inputs; of those missed equally often, the first is run first.
-            to_the_end: run every plan on all of them, even after one on which it misses.
+            among: the indices of the inputs; of inputs missed equally often, the first comes first.
+            to_the_end: a miss does not end the measurement of a plan.
         """
         plans = [self._canonical(plan) for plan in plans]
         order = sorted(among, key=lambda index: -self._missed[index])
@@ -155,7 +154,7 @@ class EachInput:
     def by_place(self, plan: PrecisionPlan) -> dict[int, float]:
         """Returns the loss of a plan on each input on which it was run, by index.
 
-        If a pool over these inputs is a miss, the loss of an input includes its own part of the pool.
+        If a pool over these inputs misses, the loss of an input includes its own part of the pool.
         """
         losses = self._known(self._canonical(plan))
         by_place = {index: loss.share for index, loss in losses.items()}
@@ -175,17 +174,17 @@ class EachInput:
         ]
 
     def least_loss(self, plan: PrecisionPlan, among: Sequence[int]) -> float | None:
-        """Returns a lower bound of a plan's loss on the inputs ``among``; None if it was run on none."""
+        """Returns a lower bound of a plan's loss on the inputs ``among``; None if it was run on none or cannot run."""
         plan = self._canonical(plan)
         return self._largest(plan, among) if self._known(plan) else None
 
     def loss(self, plan: PrecisionPlan) -> float:
-        """Returns the loss of a plan on the inputs that it was run on."""
+        """Returns the loss of a plan on the inputs on which it was run."""
         losses = self._known(self._canonical(plan))
         return self._loss(losses, losses)
 
     def pools_differ(self, plan: PrecisionPlan) -> bool:
-        """Returns true if a plan differs from FP32 in a pool on an input that it was run on."""
+        """Returns true if a plan differs from FP32 in a pool on an input on which it was run."""
         return any(loss.pooled for loss in self._known(self._canonical(plan)).values())
 
     def _key(self, plan: PrecisionPlan) -> str:
@@ -200,7 +199,7 @@ class EachInput:
         return self._loss({index: loss for index, loss in self._known(plan).items() if index in among}, among)
 
     def _loss(self, losses: Mapping[int, InputLoss], among: Collection[int]) -> float:
-        """Returns the loss so far. In figures over several inputs, those not yet run count as equal to FP32."""
+        # Inputs not yet run count as equal to FP32.
         if self._together is None:
             each = [loss.share for loss in losses.values()]
             return max([*each, *self._pooled(losses, among).values()], default=math.inf)
@@ -211,11 +210,11 @@ class EachInput:
         return different / items if items else 0.0
 
     def _pooled(self, losses: Mapping[int, InputLoss], among: Collection[int]) -> dict[str, float]:
-        """Returns by pool the loss over the inputs ``among``; those not yet run count as equal to FP32."""
         pooled: dict[str, float] = {}
         for name in dict.fromkeys(name for loss in losses.values() for name in loss.pooled):
             counts = [losses[k].pooled.get(name) if k in losses else None for k in among]
             differ = sum(count[0] for count in counts if count is not None)
+            # Inputs not yet run count as equal to FP32.
             of_fp32 = [self._pools.of_fp32[k].get(name, 0.0) for k in among]
             of_all = sum(own if count is None else count[1] for count, own in zip(counts, of_fp32, strict=True))
             pooled[name] = self._pools.loss(name, differ, of_all)

@@ -1,4 +1,4 @@
-"""The evaluators: an engine for each plan, or one session for all plans of the emulation."""
+"""Evaluators measure plans: on an engine for each plan, or on one session for all plans of the emulation."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from trt_bisect.support.memory import give_back_memory
 HELD_OUT = "held-out inputs"
 """Marks the keys of trials on held-out inputs."""
 Compare = Callable[[Sequence[Outputs]], Mapping[str, OutputFigures]]
-"""From the outputs for every input to the figures of each output."""
+"""Returns the figures of each output, from the outputs for every input."""
 
 
 class RebuildEvaluator:
@@ -40,9 +40,8 @@ class RebuildEvaluator:
         """Prepares the evaluator.
 
         Args:
-            inputs: judged together.
             high: the precision of high layers, and of unquantized layers if the network has no base.
-            pool: tries several plans at a time; without it they are tried here.
+            pool: tries several plans at a time; None tries them in this process.
         """
         self.network = network
         self.builder = builder
@@ -51,8 +50,8 @@ class RebuildEvaluator:
         self.store = store
         self.high = high
         self._pool = pool
+        # Kept by plan: computing a canonical plan takes a millisecond for large networks.
         self._canonical: dict[PrecisionPlan, PrecisionPlan] = {}
-        """The canonical plan by plan: computing it takes a millisecond for large networks."""
         self._known: deque[tuple[PrecisionPlan, Trial]] = deque()
 
     @property
@@ -72,11 +71,11 @@ class RebuildEvaluator:
         return self._canonical[plan]
 
     def store_of(self, _plan: PrecisionPlan) -> TrialStore:
-        """Returns the store of a plan's trials."""
+        """Returns the store that has a plan's trials."""
         return self.store
 
     def measure(self, plan: PrecisionPlan) -> Trial:
-        """Returns the trial of ``plan``, from the store if known. A failure is an outcome."""
+        """Returns the trial of ``plan``, from the store if known; a failure is an outcome."""
         plan = self.canonical(plan)
         trial = self.store.find(plan.key())
         return self._kept(attempt(plan, self.builder, self.inputs)) if trial is None else trial
@@ -109,7 +108,7 @@ class RebuildEvaluator:
             self._known.append((plan, trial))
 
     def ended(self) -> tuple[PrecisionPlan, Trial]:
-        """Waits for the next plan of those begun; returns it and its trial, which is kept."""
+        """Waits until a begun plan is measured, and returns it with its trial."""
         assert self._pool is not None
         if self._known:
             return self._known.popleft()
@@ -117,7 +116,7 @@ class RebuildEvaluator:
         return attempted.plan, self._kept(attempted)
 
     def abandon(self) -> None:
-        """Gives up the plans under way."""
+        """Gives up the plans that are not done."""
         self._known.clear()
         if self._pool is not None:
             self._pool.abandon()
@@ -133,8 +132,8 @@ class RebuildEvaluator:
 class EngineEvaluator(RebuildEvaluator):
     """Measures all figures of a plan while its engine is open, since builds are slow and engines are not kept.
 
-    The engine runs all inputs, held-out ones included, and is timed. Its outputs are compared with FP32's, and with
-    those of the same plan in the emulation (``Trial.apart``).
+    The engine runs the given and the held-out inputs, and is timed. Its outputs are compared with FP32's, and with the
+    emulation's for the same plan (``Trial.apart``).
 
     Attributes:
         further: called with each plan and its open engine.
@@ -156,10 +155,8 @@ class EngineEvaluator(RebuildEvaluator):
         """Prepares the evaluator.
 
         Args:
-            given: judged together.
-            held_out: judged apart.
             unscaled: the trials of plans with no layer low, which do not depend on scales.
-            memory: bytes of outputs that wait in memory to be judged.
+            memory: the bytes of outputs that may wait in memory to be judged.
         """
         super().__init__(network, builder, [*given, *held_out], judge.given, store, high, pool)
         self.further: Callable[[PrecisionPlan, Engine], None] = lambda _plan, _engine: None
@@ -169,11 +166,11 @@ class EngineEvaluator(RebuildEvaluator):
         self._memory = memory
 
     def measure(self, plan: PrecisionPlan) -> Trial:
-        """Returns the trial of ``plan``, from the store if known. A failure is an outcome."""
+        """Returns the trial of ``plan``, from the store if known; a failure is an outcome."""
         return self.measure_as_is(self.canonical(plan))
 
     def measure_as_is(self, plan: PrecisionPlan) -> Trial:
-        """Returns the trial of a plan whose unquantized layers keep their precision."""
+        """Like ``measure``, but unquantized layers keep the precision that the plan gives them."""
         trial = self.store_of(plan).find(plan.key())
         if trial is not None:
             return trial
@@ -183,11 +180,11 @@ class EngineEvaluator(RebuildEvaluator):
             )
 
     def store_of(self, plan: PrecisionPlan) -> TrialStore:
-        """Returns the store of a plan's trials."""
+        """Returns the store that has a plan's trials."""
         return self.store if plan.lowered else self._unscaled
 
     def held_out(self, plan: PrecisionPlan) -> Trial | None:
-        """Returns a plan's trial on the held-out inputs, if any."""
+        """Returns a plan's trial on the held-out inputs; None if there is none."""
         return self.store_of(plan).find(self._held_out_key(self.canonical(plan)))
 
     def _held_out_key(self, plan: PrecisionPlan) -> str:
@@ -207,12 +204,10 @@ class EngineEvaluator(RebuildEvaluator):
 
 @dataclass(frozen=True)
 class EngineJudge:
-    """Judges the outputs of an engine.
+    """Judges the outputs of an engine, for given and held-out inputs, against FP32's.
 
     Attributes:
-        given: compares the outputs for the inputs given with FP32's.
-        held_out: compares the outputs for held-out inputs with FP32's.
-        apart: returns the loss of the outputs against the emulation's of the same plan.
+        apart: returns the loss of the outputs against the emulation's for the same plan.
     """
 
     given: Compare
@@ -221,22 +216,21 @@ class EngineJudge:
 
 
 class SwitchEvaluator:
-    """Measures plans on one session that has the layers of all plans, and keeps the tensors of earlier plans.
-
-    Plans that the session cannot run are measured on whole engines.
+    """Measures plans on one session that has the layers of all plans; a plan that the session cannot run takes an
+    engine.
 
     Attributes:
         whole: the evaluator that builds an engine for each plan, with the same store.
     """
 
     def __init__(self, whole: RebuildEvaluator, builder: EmulatedBuilder, memory: int) -> None:
-        """Prepares the evaluator; ``memory`` is the bytes of tensors that the session may keep."""
+        """Prepares the evaluator; the session may keep ``memory`` bytes of tensors of earlier plans."""
         self.whole = whole
         self._builder, self._memory = builder, memory
         self._session: AllPlans | None = None
 
     def measure(self, plan: PrecisionPlan) -> Trial:
-        """Returns the trial of ``plan``, from the store if known. A failure is an outcome."""
+        """Returns the trial of ``plan``, from the store if known; a failure is an outcome."""
         plan = self.whole.canonical(plan)
         key = TrialKey(plan.key(), SWITCH).text
         trial = self.whole.store.find(key)
@@ -261,16 +255,14 @@ class SwitchEvaluator:
         return trial
 
     def close(self) -> None:
-        """Frees the session's memory; the next plan makes it again."""
+        """Frees the session's memory; the next plan makes the session again."""
         if self._session is not None:
             self._session.close()
             self._session = None
         give_back_memory()
 
     def _opened(self, plan: PrecisionPlan) -> AllPlans:
-        """Returns the session. It is made again for the first plan in which only the weights or only the activations of
-        a layer are rounded.
-        """
+        # The session gets these precisions with the first plan that has them.
         halves = (Precision.INT8_WEIGHT, Precision.INT8_ACTIVATION)
         more = () if set(halves).isdisjoint(plan.precisions) else halves
         if self._session is None or (more and not self._session.runs(plan)):

@@ -24,11 +24,11 @@ from trt_bisect.support.machine import InThisThread, ThreadsIfLong
 
 Infer = Callable[[Feeds], Outputs]
 SHARE_KEPT = 4
-"""The share of the memory that tensors between pieces may take."""
+"""Tensors between the pieces of a network may take one part in this many of the memory."""
 
 
 class Runner(Protocol):
-    """Runs plans on inputs; ``at_once`` plans can be open."""
+    """Runs plans on inputs; at most ``at_once`` plans can be open."""
 
     at_once: int
 
@@ -36,11 +36,11 @@ class Runner(Protocol):
         """Opens a plan; raises TrialFailed if it cannot be built."""
 
     def ran(self, plan: PrecisionPlan, /) -> Mapping[int, str]:
-        """Returns the precisions that a closed plan's engine reported, see ``Engine.ran``."""
+        """Returns the precisions that a closed plan's engine reported (``Engine.ran``)."""
 
 
 class WholeRunner:
-    """Runs plans on engines: one is built for each plan."""
+    """Runs each plan on an engine of its own."""
 
     at_once = 1
 
@@ -58,7 +58,7 @@ class WholeRunner:
                 self._ran[plan] = dict(engine.ran)
 
     def ran(self, plan: PrecisionPlan) -> Mapping[int, str]:
-        """Returns the precisions that a plan's engine reported, if it was built."""
+        """Returns the precisions that a plan's engine reported; empty if it was not built."""
         return self._ran.get(plan, {})
 
 
@@ -68,7 +68,6 @@ class SwitchRunner:
     Args:
         session_of: returns the session, shared by the runners of all scales; None if it cannot run a plan.
         builder: makes the builder with these scales, for plans that the session cannot run.
-        at_once: the number of inferences at a time.
     """
 
     def __init__(
@@ -89,7 +88,7 @@ class SwitchRunner:
 
     @contextmanager
     def opened(self, plan: PrecisionPlan) -> Iterator[Infer]:
-        """Opens a plan; it is built only if the session does not run it."""
+        """Opens a plan, which is built only if the session cannot run it."""
         session = self._session_of(plan)
         if session is not None:
             yield lambda feeds: session.infer(plan, feeds, self._scales)
@@ -107,7 +106,7 @@ def switch_session(
 ) -> AllPlans | None:
     """Returns the session of all plans, with a thread for each inference; None if the engine has none.
 
-    It keeps at most ``memory`` bytes of tensors. ``more`` are further precisions of quantizable layers.
+    The session keeps at most ``memory`` bytes of tensors. ``more`` are further precisions of quantizable layers.
     """
     if not isinstance(builder, EmulatedBuilder):
         return None
@@ -118,11 +117,10 @@ def switch_session(
 
 
 class SessionEngine:
-    """A plan on the session of all plans, with the interface of an engine of its own.
+    """A plan on the session of all plans, with the interface of an engine.
 
     Attributes:
         ran: by index, the precision in which each layer runs.
-        messages: the session's about each sample.
     """
 
     def __init__(self, session: AllPlans, plan: PrecisionPlan, scales: Scales, ran: Mapping[int, str]) -> None:
@@ -154,7 +152,7 @@ class InputLoss(NamedTuple):
     Attributes:
         share: the loss; with a task, the share of the compared things in which the plan differs from FP32.
         items: the number of things compared; 1 without a task.
-        pooled: by output and kind, the figures that are judged over all inputs together; see ``OutputFigures.pooled``.
+        pooled: by output and kind, the counts that are judged over all inputs (``OutputFigures.pooled``).
     """
 
     share: float
@@ -176,7 +174,7 @@ class Measuring:
         left: the indices of the inputs whose results are still to be judged, in order.
         losses: by input, the losses so far.
         stored: by input, losses from the journal.
-        failure: why an inference failed.
+        outputs: the figures on the worst input so far.
         results: by input, the inferences that were begun.
     """
 
@@ -214,7 +212,7 @@ class Measuring:
         return result.result() if result is not None and result.done() else None
 
     def result(self, index: int, feeds: Sequence[Feeds], runner: Runner) -> Outputs | TrialFailed:
-        """Returns the outputs for an input, none if its loss is stored; or the failure."""
+        """Returns the outputs for an input (empty if its loss is stored), or the failure."""
         if index in self.stored:
             return {}
         try:
@@ -241,8 +239,8 @@ class Measuring:
 class Inferences:
     """Runs plans on inputs, as many inferences at a time as the runner allows.
 
-    A plan's results are taken in the order of its inputs, up to the first miss, so they do not depend on timing.
-    ``judge`` is called in the caller's thread: a metric may be the user's.
+    The results of a plan are taken in the order of its inputs, up to the first miss, so they do not depend on timing.
+    ``judge`` is called in the caller's thread, since a metric may be the user's.
     """
 
     def __init__(self, feeds: Sequence[Feeds], judge: JudgeAt, runner: Runner) -> None:
@@ -252,11 +250,11 @@ class Inferences:
         self._executor = ThreadsIfLong(runner.at_once) if runner.at_once > 1 else InThisThread()
 
     def run(self, plans: Iterable[Measuring], ends: Callable[[Measuring], bool]) -> Generator[Measuring]:
-        """Runs plans; yields them in order.
+        """Runs plans and yields them in order.
 
         Args:
             plans: drawn one by one, as soon as a plan can be run.
-            ends: asked after each input of a plan: true ends its run.
+            ends: called after each input of a plan; true ends its run.
         """
         coming, begun = iter(plans), deque[Measuring]()
         try:
@@ -273,10 +271,7 @@ class Inferences:
                 run.close()
 
     def _begin(self, coming: Iterator[Measuring], begun: deque[Measuring]) -> bool:
-        """Begins as many inferences as allowed; returns false if all plans are done.
-
-        An input is begun before the previous one is judged only if no other plan can be run.
-        """
+        """Begins as many inferences as allowed; returns false if all plans are done."""
         at_once = self._runner.at_once
         while True:
             if sum(len(run.waiting) for run in begun) >= at_once:
@@ -284,6 +279,7 @@ class Inferences:
             if sum(not run.done for run in begun) < at_once and (measuring := next(coming, None)) is not None:
                 begun.append(measuring)
                 continue
+            # An input is begun before the previous input is judged only if no other plan can be run.
             ready = [run for run in begun if run.following]
             if not ready:
                 return bool(begun)
@@ -294,7 +290,6 @@ class Inferences:
                 return True
 
     def _take(self, measuring: Measuring, ends: Callable[[Measuring], bool]) -> None:
-        """Takes the results up to a miss; closes the engine of a plan that is done."""
         while (result := measuring.first) is not None:
             index = measuring.left.pop(0)
             del measuring.results[index]

@@ -1,4 +1,4 @@
-"""The latencies of a run, and the time of each layer on an engine."""
+"""The latency of each layer on an engine."""
 
 from __future__ import annotations
 
@@ -13,14 +13,13 @@ from trt_bisect.precision import Precision
 
 _OTHER_COSTS = "Give --cost macs, or a CSV of times."
 Latencies = Mapping[str, Latency | None]
-"""By plan, ``fp32``, ``fp16``, ``int8`` and ``recipe``; None if it could not be built or run."""
+"""By plan (``fp32``, ``fp16``, ``int8`` and ``recipe``); None if the plan could not be built or run."""
 
 
 def layer_times(timed: Latency, network: Network) -> dict[int, float]:
     """Returns the milliseconds of each quantizable layer.
 
-    Quantizable layers in one engine layer share its time equally; other layers in it have none. A change of format
-    counts for no layer.
+    Quantizable layers in one engine layer share its time equally; changes of format belong to no layer.
     """
     index = {network.layers[k].name: k for k in network.quantizable}
     times = dict.fromkeys(network.quantizable, 0.0)

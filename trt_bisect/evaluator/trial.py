@@ -1,4 +1,4 @@
-"""A trial: the outcome of a plan, in a form for the journal; and its key."""
+"""A trial (the outcome of a plan, in a form for the journal), its key, and the store of trials."""
 
 from __future__ import annotations
 
@@ -21,23 +21,21 @@ TIMED_OUT = "timed out"
 NOT_FINITE = "not finite"
 LOST = "lost"
 PASSING = (TIMED_OUT, LOST, OUT_OF_MEMORY)
-"""Outcomes that may not be caused by the plan: the next run measures it again."""
+"""Outcomes that the plan may not have caused: the next run measures it again."""
 WHOLE, SWITCH = "", "switch"
-"""The kinds of engines on which trials are measured; see ``TrialKey``."""
+"""The kinds of engines on which trials are measured (``TrialKey.measured_in``)."""
 AS_ASKED = "as asked"
 """Stands for the precisions that the plan asks for."""
 
 
 @dataclass(frozen=True)
 class TrialKey:
-    """Identifies a trial in a journal: the plan, and the engines that it was measured on.
-
-    The text is ``measured_in``, if any, a space, and the plan's key.
+    """Identifies a trial in a journal: the plan, and the engine that it was measured on.
 
     Attributes:
         plan: the plan's key, or another word without a space.
-        measured_in: ``WHOLE``: an engine of this plan. ``SWITCH``: the session that switches precisions. Others: see
-            ``evaluator.each_input`` and ``evaluator.accuracy``.
+        measured_in: ``WHOLE`` for an engine of this plan, ``SWITCH`` for the session of all plans;
+            ``evaluator.each_input`` and ``evaluator.accuracy`` have others.
     """
 
     plan: str
@@ -45,12 +43,12 @@ class TrialKey:
 
     @property
     def text(self) -> str:
-        """The key as journals have it."""
+        """The key in journals: ``measured_in``, if any, a space, and the plan's key."""
         return f"{self.measured_in} {self.plan}" if self.measured_in else self.plan
 
     @classmethod
     def from_text(cls, text: str) -> TrialKey:
-        """The key of a text.
+        """Returns the key with this text.
 
         >>> TrialKey.from_text("switch 8*3.f*2")
         TrialKey(plan='8*3.f*2', measured_in='switch')
@@ -112,8 +110,8 @@ class OutputFigures:
         inputs: for several inputs, each metric's value on each: NaN without a value, None if the input does not count
             because FP32's output is almost zero.
         reach: the output's largest magnitude over all inputs, as a share of FP32's largest.
-        clipped: of FP32's large values (at least half of its largest), the share that exceeds the output's largest
-            magnitude at elements where the output has that magnitude.
+        clipped: the share of FP32's large values (at least half of its largest) that exceed the output's largest
+            magnitude, at elements where the output has that magnitude.
         vanished: the classes that FP32 is sure of in some rows and the output predicts in none of these.
         pooled: by kind, over all inputs together, the number of elements or rows that differ, and the number of all;
             see ``analyzer.integers``, ``analyzer.rows`` and ``analyzer.variation``.
@@ -139,7 +137,7 @@ class Trial:
         plan: the ``TrialKey`` as text.
         outcome: one of the outcomes in ``trial.py``.
         outputs: the figures of each final output.
-        ran: by layer index, the precision to which its inputs were rounded; see ``Engine.ran``.
+        ran: by layer index, the precision to which the layer's inputs were rounded (``Engine.ran``).
         message: the error, or the builder's warnings.
         build_seconds: the time of the build.
         infer_seconds: the time of the inferences.
@@ -170,7 +168,7 @@ class Trial:
     apart: float | None = None
 
     def judged(self, figures: Mapping[str, OutputFigures]) -> Trial:
-        """Returns the trial of a plan that ran, with its outputs' figures."""
+        """Returns the trial of a plan that ran, with the figures of its outputs."""
         finite = all(output.finite for output in figures.values())
         return replace(self, outcome=MEASURED if finite else NOT_FINITE, outputs=figures)
 
@@ -180,7 +178,7 @@ class Trial:
         return self.outcome not in (MEASURED, NOT_FINITE)
 
     def to_json(self) -> dict[str, Any]:
-        """Returns the trial as JSON's types."""
+        """Returns the trial in JSON types."""
         record = {**vars(self), "outputs": {name: vars(figures) for name, figures in self.outputs.items()}}
         record |= {"ran": shortened(self.ran, self.plan), "latency": msgspec.to_builtins(self.latency)}
         return record
@@ -224,7 +222,7 @@ class TrialStore:
         self._others: dict[str, TrialStore] = {}
 
     def find(self, plan: str) -> Trial | None:
-        """Returns the trial with this key, if known."""
+        """Returns the trial with this key; None if unknown."""
         return self.trials.get(plan)
 
     def keep(self, *trials: Trial) -> None:
@@ -232,7 +230,7 @@ class TrialStore:
         self.trials.update({trial.plan: trial for trial in trials})
 
     def under(self, fingerprint: str, about: Mapping[str, Any]) -> TrialStore:  # noqa: ARG002
-        """Returns the store under another fingerprint, of the parts ``about``."""
+        """Returns the store under another fingerprint, made of the parts ``about``."""
         return self._others.setdefault(fingerprint, TrialStore())
 
 

@@ -1,6 +1,4 @@
-"""Measures a plan on a builder, in this process or by workers: processes on this machine, one for each GPU or as
-many as asked for.
-"""
+"""Measures a plan on a builder, in this process or by worker processes on this machine."""
 
 from __future__ import annotations
 
@@ -60,7 +58,7 @@ def attempt(
 
     Args:
         timed: measure the latency of the first input too.
-        keep: returns the part of an input's outputs that is kept.
+        keep: returns the part of an input's outputs to keep.
         further: called with the plan and the open engine.
     """
 
@@ -78,13 +76,12 @@ def attempt(
 
 @dataclass(frozen=True)
 class TrialSpec:
-    """The facts shared by all plans of a pool; they are sent to each worker once.
+    """The facts shared by all plans of a pool, which are sent to each worker once.
 
     Attributes:
         engine: one of ``builder.engines.ENGINES``.
         facts: versions and device of the builder that ran FP32; a worker with others is not used.
         make: makes a builder with options; pickled, with the network and the scales.
-        inputs: judged together.
         timed: measure the latency of each engine.
     """
 
@@ -110,24 +107,20 @@ def refuse_others(facts: Mapping[str, str], own: Mapping[str, str]) -> None:
 
 
 class WorkerPool(Protocol):
-    """Tries the plans of a ``TrialSpec``. Only one pool of a cluster works at a time."""
+    """Tries the plans of a ``TrialSpec`` in workers. Only one pool of a cluster works at a time."""
 
     @property
     def size(self) -> int:
-        """The number of plans at a time."""
+        """The number of plans that are tried at a time."""
 
     def begin(self, plan: PrecisionPlan) -> None:
-        """Begins to try a plan, as soon as a worker is free."""
+        """Begins to try a plan as soon as a worker is free."""
 
     def ended(self) -> Attempt:
-        """Waits for the next plan of those begun.
-
-        Raises:
-            EngineUnavailable: no worker is left.
-        """
+        """Waits until one of the begun plans is done, and returns it; raises EngineUnavailable if no worker is left."""
 
     def abandon(self) -> None:
-        """Gives up the plans under way."""
+        """Gives up the plans that are not done."""
 
 
 class Cluster(AbstractContextManager["Cluster"], Protocol):
@@ -138,10 +131,10 @@ class Cluster(AbstractContextManager["Cluster"], Protocol):
 
 
 class LocalCluster(AbstractContextManager["LocalCluster"]):
-    """Worker processes of this machine, started at their first use."""
+    """Worker processes of this machine, which start at their first use."""
 
     def __init__(self, count: int | None = None) -> None:
-        """Starts nothing; ``count`` processes at most: by default one on each GPU."""
+        """Starts nothing. There are at most ``count`` processes, by default one on each GPU."""
         self._count = count
         self._processes: list[WorkerProcess] = []
         self._threads: ThreadPoolExecutor | None = None
@@ -172,7 +165,7 @@ class LocalCluster(AbstractContextManager["LocalCluster"]):
 class LocalWorkerPool:
     """Tries plans in worker processes, each driven by a thread.
 
-    A process that does not start, or whose engines differ from the reference's, is left out.
+    A process that does not start, or whose versions differ from ``TrialSpec.facts``, is left out.
     """
 
     def __init__(
@@ -186,7 +179,7 @@ class LocalWorkerPool:
 
         Args:
             threads: as many as processes.
-            started: the builders of ``spec`` so far.
+            started: the builders of ``spec`` that run already.
         """
         self._threads = threads
         self._spec = spec
@@ -209,13 +202,13 @@ class LocalWorkerPool:
         self._under_way.add(self._threads.submit(self._try, plan))
 
     def ended(self) -> Attempt:
-        """Waits for the next plan; raises EngineUnavailable if no process can be used."""
+        """Waits until a begun plan is done, and returns it; raises EngineUnavailable if no process can be used."""
         done = next(iter(wait(self._under_way, return_when=FIRST_COMPLETED).done))
         self._under_way.remove(done)
         return done.result()
 
     def abandon(self) -> None:
-        """Ends the busy processes; they are started again when needed."""
+        """Ends the busy processes, which start again when needed."""
         self._abandoning = True
         for future in self._under_way:
             future.cancel()
