@@ -276,7 +276,7 @@ class RayProcess:
         self._under_way[call.remote(__version__, [task.content], task.key)] = task
 
     def wait(self, seconds: float) -> _Event:
-        """Waits at most ``seconds`` for a plan to end, and returns the event."""
+        """Waits at most ``seconds`` for a plan to end, and returns the state of the tasks."""
         try:
             done, _ = self._ray.wait(list(self._under_way), timeout=seconds)
         except (self._ray.exceptions.RayError, ConnectionError) as error:

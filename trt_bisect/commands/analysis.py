@@ -170,7 +170,7 @@ class Analysis:
 
     @_keywords_of(compare)
     def compare(self, **options: Any) -> Any:
-        """Compares every tensor on the worst inputs: FP32 (or the reference) with low precision, or the two
+        """Compares every tensor on the worst inputs: FP32 (or the reference) with low precision, or with ``other`` two
         networks.
         """
         source = self._scales if self._other is None else {"other": self._other}

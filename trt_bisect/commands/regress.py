@@ -132,7 +132,7 @@ class NightlyRuns:
 
 @contextmanager
 def nightly_runs_in(folder: Path) -> Iterator[NightlyRuns]:
-    """Locks a folder, created if necessary, and gives its nightly runs.
+    """Locks a folder, created if necessary, for the block, and gives its nightly runs.
 
     Raises BadInput if the folder cannot be written, or another process has locked it.
     """
@@ -217,11 +217,11 @@ def _of_run(path: Path, suite: Suite) -> dict[str, nightly.Baseline]:
 RUNS, REPEATS = "runs", "repeats"
 
 Runner = Callable[[NetworkTask, Path, Progress], Report]
-"""Measures one network in a folder, with the files of ``run``."""
+"""A function that measures one network, and writes the files of ``run`` into a folder."""
 
 
 def run_network(task: NetworkTask, folder: Path, progress: Progress) -> Report:
-    """Measures one network, with the files of ``trt-bisect run`` in the folder.
+    """Measures one network, and writes the files of ``trt-bisect run`` into the folder.
 
     Raises TrtBisectError if the network, its data or its engine cannot be used, or nothing could be measured.
     """

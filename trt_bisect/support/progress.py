@@ -346,7 +346,9 @@ class Forecast:
     _pace: tuple[float, float] = (0.0, 0.0)
 
     def search(self, inferences_left: float, seconds_each: float | None = None) -> None:
-        """Sets the number of inferences left for the search, of ``seconds_each`` or at the last pace."""
+        """Sets the number of inferences left for the search, each of ``seconds_each`` or, if None, as long as the last
+        ones.
+        """
         if self.left is None:
             return
         if seconds_each is not None:

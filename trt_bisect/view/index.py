@@ -47,9 +47,7 @@ _SHOWN = ("stage", "done", "total", "seconds", "what")
 
 
 class Throttled(Generic[Value]):
-    """A value shared by all callers, computed at most once in ``BETWEEN`` seconds and in at most ``SHARE`` of one
-    core.
-    """
+    """A value shared by all callers, computed at most once a second and in at most 1 % of one core."""
 
     def __init__(self, find: Callable[[], Value], clock: Callable[[], float] = time.monotonic) -> None:
         self._find, self._clock = find, clock

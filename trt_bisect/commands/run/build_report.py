@@ -407,14 +407,14 @@ def _verdict(report: Report, answer: Answer, trials: RunTrials) -> str:
 
 
 def figures_of(trial: Trial | None) -> dict[str, Mapping[str, float | None]]:
-    """Returns every metric by output; empty without a trial."""
+    """Returns the values of all metrics by output; empty without a trial."""
     return {name: dict(figures.values) for name, figures in trial.outputs.items()} if trial is not None else {}
 
 
 def layer_rows(
     known: Report, trials: RunTrials, curve: Curve, reasons: Mapping[int, str]
 ) -> dict[str, tuple[LayerRow, ...]]:
-    """Returns ``layers`` and ``constants`` with the figures of the curve.
+    """Returns the fields ``layers`` and ``constants`` of the report, with the figures of the curve in their rows.
 
     Args:
         reasons: by index of a suspect, why it is no culprit.

@@ -109,7 +109,7 @@ class Remedies:
     notes: list[str] = field(default_factory=list)
 
     def measured_before(self, culprits: tuple[str, ...], recipe: str) -> Iterator[Tried]:
-        """Yields the remedies that every run has measured already: the recipe (``recipe``: in words), and other
+        """Yields the remedies that the run has measured already: its recipe, named ``recipe``, and other
         calibrators.
         """
         answer, of_run, network = self.answer, self.answer.recipe, self.answer.experiment.network

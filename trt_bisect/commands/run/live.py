@@ -62,9 +62,7 @@ class Live:
             self._thread.join()
 
     def watch(self, state: RunState, report: Report | None = None) -> None:
-        """Writes the report of a run at once, and again whenever the run has more trials; ``report`` if it is made
-        already.
-        """
+        """Writes the report of a run at once (``report``, if given), and again whenever the run has more trials."""
         with self._writing:
             self.earlier = self.earlier and state.phase < Phase.VERDICT and not state.known.stopped
             self._state, self._written = state, -1
@@ -104,7 +102,7 @@ STOPS = (KeyboardInterrupt, TimeUp, NoRoom, OSError)
 
 
 class StoppedRun(KeyboardInterrupt):
-    """The user interrupted a run; its report so far, and as text the summary of that report."""
+    """The user interrupted a run. ``report`` is its report so far, the error's text the summary of this report."""
 
     def __init__(self, report: Report) -> None:
         super().__init__(report.summary)

@@ -56,7 +56,7 @@ def pictured(answer: Answer, report: Report, folder: Path | None, progress: Prog
 
 
 def worst_pictures(answer: Answer, folder: Path | None, progress: Progress) -> Pictures | None:
-    """Returns at most ``MOST`` pictures of the inputs on which full INT8 loses most, then the recipe.
+    """Returns at most six pictures of the inputs on which full INT8 loses most, then the recipe.
 
     None without a task that can be shown, without image inputs, or if nothing was lost. Outputs come from the tensors
     of ``--save-tensors`` in ``folder``, else plans run again.
@@ -147,7 +147,7 @@ def _as_bytes(values: np.ndarray) -> np.ndarray:
 
 
 def data_uri(image: np.ndarray, *, smooth: bool = True) -> str:
-    """Returns an image, uint8 ``[H, W, 3 or 4]``, as PNG in a data URI, no side longer than ``_SIDE`` pixels.
+    """Returns an image, uint8 ``[H, W, 3 or 4]``, as PNG in a data URI, no side longer than 320 pixels.
 
     Args:
         smooth: average when shrinking, else take the nearest pixel.

@@ -56,7 +56,7 @@ def refuse_tensors(options: RunOptions, folder: Path | None, engine: str) -> Non
 
 
 def save_tensors(options: RunOptions, answer: Answer, folder: Path, progress: Progress) -> list[str]:
-    """Saves the tensors of as many inputs as fit into ``MOST`` bytes, the given inputs before the held-out ones.
+    """Saves the tensors of as many inputs as fit into 1 GiB, the given inputs before the held-out ones.
 
     A sample already saved for the same plan under the same fingerprint is not run again. Returns a note if not all
     samples were saved, else an empty list.

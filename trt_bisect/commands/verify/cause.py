@@ -36,7 +36,7 @@ _LEAST_COSINE, _LARGEST_RATIO = 0.3, 4.0
 
 
 class Search:
-    """Tries suspicions on an engine.
+    """Tries suspicions, which are ways in which an engine may differ from its file.
 
     Attributes:
         tried: the suspicions that were emulated on all samples, in the order of trying.
