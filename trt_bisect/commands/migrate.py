@@ -219,7 +219,7 @@ class _Choices(list[Choice]):
 
 @takes(MigrateOptions)
 def migrate(model: GivenModel, options: MigrateOptions) -> Migration:
-    """Writes the network of a weakly typed engine for TensorRT 11: with Q/DQ pairs, strongly typed.
+    """Rewrites the network of a weakly typed engine for TensorRT 11: strongly typed, with Q/DQ pairs.
 
     Args:
         model: the ONNX file that the engine was built from, in FP32 and without Q/DQ pairs; or a loaded network.

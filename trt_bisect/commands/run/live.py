@@ -164,7 +164,9 @@ def _knows_more(before: Report, report: Report) -> bool:
 
 
 def question_in(report: Report) -> dict[str, Any]:
-    """Returns the question of a run: ``without_ranges``, metric, threshold, strategy and goal."""
+    """Returns what a run was asked, so that runs can be compared: ``without_ranges``, metric, threshold, strategy and
+    goal.
+    """
     parts = ("metric", "threshold", "share", "strategy", "goal")
     return {**without_ranges(report), **{name: getattr(report, name) for name in parts}}
 

@@ -128,9 +128,9 @@ class WithErrors:
 
 
 def write_minimal(e: Emulation, layers: Sequence[str], folder: Path) -> Path:
-    """Writes layers, and those between them, as a network in the plan's precisions, with inputs for one sample.
+    """Writes the named layers, and all between them, as a network in the plan's precisions, with inputs for one sample.
 
-    trtexec builds ``network.onnx`` and reads the ``.bin`` files; ``README.md`` has the command.
+    trtexec builds ``network.onnx`` and reads the ``.bin`` files; ``README.md`` has the command. Returns the folder.
     """
     network = e.network
     chosen = [layer.index for layer in network.layers if layer.name in layers]

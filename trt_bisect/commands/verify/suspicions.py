@@ -79,8 +79,10 @@ def _got(kind: str, text: str, change: Callable[[np.ndarray], np.ndarray]) -> Su
 
 
 def on_values(channels: int | None) -> Iterator[Suspicion]:
-    """Yields other scales and normalizations of the inputs; ``channels`` is the axis with three channels, None if none
-    has.
+    """Yields suspicions of other scales and normalizations of the inputs.
+
+    Args:
+        channels: the axis with three channels; None if there is none.
     """
 
     def linear(kind: str, text: str, factor: Any, offset: Any = 0.0) -> Suspicion:
@@ -112,7 +114,7 @@ def on_values(channels: int | None) -> Iterator[Suspicion]:
 
 
 def on_pictures(network: Network, source: Any, asked: Preprocessing) -> Iterator[Suspicion]:
-    """Yields other ways to resize the pictures of a data set."""
+    """Yields suspicions of other ways to resize the pictures of a data set."""
 
     def resized(text: str, way: Preprocessing) -> Suspicion:
         def change(e: Emulation) -> Emulation:
@@ -128,7 +130,11 @@ def on_pictures(network: Network, source: Any, asked: Preprocessing) -> Iterator
 
 
 def on_axes(channels: int | None) -> Iterator[Suspicion]:
-    """Yields other orders of the axes of pictures; ``channels`` is the axis with three channels, None if none has."""
+    """Yields suspicions of other orders of the axes of pictures.
+
+    Args:
+        channels: the axis with three channels; None if there is none.
+    """
     if channels is not None:
         yield _got(CHANNEL_ORDER, "in BGR for RGB", lambda x: np.flip(x, channels))
     theirs, ours, order = "NHWC", "NCHW", (0, 2, 3, 1)
@@ -145,7 +151,7 @@ def on_axes(channels: int | None) -> Iterator[Suspicion]:
 
 
 def on_batches(e: Emulation) -> Iterator[Suspicion]:
-    """Yields outputs of other samples, and changed rows of a batch."""
+    """Yields suspicions that outputs belong to other samples, or that rows of a batch were changed."""
 
     def of_others(text: str, order: np.ndarray) -> Suspicion:
         return Suspicion(
@@ -167,7 +173,9 @@ def on_batches(e: Emulation) -> Iterator[Suspicion]:
 
 
 def on_outputs(found: Outputs) -> Iterator[Suspicion]:
-    """Yields swapped outputs of equal size, and outputs in another layout; ``found`` has the outputs of a sample."""
+    """Yields suspicions that outputs of equal size are swapped, or have another layout; ``found``: the outputs of a
+    sample.
+    """
 
     def gives(text: str, change: Callable[[Outputs], Outputs]) -> Suspicion:
         return Suspicion(OUTPUT_ORDER, f"gives {text}", lambda e: replace(e, after=(*e.after, change)))
@@ -220,7 +228,9 @@ def _kind(asked: Precision, ran: Precision) -> str:
 
 
 def on_info(e: Emulation, ran: Mapping[int, str]) -> Iterator[Suspicion]:
-    """Yields the layers that, by the engine's layer info (``ran``, by index), ran in another precision than planned."""
+    """Yields suspicions of the layers that, by the engine's layer info (``ran``), ran in another precision than
+    planned.
+    """
     found = dict[str, dict[int, Precision]]()
     for index, word in ran.items():
         asked = e.plan.precisions[index]
@@ -234,7 +244,7 @@ def on_info(e: Emulation, ran: Mapping[int, str]) -> Iterator[Suspicion]:
 
 
 def on_plan(e: Emulation) -> Iterator[Suspicion]:
-    """Yields all low layers in floats, and the low layers of each operator."""
+    """Yields the suspicions that all low layers ran in floats, or all low layers of an operator."""
     by_operator = dict[str, dict[int, Precision]]()
     for k in e.network.quantizable:
         if e.plan.precisions[k].needs_scale:
@@ -249,7 +259,7 @@ def on_plan(e: Emulation) -> Iterator[Suspicion]:
 
 
 def on_layers(e: Emulation) -> Iterator[Suspicion]:
-    """Yields each quantizable layer in the other precision: a low layer in FP32, and the reverse."""
+    """Yields for each quantizable layer the suspicion of the other precision: a low layer in FP32, and the reverse."""
     for k in e.network.quantizable:
         other = Precision.FP32
         if e.plan.precisions[k] is Precision.FP32:
@@ -274,7 +284,7 @@ def having(
 
 
 def on_scales(e: Emulation) -> Iterator[Suspicion]:
-    """Yields other scales for activations and weights, and more activations with scales."""
+    """Yields suspicions of other scales for activations and weights, and of more activations with scales."""
     network, scales = e.network, e.builder.scales
 
     def scaled(text: str, factor: float) -> Suspicion:

@@ -54,7 +54,7 @@ _HIGH_FLOOR = 0.1  # a noise floor of this size, or as large as INT8's effect, h
 
 @takes(VerifyOptions)
 def verify(model: GivenModel, options: VerifyOptions) -> Verification:
-    """Checks by an engine's outputs that it computes what its file says, and finds the cause if it does not.
+    """Compares an engine's outputs with what its ONNX file computes, and finds the cause if they differ.
 
     Each suspected cause is emulated, and its outputs are compared with the engine's.
 
