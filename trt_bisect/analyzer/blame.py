@@ -76,7 +76,6 @@ def advise(
     """Returns the findings on all tensors and weights, in execution order.
 
     Args:
-        tensors: in execution order.
         weights: whole weights, not their channels.
         least_cosine: tensors with a lower cosine are reported.
         low: the name of the low precision in texts.
@@ -99,11 +98,7 @@ def advise(
 
 
 def in_short(reason: str, found: Sequence[Advice], low: str, calibrator: str = "calibration") -> str:
-    """Returns a reason as a clause with the figures of ``found``.
-
-    Args:
-        reason: a constant of this module; another text, such as the kind of a structure finding, is returned unchanged.
-    """
+    """Returns a reason as a clause with the figures of ``found``; reasons of the structure check unchanged."""
     sides = " and ".join(sorted({WEIGHT if advice.kind == WEIGHT else ACTIVATION for advice in found}))
     text = number if reason == ONE_CHANNEL else percent
     values = [advice.figure for advice in found if advice.figure is not None]
@@ -257,7 +252,7 @@ class Evidence:
     Attributes:
         findings: the findings of ``advise`` on the whole network.
         checked: the structure check's findings on the whole network.
-        alone: the losses with the culprit alone in INT8; None if not measured.
+        alone: the losses with the culprit alone in INT8, if measured.
         loss: the loss that the culprit added in the run.
         budget: the loss that the threshold allows.
     """
@@ -272,8 +267,8 @@ class Evidence:
 
     @cached_property
     def blame(self) -> str | None:
-        """The side to blame: ``weight``, ``activation`` or ``both``; None if not measured, or if the layer alone loses
-        little.
+        """The side to blame: ``weight``, ``activation`` or ``both``; None if not measured, or if little is lost
+        alone.
         """
         alone = self.alone
         if alone is None or alone.both is None or alone.both < _LEAST_SHARE * self.budget:
@@ -291,7 +286,7 @@ class Evidence:
 
     @cached_property
     def causes(self) -> list[Advice]:
-        """The findings that can be causes on the side to blame (or on both sides), the most important first."""
+        """The findings that can be causes on the side to blame (or both sides), the most important first."""
         sides = (self.blame,) if self.blame in (WEIGHT, ACTIVATION) else (ACTIVATION, WEIGHT)
         ranks = [(side, reason) for side in sides for reason in _CAUSES[side]]
         findings = [advice for advice in self.findings if self.layer.name in advice.layers]
@@ -306,7 +301,7 @@ class Evidence:
 
     @property
     def reasons(self) -> tuple[str, ...]:
-        """All reasons, each once: the structure check's errors, the causes, its other findings, then symptoms."""
+        """All reasons once: the structure check's errors, the causes, the check's other findings, then symptoms."""
         errors = [finding.kind for finding in self.structure if finding.severity == ERROR]
         others = [finding.kind for finding in self.structure if finding.severity != ERROR]
         faint = any(advice.reason == LOW_SIMILARITY and self.layer.name in advice.layers for advice in self.findings)
@@ -314,7 +309,7 @@ class Evidence:
         return tuple(dict.fromkeys([*errors, *causes, *others, *([LOW_SIMILARITY] if faint else [])]))
 
     def has(self, reason: str, side: str | None = None) -> bool:
-        """Returns true if ``reason`` is a cause on ``side``, or on any side."""
+        """Returns true if ``reason`` is a cause on ``side`` (default: either side)."""
         return any(advice.reason == reason and side in (None, _side(advice)) for advice in self.causes)
 
     def paragraph(self) -> str:

@@ -56,8 +56,7 @@ class Classes:
     def sure(self, output: np.ndarray) -> np.ndarray:
         """Returns bool ``[rows]``, true where the class is certain; all false if a value is not finite.
 
-        A certain class is ``_SURE`` times as probable as the next and, unless the values are logits, has a probability
-        of at least 0.5.
+        A certain class is ``_SURE`` times as probable as the next and, unless values are logits, at least 0.5 probable.
         """
         rows = self.rows(output)
         if not rows.size or not np.isfinite(rows).all():
@@ -78,10 +77,10 @@ class Classes:
 
 
 def top1(reference: np.ndarray, output: np.ndarray, classes: Classes) -> float:
-    """Returns the share of rows that have the same class in both arrays, from 0 to 1.
+    """Returns the share of rows that have the same class in both arrays.
 
-    The class of a row is the index of its largest value; of a single value, its side of ``middle``. Values that are not
-    finite in the reference are no class; a row without finite values is left out.
+    The class is the index of the largest value; of a single value, its side of ``middle``. Values that are not finite
+    in the reference are no class; a row without finite values is left out.
     """
     finite = np.isfinite(reference)
     if finite.all():
@@ -101,7 +100,7 @@ class Divergence:
     Args:
         reference: values that are not finite are no class; a row without finite values is left out.
         finite: true where the reference is finite.
-        keeps: keep the reference's probabilities in memory for further outputs.
+        keeps: keep the reference's probabilities in memory.
     """
 
     def __init__(self, reference: np.ndarray, finite: np.ndarray, classes: Classes, *, keeps: bool) -> None:
@@ -114,7 +113,7 @@ class Divergence:
         self._kept = list(self._prepared()) if keeps else None
 
     def of(self, output: np.ndarray) -> float:
-        """Returns the KL of an output of the reference's shape; exactly 0 for equal values."""
+        """Returns the KL of an output; exactly 0 for equal values."""
         total = 0.0
         for (p, best), part in zip(self._kept or self._prepared(), self._parts(self._laid_out(output)), strict=True):
             total += best - _likelihood(p, self._made(part))
@@ -158,7 +157,7 @@ def find_classes(reference: Sequence[np.ndarray], axis: int | None = None) -> Cl
     """Finds the classes of an output, given by input. The class axis is the first of these that exists:
 
     1. ``axis``, from either end;
-    2. the only axis along which the FP32 values are probabilities that sum to 1 (within 0.01), or their logarithms;
+    2. the only axis along which FP32's values are probabilities that sum to 1 (within 0.01), or their logarithms;
     3. the only axis longer than 1;
     4. axis 1 of four, as of images ``[N, C, H, W]``, unless the sizes look like ``[N, H, W, C]``.
 
@@ -207,10 +206,10 @@ def kl_of_any_rows(reference: np.ndarray, output: np.ndarray) -> np.ndarray:
 def classes_of(
     reference: Sequence[Outputs], judged: Iterable[str], metric: str, axis: int | None = None
 ) -> tuple[dict[str, Classes], list[str]]:
-    """Returns the classes of each numeric output, and notes on axes that were guessed.
+    """Returns the classes of each numeric output, and notes on guessed axes.
 
     Raises:
-        BadInput: a judged output has no such axis, or the metric needs one that is unknown.
+        BadInput: a judged output has no such axis, or the metric needs an unknown axis.
     """
     classes: dict[str, Classes] = {}
     notes = []

@@ -20,13 +20,13 @@ from trt_bisect.evaluator.trial import OutputFigures
 from trt_bisect.support.memory import float_parts, largest_magnitude
 
 FAINT_OCTAVES = 10
-"""An output whose norm is more powers of two below the median is faint: relative metrics do not judge it."""
+"""Relative metrics leave out an output with a norm more than this many powers of two below the median."""
 _KEPT_VALUES = 1 << 20  # The most FP32 values whose intermediate results are kept, at 50 bytes each.
 _ZERO_OCTAVE = -(1 << 12)
 NEVER_FAINT = 1 << 12
-"""The octave of an output without a norm: it is never faint."""
+"""The octave of an output without a norm."""
 LARGEST_SCORE = "largest_score"
-"""The name of the figure with FP32's largest score, where all single scores are below ``LEAST_SCORE``."""
+"""The figure with FP32's largest score, if all single scores are below ``LEAST_SCORE``."""
 _NO_FIGURES: dict[str, float] = {}  # Of an output of which nothing could be compared.
 
 
@@ -79,7 +79,7 @@ class OutputJudge:
 
     Args:
         reference: the FP32 output by input.
-        classes: the classes of the output; default: found from ``reference``.
+        classes: default: found from ``reference``.
         predicted: the classes that may vanish; default: ``classes``, if their axis is known.
         faint: the indices of further inputs that relative metrics leave out.
         with_facts: also compute the facts for doubts.
@@ -119,9 +119,8 @@ class OutputJudge:
     def figures(self, outputs: Sequence[np.ndarray]) -> OutputFigures:
         """Returns the figures of an output, given by input; each metric's value is that of the worst input.
 
-        Arrays of different shapes are compared in their common region; an input without a common region does not count.
-        Values that are not finite in the reference are left out; an input without finite values counts only if no input
-        has any.
+        Arrays of different shapes are compared in their common region; an input without such a region does not count.
+        Values that are not finite in the reference are left out; an input without finite values counts only if all are.
         """
         rows, rows_by_input, shapes = lost_rows(self._reference, outputs, self._axis)
         notes: dict[str, None] = {shapes: None} if shapes else {}
@@ -187,7 +186,7 @@ class OutputJudge:
 
 
 def faint_places(octaves: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
-    """Returns the indices of inputs with an almost zero output, from each input's ``octave`` of each output."""
+    """Returns the indices of inputs with an almost zero output, from the ``octave`` of each output on each input."""
     columns = [[exponent for exponent in column if exponent != NEVER_FAINT] for column in zip(*octaves, strict=True)]
     medians = [median_low(column) if column else NEVER_FAINT for column in columns]
     return tuple(
@@ -198,7 +197,7 @@ def faint_places(octaves: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
 
 
 def judging_notes(reference: Sequence[Outputs], judged: Iterable[str], metric: Metric) -> list[str]:
-    """Returns notes on inputs that the metric cannot judge, and on figures that another run cannot reuse."""
+    """Returns notes on inputs that the metric cannot judge, and on figures that no other run can reuse."""
     if not is_reusable(metric.code):
         return [
             f"the metric '{metric.name}' is a closure, or not from a source file: another run measures everything again"
@@ -217,7 +216,7 @@ def judging_notes(reference: Sequence[Outputs], judged: Iterable[str], metric: M
 
 
 def are_single_scores(arrays: Sequence[np.ndarray]) -> bool:
-    """Returns true if an output is one number between 0 and 1 on each input, as of a sigmoid."""
+    """Returns true if an output is one number from 0 to 1 on each input, as of a sigmoid."""
     return all(array.size == 1 and array.dtype.kind == "f" and 0.0 <= array.item() <= 1.0 for array in arrays)
 
 
@@ -231,7 +230,7 @@ def low_score_text(name: str, values: Mapping[str, float | None]) -> str:
 
 
 def is_broken(array: np.ndarray) -> bool:
-    """Returns true if an output has NaN, or only infinite values (infinity next to finite values may be a mask)."""
+    """Returns true for an output with NaN, or only infinite values (infinity next to finite values may be a mask)."""
     return array.dtype.kind == "f" and bool(np.isnan(array).any() or (array.size and not np.isfinite(array).any()))
 
 
@@ -275,12 +274,7 @@ _LEAST_SHARE = 0.005
 
 
 class ReachOfOutput:
-    """Measures clipping and vanished classes of an output.
-
-    Args:
-        reference: the FP32 output by input.
-        classes: the classes that may vanish; None to check none.
-    """
+    """Measures clipping and, with ``classes``, vanished classes of an output; ``reference`` is FP32's by input."""
 
     def __init__(self, reference: Sequence[np.ndarray], classes: Classes | None) -> None:
         self._reference = reference
@@ -288,7 +282,9 @@ class ReachOfOutput:
         self._largest = largest_magnitude(*reference)
 
     def facts(self, outputs: Sequence[np.ndarray]) -> dict[str, Any]:
-        """Returns ``reach``, ``clipped`` and ``vanished`` of ``OutputFigures``; empty if they have no meaning."""
+        """Returns ``reach``, ``clipped`` and ``vanished`` of ``OutputFigures``; empty if shapes differ, or FP32 is zero
+        or not finite.
+        """
         same = all(r.shape == o.shape for r, o in zip(self._reference, outputs, strict=True))
         if not same or self._largest == 0.0 or not math.isfinite(self._largest):
             return {}
@@ -347,7 +343,7 @@ def similarity(
     Args:
         reference: an array, or arrays by name.
         output: an array, or arrays by the same names.
-        metric: a built-in metric, ``module:function``, or a function; see ``find_metric``.
+        metric: see ``find_metric``.
         class_axis: the axis of the classes, for ``kl`` and ``top1``; default: found from ``reference``.
 
     Raises:

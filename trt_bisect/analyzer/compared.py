@@ -110,7 +110,7 @@ class Compared(ComparedTensor):
     origin: Origin
 
     def row_by(self, observer: str) -> ComparedTensor:
-        """Returns the comparison as a table row; ``observer`` is the origin of the scale."""
+        """Returns the comparison as a table row; ``observer`` is the scale's origin."""
         quantizers = self.origin.quantizers
         axes = [quantizer.axis for quantizer in quantizers if np.size(quantizer.scale) > 1]
         scale = quantizers[0].scale if quantizers else None
@@ -238,8 +238,7 @@ def compare_tensors(
 
     Args:
         samples: for each sample, the tensors of the FP32 run and of the INT8 run.
-        origins: by tensor; the result is in their order.
-        on_sample: called after each sample.
+        origins: by tensor; the result has their order.
     """
     comparisons = {name: _TensorComparison(origin) for name, origin in origins.items()}
     with ThreadsIfLong(cores()) as pool:
@@ -253,7 +252,7 @@ def compare_tensors(
 
 
 ComparedWeights = tuple[tuple[Compared, ...], tuple[ComparedChannel, ...]]
-"""The comparisons of whole weights, and of all their channels."""
+"""Whole weights, and all their channels."""
 
 
 def compare_weights(network: Network, origins: Iterable[Origin]) -> ComparedWeights:
@@ -263,7 +262,7 @@ def compare_weights(network: Network, origins: Iterable[Origin]) -> ComparedWeig
 
 
 def compare_weight_pairs(weights: Iterable[tuple[Origin, np.ndarray, np.ndarray]]) -> ComparedWeights:
-    """Compares weights, given as (origin, values in FP32, values in the low run), whole and by channel."""
+    """Compares weights, each (origin, values in FP32, values in the low run), whole and by channel."""
     tensors: list[Compared] = []
     channels: list[ComparedChannel] = []
     for origin, values, rounded in weights:
@@ -283,7 +282,7 @@ def rounded_weight(values: np.ndarray, origin: Origin) -> np.ndarray:
 
 
 def compare_weight(values: np.ndarray, rounded: np.ndarray, origin: Origin) -> Compared:
-    """Compares a whole weight after rounding with the weight before."""
+    """Compares a whole weight before and after rounding."""
     axis, statistics, largest = origin.channel_axis, PairStatistics(), largest_magnitude(values)
     both = RoundedValues(origin.quantizers)
     for part in channel_parts(values.shape, axis):
@@ -302,7 +301,7 @@ def compare_weight(values: np.ndarray, rounded: np.ndarray, origin: Origin) -> C
 
 
 def input_axis(axis: int | None) -> int | None:
-    """Returns the axis of a weight's input channels, from that of its output channels."""
+    """Returns the axis of a weight's input channels, given that of its output channels."""
     if axis is None:
         return None
     return axis - 1 if axis else 1

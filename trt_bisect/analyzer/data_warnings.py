@@ -69,7 +69,7 @@ def first_outputs(network: Network, layer: FirstLayer, samples: Iterable[Feeds])
     """Returns the largest magnitude in the first layer's input on at most four samples, and the spread of its outputs.
 
     The spread is the median over the output channels of standard deviation / |mean|, after the bias or batch
-    normalisation behind the convolution. None if ONNX Runtime refuses a sample.
+    normalisation. None if ONNX Runtime refuses a sample.
     """
     outputs = [_biased(network, node) for node in layer.convolutions]
     names = list(dict.fromkeys((layer.reads, *outputs)))
@@ -96,8 +96,8 @@ def first_outputs(network: Network, layer: FirstLayer, samples: Iterable[Feeds])
 def feeds_state(network: Network, name: str) -> bool:
     """Returns true if an input is a recurrent state, which is 0 at the start of a sequence.
 
-    The input reaches the initial state of an LSTM, GRU, RNN, Loop or Scan; or one of several outputs, the state's next
-    value, has its shape.
+    It reaches the initial state of an LSTM, GRU, RNN, Loop or Scan; or has the shape of one of several outputs, the
+    next state.
     """
     followed, graph = {name}, network.skeleton.graph
     for node in graph.node:
@@ -169,7 +169,7 @@ _GIVE_MORE = "Give a few hundred samples like the data in production"
 
 
 def on_values(network: Network, fed: Sequence[FedInput], samples: Iterable[Feeds], source: str) -> Iterator[str]:
-    """Yields a warning for each input of the wrong scale, or (nearly) constant; ``source`` names the data."""
+    """Yields a warning for each input of the wrong scale, or (nearly) constant."""
     states = zero_states(network, fed)
     for data in fed:
         if data.std == 0.0 and data.samples > 1:
@@ -240,9 +240,7 @@ def on_drift(drifts: Mapping[str, Drift], calibration: str, source: str) -> Iter
 
 
 def on_growing_ranges(seen: Magnitudes, samples: int | None) -> Iterator[str]:
-    """Yields a warning on too few samples, or on many ranges that still grow with the last quarter of the calibration
-    data.
-    """
+    """Yields a warning on few samples, or on ranges that still grow with the last quarter of the calibration data."""
     if samples is not None and samples < _LEAST_SAMPLES:
         yield f"calibrated with {counted(samples, 'sample')}: too few for the range of activations. {_GIVE_MORE}"
         return

@@ -38,7 +38,6 @@ _LEAST_KAPPA = 0.5  # A lower kappa is a doubt. Single classes of good recipes h
 _LEAST_EQUAL = 0.5  # Integers too few for kappa are a doubt if a smaller share is equal.
 BY_CLASS, BY_AGREEMENT = "class", "agreement"
 SURE = 0.95
-"""The probability that a bound holds."""
 # The round bounds for which further held-out inputs are suggested.
 _ROUND = tuple(digit / 10**power for power in (1, 2, 3) for digit in (5, 3, 2, 1))
 _STEPS = 60  # Bisection steps that exhaust a double's precision.
@@ -52,7 +51,6 @@ class Doubt:
     Attributes:
         output: the output, or a group of its elements (``Slice.name``).
         kind: ``VARIES_LESS`` or another constant next to it.
-        text: a sentence for the user.
     """
 
     output: str
@@ -75,7 +73,7 @@ def is_destroyed(rule: Rule, trial: Trial) -> bool:
 
 
 def doubts(rule: Rule, trial: Trial) -> tuple[Doubt, ...]:
-    """Returns the doubts on a trial that passes, with a task also on its findings; empty for other trials."""
+    """Returns the doubts on a passing trial, with a task also on its findings; empty for other trials."""
     return tuple(_found(rule, trial)) if rule.meets(trial) else ()
 
 
@@ -134,11 +132,7 @@ def constant_outputs(rule: Rule, references: Sequence[Outputs]) -> tuple[tuple[D
     """Returns doubts if no judged output depends on the input in FP32; if only some do not, notes on them.
 
     An output does not depend on the input if it is 0 everywhere, or bitwise equal on two or more inputs. Integers are
-    left out, since labels may be equal.
-
-    Args:
-        rule: names the judged outputs; with a task, all are judged.
-        references: FP32's outputs for different inputs.
+    left out, since labels may be equal. With a task, all outputs are judged, else those of ``rule``.
     """
     floats = [name for name in outputs_to_judge(references[0]) if references[0][name].dtype.kind == "f"]
     named = {output_of(name) for name in rule.outputs}

@@ -96,11 +96,11 @@ def started_at(network: Network, broken: Feeds, good: Feeds | None, memory: int)
 
     Args:
         broken: an input on which FP32 gives NaN or infinity.
-        good: an input on which it does not; a tensor that is not finite there either, such as a mask, is no start.
+        good: an input on which it does not; tensors that are not finite there either, such as masks, are no start.
 
     Returns:
-        A clause that names the start (empty if unknown); and true if the values come from a mask: a constant or input
-        that is infinite or nearly so.
+        A clause that names the start (empty if unknown); and true if a constant or input that is infinite or nearly so,
+        like a mask, is the cause.
     """
     bad_feeds = [name for name, array in broken.items() if _is_not_finite(array)]
     if bad_feeds:

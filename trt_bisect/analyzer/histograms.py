@@ -49,10 +49,7 @@ class GrowingHistogram:
     """Counts of values in equal bins around zero, in groups: one for each tensor, run or channel.
 
     The bin width, a power of two so that edges are exact, doubles until all values fit. Values that are not finite are
-    only counted, in ``nonfinite``.
-
-    Args:
-        bins: the number of bins of each group, even.
+    only counted, in ``nonfinite``. The number of bins of a group is even.
     """
 
     def __init__(self, groups: int = 1, bins: int = 1024) -> None:
@@ -98,7 +95,7 @@ class GrowingHistogram:
         return counts
 
     def seen(self, group: int = 0, most: int = 128) -> Histogram:
-        """Returns the histogram of a group; bins are merged in pairs until there are at most ``most``."""
+        """Returns the histogram of a group, its bins merged in pairs until there are at most ``most``."""
         counts = self._counts[[group]]
         least, largest = float(self._least[group]), float(self._largest[group])
         sums = float(self._sum[group]), float(self._squares[group])
@@ -130,10 +127,7 @@ class GrowingHistogram:
         return TensorHistogram(low, high, fp32, others[0] if others else ())
 
     def _narrowed(self, counts: np.ndarray, most: int) -> tuple[int, int, np.ndarray]:
-        """Merges bins in pairs until at most ``most`` are in use.
-
-        Returns the index of the first merged bin, from zero; the number of mergers; and the counts ``[groups, bins]``.
-        """
+        # Merges bins in pairs. Returns the first merged bin's index, from zero; the number of mergers; the counts.
         used = np.flatnonzero(counts.any(axis=0))
         places, shift = used - self._half, 0
         while places[-1] - places[0] >= most:
@@ -169,7 +163,7 @@ class ChannelMap:
 
 
 def channel_map(values: np.ndarray, axis: int | None) -> ChannelMap | None:
-    """Returns the histogram of each channel of a weight; None without several channels, or without a finite value."""
+    """Returns the histogram of each channel of a weight; None without several channels or a finite value."""
     if axis is None or values.ndim < 2 or values.shape[axis] < 2 or not values.size:
         return None
     finite = np.isfinite(values)

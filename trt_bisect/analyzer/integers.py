@@ -24,11 +24,11 @@ from trt_bisect.model.network import Network
 from trt_bisect.support.text import percent
 
 CLASSES, LABELS = "classes", "labels"
-"""The keys of ``OutputFigures.pooled`` for the elements that differ beyond chance, judged next to float outputs, and
-for the elements that differ, in an output with few elements.
+"""The keys of ``OutputFigures.pooled`` for elements that differ beyond chance, judged next to float outputs, and for
+elements that differ in an output with few elements.
 """
 FEW_ELEMENTS = 20
-"""With fewer elements there is no kappa, and a single input says nothing."""
+"""Fewer elements have no kappa, and say nothing on a single input."""
 CLASSES_MISSED = 0.75
 """Next to float outputs, losing more than this share of the agreement beyond chance is a miss."""
 _MOST_CLASSES = 4096  # With more distinct values none is equal by chance.
@@ -49,7 +49,7 @@ class Integers:
     Attributes:
         sets: by output of indices, the axis along which their order has no meaning.
         levels: outputs of 8-bit quantities, such as pixels, which are judged like floats.
-        selections: outputs whose rows may come in any order, such as those of NonMaxSuppression.
+        selections: outputs whose rows may come in any order, such as NonMaxSuppression's.
         as_floats: float outputs that a Cast made of labels, indices or truth values.
     """
 
@@ -59,7 +59,7 @@ class Integers:
     as_floats: frozenset[str] = frozenset()
 
     def of(self, outputs: Outputs) -> tuple[str, ...]:
-        """Returns the names of the outputs that are judged by equality."""
+        """Returns the names of the outputs judged by equality."""
         return tuple(name for name, value in outputs.items() if self.is_one(name, value))
 
     def is_one(self, name: str, value: object) -> bool:
@@ -73,9 +73,7 @@ PLAIN = Integers()
 
 
 def integers_of(network: Network) -> Integers:
-    """Finds the outputs that are indices of TopK, rows of NonMaxSuppression, 8-bit quantities, or labels cast to
-    floats.
-    """
+    """Finds the outputs that are indices of TopK, rows of NonMaxSuppression, 8-bit quantities, or cast labels."""
     makers = {name: node for node in network.skeleton.graph.node for name in node.output}
     sets: dict[str, int] = {}
     levels: set[str] = set()
@@ -171,9 +169,7 @@ class IntegerJudge:
         return OutputFigures(values, pooled={**self._pooled(common.size - equal, common.size), **rows})
 
     def _compared(self, place: int, output: np.ndarray) -> tuple[tuple[np.ndarray, np.ndarray], int, float | None]:
-        """Returns the common region in both outputs, its number of equal elements, and their share (None without a
-        region).
-        """
+        # The common region in both outputs, its number of equal elements, and their share (None without a region).
         reference, alike = self._reference[place], self._reference[place].shape == output.shape
         common = (reference, output) if alike else common_region(reference, output)
         if (self._by_rows or not alike) and reference.ndim == output.ndim:

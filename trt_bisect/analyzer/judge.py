@@ -71,11 +71,11 @@ class Rule:
         return self.share * self.budget
 
     def text(self, value: float) -> str:
-        """Returns a value of the metric as text, on the same side of the threshold as the value."""
+        """Returns a value of the metric as text; rounding never moves it across the threshold."""
         return figure_text(self.metric.name, value, self.threshold)
 
     def loss_text(self, loss: float) -> str:
-        """Returns a loss as text in the metric's unit."""
+        """Returns a loss as text."""
         return loss_text(self.metric.name, loss)
 
     def judged(self, trial: Trial) -> Mapping[str, OutputFigures]:
@@ -89,7 +89,7 @@ class Rule:
     def loss(self, trial: Trial) -> float | None:
         """Returns the loss of the worst output, on its worst input or over all inputs together.
 
-        None if the trial failed; infinity if an output has NaN or infinite values.
+        None if the trial failed; infinity if an output is not finite.
         """
         if trial.failed:
             return None
@@ -103,7 +103,7 @@ class Rule:
         return max(losses, default=math.inf)
 
     def own_loss(self, figures: OutputFigures) -> float | None:
-        """Returns the loss of an output on its worst input; None if only figures over all inputs judge it."""
+        """Returns the loss of an output on its worst input; None if it is judged only over all inputs together."""
         if not figures.finite:
             return math.inf
         if self.metric is EQUAL and LABELS in figures.pooled:
@@ -112,7 +112,7 @@ class Rule:
         return None if value is None else self.metric.loss(value)
 
     def passes_alone(self, figures: OutputFigures) -> bool:
-        """Returns true if the metric of an output meets the threshold on its worst input."""
+        """Returns true if an output's metric meets the threshold on its worst input."""
         own = self.own_loss(figures)
         return own is not None and own <= self.budget
 
@@ -138,10 +138,8 @@ class Rule:
     def pooled_loss(self, kind: str, differ: float, of_all: float, *, alone: bool = False) -> float:
         """Returns the loss of a figure over all inputs, of which ``differ`` of ``of_all`` things differ.
 
-        For labels this is the share that differs; for other kinds it is 0 unless the figure is a miss.
-
-        Args:
-            alone: the figure is of a single input, and is judged even if there are few things.
+        It is the share that differs for labels, else 0 unless the figure is a miss. A figure of a single input
+        (``alone``) is judged even if there are few things.
         """
         share = min(1.0, differ / of_all) if of_all else 0.0
         if kind == LABELS:
@@ -161,7 +159,7 @@ class Rule:
         """Returns the metric's value for the worst output on its worst input; None if the trial failed or is not
         finite.
 
-        If a figure over all inputs decides, returns the metric's value with the same loss.
+        If a figure over all inputs decides, it is the metric's value with the same loss.
         """
         if trial is None or trial.failed:
             return None
@@ -308,7 +306,7 @@ def refuse_no_loss(rule: Rule) -> None:
 
 
 def refuse_per_cent(metric: Metric, value: float, name: str) -> None:
-    """Raises BadInput for a fraction above 1, probably meant in percent; ``name`` is the option's name."""
+    """Raises BadInput for a fraction above 1, probably meant in percent; ``name`` is the option."""
     if metric.name not in FRACTIONS or value <= 1.0:
         return
     if value > 100.0:
@@ -323,14 +321,14 @@ class Comparer:
 
     Args:
         reference: the FP32 outputs by input.
-        extra: the user's own metric, if any.
+        extra: the user's own metric.
         classes: by output or group; default: found from ``reference``.
         slices: groups to compare as well as whole outputs.
         task: its agreement becomes one more entry.
         integers: how to compare integer outputs, unless ``extra`` judges them.
         only: the one metric to compute.
         with_facts: also compute the facts for doubts.
-        inputs: the feeds; with them, the variation of the outputs over the inputs is compared.
+        inputs: the feeds; with them, the outputs' variation over the inputs is compared.
     """
 
     def __init__(
@@ -371,7 +369,7 @@ class Comparer:
                 )
 
     def __call__(self, outputs: Sequence[Outputs]) -> dict[str, OutputFigures]:
-        """Returns the figures by output, group and task; a group whose scores predict nothing is left out."""
+        """Returns the figures by output, group and task; a group that predicts nothing is left out."""
         parts = [self._with_groups(of_input) for of_input in outputs]
         figures = {name: judge.figures([part[name] for part in parts]) for name, judge in self._judges.items()}
         figures |= {name: with_variation(figures[name], found) for name, found in self._variations(parts).items()}
@@ -409,7 +407,7 @@ def numeric_outputs(outputs: Outputs) -> list[str]:
 
 
 def outputs_to_judge(outputs: Outputs, integers: Integers = PLAIN, *, own_metric: bool = False) -> list[str]:
-    """Returns the outputs judged by default: all arrays of numbers; with a user's own metric, the floats, if there are
+    """Returns the outputs judged by default: all arrays of numbers; with a user's own metric, the floats if there are
     any.
     """
     numeric = numeric_outputs(outputs)
@@ -425,13 +423,7 @@ def compare_arrays(
     metrics: Mapping[str, Metric],
     class_axis: int | None = None,
 ) -> OutputFigures:
-    """Returns the figures of an output; see ``OutputJudge.figures``.
-
-    Args:
-        reference: the FP32 output by input.
-        output: the other output by input.
-        class_axis: see ``find_classes``.
-    """
+    """Returns the figures of an output, given by input; see ``OutputJudge.figures`` and ``find_classes``."""
     return OutputJudge(reference, metrics, find_classes(reference, class_axis)).figures(output)
 
 

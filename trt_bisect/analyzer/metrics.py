@@ -21,7 +21,7 @@ EXACT_SQNR = 400.0
 """The SQNR of equal outputs in dB, above that of float32 outputs that differ."""
 
 RELATIVE = ("cosine", "sqnr", "centered_sqnr", "max_rel")
-"""The metrics that mean nothing for an output that is almost zero."""
+"""The metrics without a meaning for an output that is almost zero."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Metric:
         of_sums: returns the figure from ``Sums``; None if sums are not enough.
         function: the user's function, of reference and output for one input, float64 ``[rows, last axis]`` each.
         code: a digest of the user's function: figures of another function are never reused.
-        says_order: false if the user's function does not set ``higher_is_better``.
+        says_order: the user's function sets ``higher_is_better``.
     """
 
     name: str
@@ -47,12 +47,12 @@ class Metric:
 
     @property
     def higher(self) -> bool:
-        """True if higher figures are better."""
+        """True if higher is better."""
         return self.loss_of(0.0, 1.0) > self.loss_of(1.0, 0.0)
 
     @property
     def jumps(self) -> bool:
-        """True if figures may jump from plan to plan, as those of top-1 and of a user's function do."""
+        """True if figures may jump from plan to plan, as top-1's and a user's function's do."""
         return self.name in ("top1", "agreement") or bool(self.code)
 
     def worst(self, figures: Iterable[float]) -> float:
@@ -63,17 +63,13 @@ class Metric:
         return min(values) if self.higher else max(values)
 
     def loss(self, value: float) -> float:
-        """Returns the loss of a figure; infinity for NaN.
-
-        Raises:
-            ValueError: the perfect figure is not known.
-        """
+        """Returns the loss of a figure; infinity for NaN. Raises ValueError if ``perfect`` is not known."""
         if self.perfect is None:
             raise ValueError(f"the perfect value of metric '{self.name}' is not known")
         return math.inf if math.isnan(value) else self.loss_of(value, self.perfect)
 
     def value(self, loss: float) -> float:
-        """Returns the figure that has this finite loss; raises like ``loss``."""
+        """Returns the figure of a finite loss; raises like ``loss``."""
         if self.perfect is None:
             raise ValueError(f"the perfect value of metric '{self.name}' is not known")
         if self.loss_of is _noise_ratio:
@@ -157,8 +153,8 @@ class RunningSums:
         """Adds finite values of FP32 and of the other run, float64 ``[groups, values]``.
 
         Args:
-            least: the ``least_divisor``, ``[groups, 1]`` for one in each group.
-            size: the number of values that count in each group, if the others are zero in both runs.
+            least: the ``least_divisor``, or one for each group ``[groups, 1]``.
+            size: the number of values that count, by group, if the others are zero in both runs.
         """
         error = reference - output
         pairs = ((reference, reference), (output, output), (reference, output), (error, error))
@@ -217,12 +213,12 @@ def l1(sums: Sums) -> float:
 
 
 def sqnr(sums: Sums) -> float:
-    """Returns the signal-to-quantization-noise ratio, 10 log10(sum r^2 / sum (r - o)^2), in ``decibels``."""
+    """Returns the SQNR, 10 log10(sum r^2 / sum (r - o)^2); see ``decibels``."""
     return decibels(sums.signal, sums.noise)
 
 
 def centered_sqnr(sums: Sums) -> float:
-    """Returns the SQNR in dB without the reference's mean in the signal; of a single value, the SQNR."""
+    """Returns the SQNR without the reference's mean in the signal; of a single value, the SQNR."""
     return decibels(sums.signal if sums.size == 1 else sums.centered, sums.noise)
 
 
@@ -269,9 +265,9 @@ AGREEMENT = Metric("agreement", 1.0, _below)
 EQUAL = Metric("equal", 1.0, _below)
 """The share of elements of an integer output that equal FP32's; see ``analyzer.integers``."""
 ALL_EQUAL, KAPPA = "equal_in_all", "kappa"
-"""The figures of an integer output over all inputs: the share of equal elements, and Cohen's kappa."""
+"""The figures of an integer output over all inputs: share of equal elements, and Cohen's kappa."""
 JUDGING = {**BUILT_IN, AGREEMENT.name: AGREEMENT, EQUAL.name: EQUAL}
-"""The package's own metrics that can decide if a plan passes."""
+"""The package's metrics that can decide if a plan passes."""
 FRACTIONS = ("cosine", "top1", "agreement", "equal")
 """The metrics whose figures are fractions of 1."""
 DEFAULT_THRESHOLDS = {**dict.fromkeys(FRACTIONS, 0.99), "sqnr": 20.0, "centered_sqnr": 20.0, "kl": 0.01, "max_rel": 0.1}
@@ -284,7 +280,7 @@ _FINER_THRESHOLDS: Mapping[Precision, Mapping[str, float]] = {
 
 
 def default_threshold(metric: str, low: Precision = Precision.INT8) -> float | None:
-    """Returns a metric's default threshold for a low precision; None without a default."""
+    """Returns a metric's default threshold for a low precision, if it has one."""
     return _FINER_THRESHOLDS.get(low, {}).get(metric, DEFAULT_THRESHOLDS.get(metric))
 
 
@@ -292,8 +288,8 @@ def find_metric(name: str | Callable[..., Any]) -> Metric:
     """Returns a built-in metric, or a metric of the user's function.
 
     Args:
-        name: a built-in metric, ``module:function``, or a function of reference and output, float64 ``[rows, last
-            axis]`` of one output for one input, that returns a number. Higher is better unless its attribute
+        name: a built-in metric, ``module:function``, or a function that returns a number from reference and output,
+            float64 ``[rows, last axis]`` of one output for one input. Higher is better unless its attribute
             ``higher_is_better`` is False, as in TorchMetrics.
 
     Raises:
@@ -311,11 +307,7 @@ def find_metric(name: str | Callable[..., Any]) -> Metric:
 
 
 def metric_of_facts(facts: Mapping[str, Any]) -> Metric:
-    """Returns a metric that judges earlier figures, from ``Metric.facts``.
-
-    Raises:
-        KeyError, TypeError, ValueError: ``facts`` is malformed.
-    """
+    """Returns a metric that judges earlier figures; raises KeyError, TypeError or ValueError for malformed facts."""
     if not facts["own"]:
         return JUDGING[facts["name"]]
 
@@ -363,7 +355,7 @@ def figure_text(metric: str, value: float | None, threshold: float | None = None
 
 
 def threshold_text(metric: str, value: float) -> str:
-    """Returns a threshold as text with all its digits: ``99.5%``, ``99.99985%``."""
+    """Returns a threshold with all its digits: ``99.5%``, ``99.99985%``."""
     if metric not in PERCENTAGES:
         return figure_text(metric, value)
     left = abs(1.0 - value)
@@ -379,5 +371,5 @@ def loss_text(metric: str, loss: float | None) -> str:
 
 
 def metric_texts(metric: str, threshold: float | None = None) -> Mapping[str, Callable[[Any], str]]:
-    """Returns the functions that format figures and losses, by kind of column (see ``support.table``)."""
+    """Returns the functions that format figures and losses, by kind of column (``support.table``)."""
     return {FIGURE: partial(figure_text, metric, threshold=threshold), LOSS: partial(loss_text, metric)}

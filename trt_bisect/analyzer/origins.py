@@ -63,15 +63,15 @@ class LayerTensor:
 
 @dataclass(frozen=True, kw_only=True)
 class Origin(LayerTensor):
-    """A tensor and its layer, and its rounding.
+    """A tensor, its layer and its rounding.
 
     Attributes:
-        quantizers: the quantizers that round it to eight bits, in the order of application.
-        float_type: FP16 or BF16, if it is rounded to one of these.
-        readers: the layers that read it rounded.
-        channel_axis: the axis of its channels; None without channels.
-        inputs: the tensors that its layer reads.
-        rounded_as_result: a Q/DQ pair stands between it and the network's output.
+        quantizers: the quantizers to eight bits, in the order of application.
+        float_type: FP16 or BF16, if the tensor is rounded to it.
+        readers: the layers that read the rounded tensor.
+        channel_axis: None without channels.
+        inputs: the tensors that the tensor's layer reads.
+        rounded_as_result: a Q/DQ pair stands between the tensor and the network's output.
         beside: the same tensor as other layers read it, through other pairs of the file.
     """
 
@@ -90,7 +90,7 @@ class Origin(LayerTensor):
 
     @property
     def quantized_dtype(self) -> str:
-        """The type to which the tensor is rounded, such as ``int8`` or ``float16``; empty if it is not rounded."""
+        """The type that the tensor is rounded to, such as ``int8`` or ``float16``; empty if it is not rounded."""
         if self.float_type is not None:
             return self.float_type.name
         return str(self.quantizers[0].zero_point.dtype) if self.quantizers else ""
@@ -101,12 +101,12 @@ class Origin(LayerTensor):
 
     @property
     def scale(self) -> float | None:
-        """The scale of the first quantizer, or the largest of its channels; None if the tensor is not quantized."""
+        """The scale of the first quantizer, the largest if there are several; None without quantizers."""
         return float(np.max(self.quantizers[0].scale)) if self.quantizers else None
 
     @property
     def reach(self) -> float | None:
-        """The largest magnitude that the first quantizer holds; None if the tensor is not quantized."""
+        """The largest magnitude that the first quantizer holds; None without quantizers."""
         if not self.quantizers:
             return None
         first = self.quantizers[0]
@@ -116,20 +116,15 @@ class Origin(LayerTensor):
 
 
 def sides_of(plan: PrecisionPlan) -> dict[int, Precision]:
-    """Returns, by layer index, the precision of layers with only weights or only activations rounded, or with 16-bit
-    activations.
-    """
+    """Returns by layer index the precision of layers with only one side rounded, or with 16-bit activations."""
     return {k: side for k, side in enumerate(plan.precisions) if side in (*_WEIGHT_SIDE, *_ACTIVATION_SIDE)}
 
 
 def activation_origins(
     network: Network, writer: PlanWriter, int8: Collection[int], sides: Mapping[int, Precision] = NO_SIDES
 ) -> dict[str, Origin]:
-    """Returns the float inputs and activations by name, in execution order.
-
-    Args:
-        int8: the indices of the low layers.
-        sides: see ``sides_of``.
+    """Returns the float inputs and activations by name, in execution order; ``int8`` are low layers, for ``sides`` see
+    ``sides_of``.
     """
     rounded, as_result = _roundings(network, writer, int8, sides)
     axes = _channel_axes(network)
@@ -166,9 +161,7 @@ def activation_origins(
 def weight_origins(
     network: Network, writer: PlanWriter, int8: Collection[int], sides: Mapping[int, Precision] = NO_SIDES
 ) -> list[Origin]:
-    """Returns the weights that can be rounded, in the order of their layers; those of high layers have no
-    quantizers.
-    """
+    """Returns the weights that can be rounded, in the order of their layers; without quantizers for high layers."""
     types = network.types
     origins = []
     for layer in network.layers:
@@ -192,7 +185,7 @@ def weight_origins(
 
 
 def bias_origins(network: Network) -> list[Origin]:
-    """Returns the constant float biases, which INT8 does not round."""
+    """Returns the constant float biases, which are not rounded."""
     return [
         Origin(
             tensor=name,
@@ -217,7 +210,7 @@ def _place_of(layer: Layer) -> dict[str, Any]:
 
 
 def bias_names(network: Network, layer: Layer) -> list[str]:
-    """Returns a layer's constant biases: input 2 of a layer with weights, or an unrounded vector that an Add reads."""
+    """Returns a layer's constant biases: input 2 of a layer with weights, or an unrounded vector read by an Add."""
     read = list(network.skeleton.graph.node[layer.index].input)
     rounded = {rounding.tensor for rounding in layer.roundings if rounding.is_weight}
     if layer.op_type in WEIGHTED:
@@ -235,7 +228,7 @@ def bias_names(network: Network, layer: Layer) -> list[str]:
 
 
 def low_op_type(network: Network, layer: Layer, low: Collection[int]) -> str:
-    """Returns a layer's operator in the low run: with ``QDQ-``, ``FP16-`` or ``BF16-`` in front if the layer is low."""
+    """Returns a layer's operator in the low run, prefixed with ``QDQ-``, ``FP16-`` or ``BF16-`` if the layer is low."""
     if not layer.quantizable or layer.index not in low:
         return layer.op_type
     return f"{'QDQ' if network.low.needs_ranges else network.low.title}-{layer.op_type}"
@@ -248,9 +241,8 @@ _Rounded = tuple[tuple[Quantizer, ...], list[str]]
 def _roundings(
     network: Network, writer: PlanWriter, int8: Collection[int], sides: Mapping[int, Precision]
 ) -> tuple[dict[str, list[_Rounded]], set[str]]:
-    """Returns by activation its roundings, one for each list of quantizers; and the activations that a layer rounds as
-    its output.
-    """
+    # By activation its roundings, one for each list of quantizers; and the activations that a layer rounds as its
+    # output.
     rounded: dict[str, dict[tuple[object, ...], _Rounded]] = {}
     as_result: set[str] = set()
     for layer in network.layers:
@@ -307,9 +299,9 @@ def plan_observer(
     """Returns a function that yields the tensors under a plan, group by group, from a sample and its number.
 
     Args:
-        plan: the plan with all layers high, or the plan to which ``origins`` belong.
+        plan: the plan with all layers high, or the plan of ``origins``.
         origins: the wanted tensors by name.
-        groups: their names in groups that are read one after another; default: a single group.
+        groups: their names, in groups that are read one after another; default: one group.
 
     Raises:
         BadInput: ONNX Runtime refuses the network or, when called, a sample.
@@ -334,7 +326,7 @@ def plan_observer(
 def both_observer(
     writer: PlanWriter, plan: PrecisionPlan, origins: Mapping[str, Origin], groups: Sequence[Sequence[str]]
 ) -> Callable[[Feeds, int], Iterator[tuple[Tensors, Tensors]]]:
-    """Returns a function like that of ``plan_observer``, which yields each group in FP32 and under the plan."""
+    """Returns a function as of ``plan_observer``, which yields each group in FP32 and under the plan."""
     in_fp32 = plan_observer(writer, writer.network.free_plan(), origins, groups)
     in_plan = plan_observer(writer, plan, origins, groups)
 

@@ -73,8 +73,7 @@ class Overflow:
 
 
 def overflows_of(network: Network, inputs: Sequence[Feeds], memory: int) -> tuple[Overflow, ...]:
-    """Returns the values that FP16 or BF16 cannot hold, in layer order: for each tensor, on the first input that has
-    any.
+    """Returns the values that FP16 or BF16 cannot hold, in layer order: for each tensor, on the first input with any.
 
     Up to ``memory`` bytes of tensors are held. Empty if the low precision is quantized, or ONNX Runtime refuses the
     network or an input.
@@ -105,7 +104,7 @@ def overflows_of(network: Network, inputs: Sequence[Feeds], memory: int) -> tupl
 
 
 def overflow_notes(network: Network, found: Sequence[Overflow], *, emulated: bool) -> list[Note]:
-    """Returns notes on the first overflows; unless the run is ``emulated``, also that these were."""
+    """Returns notes on the first overflows, and on their emulation unless the run itself is ``emulated``."""
     low = network.low
     if not found:
         return []
@@ -132,8 +131,8 @@ def _on_norms_in_parts(network: Network, found: Sequence[Overflow]) -> Iterator[
 def base_overflows(
     network: Network, inputs: Sequence[Feeds], memory: int, *, emulated: bool
 ) -> tuple[list[Note], tuple[Overflow, ...]]:
-    """Runs all layers in the network's base precision, if it has one; returns notes on values that leave its range, and
-    the values.
+    """Runs all layers in the network's base precision, if any; returns notes on the values beyond its range, and the
+    values.
     """
     if network.base is None or network.has_pairs:
         return [], ()
@@ -143,9 +142,7 @@ def base_overflows(
 
 
 def sets_to_keep(found: Sequence[Overflow]) -> Iterator[tuple[str, ...]]:
-    """Yields two sets of layers to keep high: those that make NaN or infinity of finite values, then also those that
-    overflow.
-    """
+    """Yields two sets of layers to keep high: those that make NaN or infinity, then also those that overflow."""
     yield tuple(dict.fromkeys(each.layer for each in found if each.kind == NOT_FINITE))
     yield tuple(dict.fromkeys(each.layer for each in found if each.kind in (NOT_FINITE, OVERFLOW)))
 
@@ -165,7 +162,7 @@ def overflow_advice(network: Network, found: Sequence[Overflow]) -> Iterator[Adv
 
 @dataclass(frozen=True)
 class _PlanTensor:
-    """A tensor before it is rounded for a layer, with all layers low; ``name`` is its name in the graph."""
+    # A tensor before it is rounded for a layer, with all layers low; name is its name in the graph.
 
     layer: Layer
     tensor: str
@@ -174,7 +171,7 @@ class _PlanTensor:
 
 
 def _places(writer: PlanWriter) -> list[_PlanTensor]:
-    """Returns the tensors that are rounded: the outputs of low layers, and the inputs that no low layer made."""
+    # The outputs of low layers, and the inputs that no low layer made.
     network, made = writer.network, set[str]()
     tensors: list[_PlanTensor] = []
     for layer in network.layers:

@@ -1,4 +1,4 @@
-"""Rows lost or won by an output whose length depends on the data, such as that of NonMaxSuppression or NonZero.
+"""Rows lost or won by an output whose length depends on the data, such as that of NonMaxSuppression.
 
 The share, ``sum |FP32's rows - the plan's rows| / sum max(both)``, is over all inputs: on one input, 2 rows against 1
 would be half.
@@ -17,13 +17,13 @@ ROWS = "rows"
 LOST = "rows_lost"
 """The figure with the number of rows lost or won."""
 FEW_ROWS = 20
-"""With fewer rows over all inputs, a loss of half of them is a miss, and no smaller loss is a doubt."""
+"""With fewer rows over all inputs, a loss of half is a miss, and no smaller loss is a doubt."""
 ROWS_MISSED, _FEW_MISSED, _DOUBT = 0.25, 0.5, 0.1
 """The share of rows lost or won that is a miss, that is a miss with few rows, and that is a doubt."""
 
 
 def rows_axis(arrays: Sequence[np.ndarray]) -> int | None:
-    """Returns the axis along which FP32's outputs differ in length; else the first axis longer than 1, else 0. None for
+    """Returns the axis on which FP32's outputs differ in length; else the first longer than 1, or 0. None for
     scalars.
     """
     rank = min(array.ndim for array in arrays)
@@ -36,14 +36,13 @@ def rows_axis(arrays: Sequence[np.ndarray]) -> int | None:
 def lost_rows(
     reference: Sequence[np.ndarray], outputs: Sequence[np.ndarray], axis: int | None
 ) -> tuple[dict[str, tuple[float, float]], dict[str, tuple[float, ...]], str]:
-    """Compares the numbers of rows of two runs on the same inputs.
+    """Compares the numbers of rows of two runs on the same inputs; all results are empty if no shape differs.
 
     Args:
         axis: the axis of the rows where shapes are equal; elsewhere the first axis that differs.
 
     Returns:
-        ``{ROWS: (rows lost or won, all rows)}``; ``{ROWS: the share on each input}`` for several inputs; and a note on
-        the shapes. All are empty if no shape differs.
+        ``{ROWS: (rows lost or won, all rows)}``; ``{ROWS: the share on each input}`` for several inputs; and a note.
     """
     pairs = [_rows(np.asarray(r), np.asarray(o), axis) for r, o in zip(reference, outputs, strict=True)]
     lost = sum(abs(a - b) for a, b in pairs)
@@ -101,6 +100,6 @@ def rows_missed(lost: float, rows: float) -> bool:
 
 
 def rows_doubted(pooled: Mapping[str, tuple[float, float]]) -> bool:
-    """Returns true if the rows lost or won are enough for a doubt; never with few rows."""
+    """Returns true if the rows lost or won are enough for a doubt."""
     lost, rows = pooled.get(ROWS, (0.0, 0.0))
     return rows >= FEW_ROWS and lost > _DOUBT * rows

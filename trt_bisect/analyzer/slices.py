@@ -57,12 +57,12 @@ class Slice:
 
     @property
     def classes(self) -> Classes | None:
-        """The classes, for a group of two or more scores; else None."""
+        """The classes of a group of two or more scores; else None."""
         places = sum(end - first for first, end in self.spans)
         return Classes(self.axis, OWN) if self.scores and places > 1 else None
 
     def of(self, array: np.ndarray) -> np.ndarray:
-        """Returns the group's part of an output; an output without the axis is returned unchanged."""
+        """Returns the group's part of an output; an output without the axis unchanged."""
         if array.ndim <= self.axis:
             return array
         before = (slice(None),) * self.axis
@@ -70,7 +70,7 @@ class Slice:
         return parts[0] if len(parts) == 1 else np.concatenate(parts, self.axis)
 
     def faint_inputs(self, parts: Sequence[np.ndarray]) -> tuple[int, ...]:
-        """Returns the indices of inputs on which the group's scores predict nothing; ``parts`` are its FP32 values."""
+        """Returns the inputs on which the group's scores predict nothing; ``parts`` are its FP32 values by input."""
         if not self.scores:
             return ()
         return tuple(k for k, part in enumerate(parts) if part[np.isfinite(part)].max(initial=0.0) < LEAST_SCORE)
@@ -97,7 +97,7 @@ class Slices:
         return parts
 
     def names(self, outputs: Iterable[str]) -> tuple[str, ...]:
-        """Returns the names under which ``outputs`` are judged: the names of their groups, or their own."""
+        """Returns the names under which ``outputs`` are judged: those of their groups, or their own."""
         groups = self.by_output if self.apart else {}
         names = ([group.name for group in groups.get(name, ())] or [name] for name in outputs)
         return tuple(chain.from_iterable(names))
@@ -107,7 +107,7 @@ class Slices:
         return next((g for groups in self.by_output.values() for g in groups if g.name == name), None)
 
     def notes(self) -> list[str]:
-        """Returns a sentence on each output that is judged in groups."""
+        """Returns a sentence on each output judged in groups."""
         notes = []
         for output, groups in self.by_output.items() if self.apart else ():
             parts = ", ".join(f"[{':, ' * group.axis}{group.places}] up to {group.largest:.3g}" for group in groups)
@@ -116,7 +116,7 @@ class Slices:
 
 
 def output_of(name: str) -> str:
-    """Returns the output's name in the name of a group: ``output0`` for ``output0[:, 4:84]``."""
+    """Returns the output of a group's name: ``output0`` for ``output0[:, 4:84]``."""
     return name.rpartition("[")[0] or name if name.endswith("]") else name
 
 
@@ -172,7 +172,6 @@ def _levels(largest: np.ndarray, scores: np.ndarray) -> np.ndarray | None:
 
 
 def _is_separated(rows: Sequence[np.ndarray], level: np.ndarray) -> bool:
-    """True if each level exceeds the next lower at most positions, not by a few peaks alone."""
     for lower in range(level.max()):
         apart = counting = 0
         for positions in rows:

@@ -1,7 +1,7 @@
 """Statistics of tensors, added sample by sample: moments, differences between two runs, rounding errors of INT8.
 
-Memory does not grow with the number of samples. Blocks are float64 ``[groups, values]``, where a group is a whole
-tensor or a channel of a weight.
+Memory does not grow with the number of samples. In a block, float64 ``[groups, values]``, a group is a whole tensor or
+a channel of a weight.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class LoudChannel(NanForNull):
 
 
 class PairStatistics:
-    """Statistics of a tensor in two runs. A value that is not finite in either run is no error."""
+    """Statistics of a tensor in two runs. Values that are not finite in a run are no errors."""
 
     def __init__(self, groups: int = 1) -> None:
         self.reference, self.output = Moments(groups), Moments(groups)
@@ -96,7 +96,7 @@ class PairStatistics:
 
         Args:
             row: the number of neighbouring values that form a distribution for KL.
-            largest: the largest magnitude of the whole FP32 tensor on this sample; default: of each group.
+            largest: the largest magnitude of FP32's whole tensor on this sample; default: of each group.
         """
         self.reference.add(reference)
         self.output.add(output)
@@ -124,7 +124,7 @@ class PairStatistics:
 
 
 class RoundingStatistics:
-    """The rounding errors of a tensor under its quantizers, and the levels that its values use."""
+    """The rounding errors of a tensor's quantizers, and the levels that its values use."""
 
     def __init__(self, quantizers: Sequence[Quantizer]) -> None:
         self._quantizers = tuple(quantizers)
@@ -178,7 +178,7 @@ class RoundedValues:
     """The errors of a tensor's own rounding, and a histogram of its values in FP32 and as read in the other run.
 
     Args:
-        quantizers: the quantizers that round it, in the order of application.
+        quantizers: in the order of application.
         runs: 2, or 1 without values of the other run.
     """
 
@@ -198,7 +198,7 @@ class RoundedValues:
 
     @property
     def rounding(self) -> RoundingFigures | None:
-        """The rounding errors; None if the values are not rounded, or are rounded to FP8."""
+        """The rounding errors; None if the values are not rounded, or rounded to FP8."""
         return None if self._rounding is None else self._rounding.figures()
 
     @property
@@ -216,7 +216,7 @@ class ChannelPeaks:
         self._steady = True
 
     def add(self, values: np.ndarray) -> None:
-        """Adds the finite values of a tensor."""
+        """Adds a tensor's finite values."""
         if self._axis is None or not values.size or values.ndim < 2:
             return
         others = tuple(axis for axis in range(values.ndim) if axis != self._axis % values.ndim)
@@ -232,7 +232,7 @@ class ChannelPeaks:
 
     def loudest(self) -> LoudChannel | None:
         """Returns the channel with the largest magnitude; None with fewer than four non-zero channels, or if their
-        number changed.
+        number varies.
         """
         if self._peaks is None or not self._steady:
             return None
@@ -263,11 +263,7 @@ def as_block(values: np.ndarray) -> np.ndarray:
 
 
 class TensorStatistics:
-    """The statistics of a tensor, sample by sample.
-
-    Args:
-        quantizers: the quantizers that round it, in the order of application.
-    """
+    """The statistics of a tensor, sample by sample; ``quantizers`` are in the order of application."""
 
     def __init__(self, quantizers: Sequence[Quantizer] = ()) -> None:
         self._quantizers = tuple(quantizers)

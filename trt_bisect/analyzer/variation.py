@@ -26,7 +26,7 @@ VARIATION = "variation"
 number.
 """
 LEFT, INPUTS = "variation_left", "variation_inputs"
-"""The figures for the share of FP32's variation that is left, and for the number of inputs."""
+"""The figures for the share of FP32's variation that is left, and the number of inputs."""
 VARIATION_MISSED = 0.75
 """Losing more than this share of the variation is a miss (D below 0.5)."""
 # Variation is a doubt if a smaller share is left than the first, and noted in the verdict below the second.
@@ -51,7 +51,7 @@ class Variation:
     Attributes:
         left: the share of FP32's variation that is left; None if not judged.
         lost_by_input: the share lost on each input; None where FP32's output is close to the mean.
-        columns: the first lost columns, as (axis with the batch counted, index).
+        columns: the first lost columns, as (axis, counted with the batch; index).
         unjudged: the reason why the variation is not judged, if the metric alone cannot see its loss.
     """
 
@@ -67,7 +67,7 @@ _Sums = tuple[np.ndarray, Mapping[int, np.ndarray], float, float, float]
 
 
 def inputs_vary(samples: Iterable[Feeds]) -> bool:
-    """Returns true unless the inputs are nearly equal; inputs of different shapes are not.
+    """Returns true unless the inputs are nearly equal and of one shape.
 
     The tensor with the largest share of its variance between inputs decides; for integers, the share of numbers that
     differ from the first input's.
@@ -199,7 +199,7 @@ def variation_text(name: str, values: Mapping[str, float | None]) -> str:
 
 
 def variation_doubted(name: str, figures: OutputFigures) -> str:
-    """Returns a sentence if the lost variation, of an output or of its columns, is a doubt; else empty."""
+    """Returns a sentence if lost variation, of an output or its columns, is a doubt; else empty."""
     left = figures.values.get(LEFT)
     if left is not None and left < _DOUBTED:
         text = variation_text(name, figures.values)

@@ -36,7 +36,6 @@ class WorstInputs:
         similarities: the metric on each sample; NaN without a value.
         losses: the loss of each sample; infinity if INT8's output is not finite, minus infinity for ``broken`` samples.
         faint: the indices of samples that do not count, since FP32's output is almost zero.
-        first_broken: the first ``broken`` sample, if any.
         stopped: the user stopped the search.
     """
 
@@ -51,22 +50,20 @@ class WorstInputs:
 
     @property
     def broken(self) -> tuple[int, ...]:
-        """The indices of samples that do not count, since FP32 itself has NaN there, or nothing finite."""
+        """The indices of samples that do not count, since FP32 itself has NaN, or nothing finite."""
         return tuple(place for place, loss in enumerate(self.losses) if loss == _BROKEN)
 
     @property
     def median(self) -> float:
-        """The median of the similarities; NaN if none has a value."""
+        """The median of the similarities; NaN without any."""
         values = [value for value in self.similarities if not math.isnan(value)]
         return float(np.median(values)) if values else math.nan
 
 
 @dataclass
 class _Candidate:
-    """A sample that can be among the worst.
-
-    ``loss``, compared as a tuple, is false for a sample that ranks after all others, its loss, and a tie-breaker.
-    ``beaten`` counts the samples that are at least as bad and have no fainter output.
+    """A sample that can be among the worst; ``beaten`` counts samples that are at least as bad and have no fainter
+    output.
     """
 
     place: int
@@ -83,7 +80,7 @@ class SampleFigures:
     Attributes:
         norms: the norms of the FP32 outputs; empty unless the metric is relative.
         tie: larger for the worse of two samples with equal losses.
-        scores: by output, true for a single number from 0 to 1: such an output is never faint.
+        scores: by output, true for a single number from 0 to 1, which is never faint.
         is_empty: the task finds nothing in FP32.
     """
 
@@ -99,7 +96,7 @@ class WorstSamples:
     """Keeps the worst ``count`` of the samples added so far.
 
     Faint samples are known only at the end, with the median norm. So a sample is kept while fewer than ``count`` others
-    are worse and have no fainter output: more are kept for more octaves, not for more samples.
+    are worse and have no fainter output.
     """
 
     def __init__(self, count: int) -> None:
@@ -137,7 +134,7 @@ class WorstSamples:
         return faint_places([tuple(octaves[k] for k in compared) for octaves in self._octaves])
 
     def worst(self) -> list[tuple[int, Feeds]]:
-        """Returns the worst samples with their indices, the worst first; of equal samples, the earlier first."""
+        """Returns the worst samples with their indices, the worst first, the earlier of equal samples first."""
         faint = frozenset(self.faint())
         counting = [sample for sample in self._held if sample.place not in faint] or self._held
         chosen = sorted(counting, key=lambda sample: sample.loss, reverse=True)[: self._count]
@@ -169,7 +166,7 @@ def worst_inputs(
         on_sample: called with the number of samples begun.
         keep_when_stopped: after Ctrl-C, return the result of the samples so far.
         class_axis: see ``find_classes``; the first sample decides.
-        slices: returns the slices of a sample's FP32 outputs; the first sample that has slices decides.
+        slices: returns the slices of a sample's FP32 outputs; the first sample with slices decides.
         task: returns the task to judge, if any, from a list with FP32's outputs for the first sample. Of samples with
             equal agreement, the lower cosine is worse.
         found_first: rank samples on which the task finds nothing in FP32 after all others.
@@ -255,7 +252,7 @@ def _nowhere_fainter(octaves: tuple[int, ...], others: tuple[int, ...]) -> bool:
 
 
 STANDS_OUT = 5.0
-"""An input stands out if its loss is more than this many times the median loss."""
+"""An input with more than this many times the median loss stands out."""
 
 FEW, MOST = 0.1, 0.5
 PERCENTILES = (90, 95, 99)
@@ -306,7 +303,7 @@ def distribution_of(
     Args:
         values: the metric on each sample; NaN without a value.
         losses: the loss of each sample; infinity without a value.
-        allowed: the loss that the threshold allows; None without a threshold.
+        allowed: the loss that the threshold allows, if there is a threshold.
         faint: the indices of samples that do not count, unless all are faint.
     """
     counting = sorted(set(range(len(values))) - set(faint)) or range(len(values))
@@ -344,7 +341,7 @@ def _histogram(values: Sequence[float]) -> tuple[Bin, ...]:
 
 
 def verdict(losses: MetricDistribution) -> str:
-    """Returns a sentence on whether single inputs or the whole network lose, and on the next step."""
+    """Returns a sentence that tells bad inputs from a bad network, with the next step."""
     total = "the one input" if losses.count == 1 else f"{losses.count} inputs"
     if losses.bad is None:
         return _without_threshold(losses, total)

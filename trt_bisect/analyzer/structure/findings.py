@@ -19,7 +19,7 @@ class FindingKind:
     Attributes:
         severity: ``error`` (TensorRT refuses it, or gives another result), ``warning`` (accuracy or speed is lost), or
             ``note``.
-        loses_accuracy: the kind can lose accuracy in INT8, not only speed.
+        loses_accuracy: the kind can lose accuracy in INT8.
     """
 
     severity: str

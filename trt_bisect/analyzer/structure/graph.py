@@ -41,13 +41,13 @@ SMOOTH_ACTIVATIONS = (
     "Mish",
     "Swish",
 )
-"""Activations that TensorRT computes in the kernel of the layer before; SiLU is a Sigmoid and a Mul."""
+"""Activations that TensorRT computes in the kernel before them; SiLU is a Sigmoid and a Mul."""
 
 MOVES = ("Transpose", "Reshape", "Flatten", "Squeeze", "Unsqueeze", "Identity")
 """Operators that move values without changing them."""
 
 Reader = tuple[onnx.NodeProto, int]
-"""A node, and the index of the input with which it reads a tensor."""
+"""A node, and the index of the input at which it reads a tensor."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,18 +59,14 @@ class FileGraph:
 
     @classmethod
     def of(cls, model: onnx.ModelProto, source: str, weights: Weights | None = None) -> FileGraph:
-        """Returns the graph of a model read from the file ``source``; changes the model in place.
-
-        Raises:
-            BadInput: the nodes form a cycle.
-        """
+        """Returns the graph of a model read from ``source``, changed in place; raises BadInput for a cycle of nodes."""
         weights = {**(weights or {}), **detach_weights(model)}
         model = with_named_nodes(model)
         sort_nodes(model.graph, source)
         return cls(infer_shapes(model), weights)
 
     def with_body(self, body: onnx.GraphProto) -> FileGraph:
-        """Returns this graph with the nodes, constants and types of a subgraph of one of its nodes added."""
+        """Returns this graph together with a subgraph of one of its nodes."""
         model = deepcopy(self.model)
         model.graph.node.extend(body.node)
         model.graph.initializer.extend(body.initializer)
@@ -84,7 +80,7 @@ class FileGraph:
 
     @property
     def opset(self) -> int:
-        """The opset of ONNX."""
+        """The ONNX opset."""
         return opset_of(self.model)
 
     @cached_property
@@ -106,11 +102,11 @@ class FileGraph:
         return readers
 
     def readers(self, tensor: str) -> list[Reader]:
-        """Returns the nodes that read a tensor, once for each slot."""
+        """Returns the nodes that read a tensor, once for each input."""
         return self._readers.get(tensor, [])
 
     def uses(self, tensor: str) -> int:
-        """Returns the number of readers of a tensor; an output of the network counts as one."""
+        """Returns the number of readers of a tensor; a network's output counts as one."""
         return len(self.readers(tensor)) + (tensor in self.outputs)
 
     def maker_op(self, tensor: str) -> str:
@@ -119,7 +115,7 @@ class FileGraph:
 
     @cached_property
     def types(self) -> TensorTypes:
-        """The known types and shapes of the tensors."""
+        """The known types and shapes of tensors."""
         return TensorTypes.of(self.model.graph)
 
     def dtype(self, tensor: str) -> np.dtype[np.generic] | None:
@@ -141,7 +137,7 @@ class FileGraph:
         return frozenset(constants)
 
     def values(self, tensor: str) -> np.ndarray | None:
-        """Returns the values of a constant in the file; None for other tensors and computed constants."""
+        """Returns the values of a constant in the file; None for other tensors."""
         if tensor in self.weights:
             return self.weights[tensor]
         if tensor in self._initializers:
@@ -152,15 +148,15 @@ class FileGraph:
         return _constant_of(node) if node is not None and node.op_type == "Constant" else None
 
     def root(self, tensor: str) -> str:
-        """Returns the tensor from which this one comes through operators that only round or move values."""
+        """Returns the tensor from which this one comes, through operators that round or move values."""
         return self.source(tensor, (*MOVES, *PAIR))
 
     def moved_from(self, tensor: str) -> str:
-        """Returns the tensor from which this one comes through operators that only move values."""
+        """Returns the tensor from which this one comes, through operators that only move values."""
         return self.source(tensor, MOVES)
 
     def source(self, tensor: str, through: Collection[str]) -> str:
-        """Returns the tensor from which this one comes through the first inputs of the operators ``through``."""
+        """Returns the tensor from which this one comes, through first inputs of the operators ``through``."""
         while self.maker_op(tensor) in through and self.makers[tensor].input:
             tensor = self.makers[tensor].input[0]
         return tensor
@@ -179,7 +175,7 @@ class FileGraph:
         return layers
 
     def is_given_out(self, tensor: str) -> bool:
-        """Returns true if a tensor is an output of the network, directly or as ``layers_reading`` follows it."""
+        """Returns true if a tensor is a network's output, directly or as ``layers_reading`` follows it."""
         passed = (node for node, slot in self.readers(tensor) if node.op_type in self._passing(tensor) and slot == 0)
         return tensor in self.outputs or any(self.is_given_out(out) for node in passed for out in node.output)
 
@@ -188,7 +184,7 @@ class FileGraph:
 
 
 def in_scope(nodes: Iterable[onnx.NodeProto], graph: FileGraph) -> Iterator[tuple[onnx.NodeProto, FileGraph]]:
-    """Yields every node, also in subgraphs, with a graph that has all tensors which the node can read."""
+    """Yields every node, also in subgraphs, with a graph that has all tensors which it can read."""
     for node in nodes:
         yield node, graph
         for body in bodies_of(node):
@@ -228,7 +224,7 @@ class DroppedNode:
 
 
 def dropped_nodes(graph: FileGraph, network: Network) -> Iterator[DroppedNode]:
-    """Yields the nodes of a file that are no layers of the prepared network, in the order of the file."""
+    """Yields the nodes of a file that are no layers of the prepared network, in the file's order."""
     needed = set(graph.outputs)  # The tensors that an output of the network depends on.
     for node in reversed([*graph.nodes]):
         if not needed.isdisjoint(node.output):

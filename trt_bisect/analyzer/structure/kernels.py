@@ -86,13 +86,8 @@ class EngineFacts:
 def engine_facts(
     engine: str, graph: FileGraph, layers: Sequence[EngineLayer], fp32: Sequence[EngineLayer] | None
 ) -> EngineFacts:
-    """Returns the facts of an engine.
-
-    Args:
-        engine: its name and version.
-        graph: the graph that was built.
-        layers: the engine's layers.
-        fp32: the layers of the engine without pairs, if any.
+    """Returns the facts of an engine (name and version), the graph it was built from, and its layers; ``fp32``: those
+    without pairs.
     """
     kernels = _kernels(layers)
     states = {name: _state(name, pairs, kernels) for name, pairs in _layers_with_pairs(graph)}
@@ -185,11 +180,8 @@ def _state(layer: str, pairs: Sequence[tuple[str, str]], kernels: Sequence[Engin
 
 
 def _broken(before: Sequence[EngineLayer], after: Sequence[EngineLayer]) -> Iterator[tuple[tuple[str, ...], ...]]:
-    """Yields the layers of each kernel of ``before`` that several unconnected kernels of ``after`` hold, part by part.
-
-    Kernels that share a layer are connected: an INT8 convolution is often a kernel for the sums, and another for the
-    scale, the bias and the fused layers.
-    """
+    # Kernels that share a layer are connected: an INT8 convolution is often a kernel for the sums, and another for the
+    # scale, the bias and the fused layers.
     named = {name for kernel in after for name in kernel.network_layers}
     for kernel in before:
         layers = [name for name in kernel.network_layers if name in named]

@@ -41,7 +41,7 @@ class ParserTable:
         operators: ONNX's operators without an importer.
         plugins: operators that need a plugin which is not there.
         tests: the number of ONNX's tests of operators.
-        refused: the number of these tests that the parser refuses.
+        refused: the number of tests that the parser refuses.
     """
 
     parser: str
@@ -71,7 +71,7 @@ OWN_TO_TENSORRT = frozenset(
 """Operators that the parser imports and ONNX does not have."""
 
 FROM_PLUGINS = frozenset({"DeformConv", "NonZero", "RoiAlign"})
-"""Operators that TensorRT builds from its plugins, and TensorRT-RTX does not. Source: ``docs/operators.md``."""
+"""Operators that TensorRT, but not TensorRT-RTX, builds from its plugins. Source: ``docs/operators.md``."""
 
 SHIPPED_PLUGINS = frozenset(
     "BatchedNMS_TRT BatchedNMSDynamic_TRT BatchTilePlugin_TRT ClipPlugin CoordConvAC CropAndResize "
@@ -83,7 +83,7 @@ SHIPPED_PLUGINS = frozenset(
     "ProposalLayer_TRT PyramidROIAlign_TRT Region_TRT Reorg_TRT ResizeNearest_TRT ROIAlign_TRT RPROI_TRT "
     "SpecialSlice_TRT VoxelGeneratorPlugin".split()
 )
-"""TensorRT's own plugins. Source: the ``plugin`` folder of NVIDIA/TensorRT."""
+"""TensorRT's own plugins. Source: folder ``plugin`` of NVIDIA/TensorRT."""
 
 OF_ONNXRUNTIME = ("com.microsoft", "ai.onnx.ml", "ai.onnx.training", "ai.onnx.preview.training")
 """The domains of ONNX Runtime's own operators, with their parts such as ``com.microsoft.nchwc``.
@@ -94,7 +94,7 @@ for ONNX's.
 
 
 def operator_findings(graph: FileGraph) -> Iterator[Finding]:
-    """Yields a finding for each operator that TensorRT's parser refuses, in any form or in this form."""
+    """Yields a finding for each operator that TensorRT's parser refuses, in any or in this form."""
     table = parser_table()
     refused = frozenset((*table.operators, *table.plugins)) - FROM_PLUGINS
     for node, scope in in_scope(graph.nodes, graph):
@@ -145,7 +145,7 @@ def _taken(_node: onnx.NodeProto, _graph: FileGraph) -> str:
 
 
 Rule = Callable[[onnx.NodeProto, FileGraph], str]
-"""A function that returns a node's form in words if the parser refuses it, else an empty text."""
+"""Returns the form of a node that the parser refuses, in words; empty if it takes the node."""
 
 
 def _any_of(*rules: Rule) -> Rule:
@@ -161,7 +161,7 @@ def _outputs(most: int) -> Rule:
 
 
 def _constant(slot: int, role: str) -> Rule:
-    """Returns the rule that input ``slot``, ``role`` in messages, must be constant or computed from constants."""
+    # Input slot, role in messages, must be constant or computed from constants.
 
     def rule(node: onnx.NodeProto, graph: FileGraph) -> str:
         name = node.input[slot] if slot < len(node.input) else ""
@@ -171,7 +171,7 @@ def _constant(slot: int, role: str) -> Rule:
 
 
 def _values(slot: int, role: str) -> Rule:
-    """Returns the rule that input ``slot`` may come from a shape, but not from a float input of the network."""
+    # The values of input slot may come from a shape, but not from a float input of the network.
 
     def rule(node: onnx.NodeProto, graph: FileGraph) -> str:
         name = node.input[slot] if slot < len(node.input) else ""
@@ -199,7 +199,7 @@ def _float_input(tensor: str, graph: FileGraph) -> str:
 
 
 def _only(name: str, *taken: str) -> Rule:
-    """Returns the rule that an attribute, a word or a number, is absent or among ``taken``."""
+    # An attribute, a word or a number, must be absent or among taken.
 
     def rule(node: onnx.NodeProto, _graph: FileGraph) -> str:
         value: bytes | float | None = attribute(node, name, None)

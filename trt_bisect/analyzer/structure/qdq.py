@@ -48,7 +48,7 @@ class QdqPair:
         axis: the axis along which there are several scales.
         out: the output of the pair.
         readers: the layers that read ``out``; see ``FileGraph.layers_reading``.
-        is_output: ``out`` is an output of the network; see ``FileGraph.is_given_out``.
+        is_output: see ``FileGraph.is_given_out``.
     """
 
     tensor: str
@@ -64,7 +64,7 @@ class QdqPair:
 
     @property
     def layers(self) -> tuple[str, ...]:
-        """The names of the layers that read the pair's output; without any, a phrase in brackets."""
+        """The layers that read the pair's output; without any, a phrase in brackets."""
         without = "(the network's output)" if self.is_output else "(read by nothing)"
         return tuple(dict.fromkeys(node.name for node, _ in self.readers)) or (without,)
 
@@ -161,7 +161,7 @@ def _scale_findings(pair: QdqPair, graph: FileGraph) -> Iterator[Finding]:
 
 
 def _channels_with_values(pair: QdqPair, graph: FileGraph) -> np.ndarray:
-    """Returns by scale, bool ``[scales]``, true unless all values of its channel are known to be zero."""
+    # By scale, bool [scales]: false if all values of the channel are known to be zero.
     assert pair.scale is not None
     values = graph.values(pair.tensor)
     if values is None or pair.in_blocks or not values.ndim or values.shape[pair.axis % values.ndim] != pair.scale.size:
@@ -312,7 +312,7 @@ def _behind_own_pair(graph: FileGraph, tensor: str) -> str:
 
 
 def is_dequantized(graph: FileGraph, tensor: str) -> bool:
-    """Returns true if a tensor comes from a pair, directly or through operators that move values."""
+    """Returns true if a tensor comes from a pair, directly or through ``MOVES``."""
     return graph.maker_op(graph.moved_from(tensor)) == DEQUANTIZE
 
 

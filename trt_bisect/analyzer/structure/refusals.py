@@ -15,24 +15,21 @@ from trt_bisect.model.file import Written
 from trt_bisect.support.text import Line, counted, listed
 
 REFUSED = "refused"
-"""The kind of the lines that ``in_lines`` returns."""
 # The kinds that predict the parser's answer, and are dropped if a parser accepts the file.
 _STANDING_FOR_THE_PARSER = ("operator refused", "operator restricted", "type restricted", "plugin needed")
 
 
 def refusals(graph: FileGraph, plugins: Sequence[str] = ()) -> tuple[Finding, ...]:
-    """Returns the reasons why TensorRT cannot build a network, each an error of the structure check.
-
-    Args:
-        plugins: the user's libraries; with any, operators that need a plugin are not checked.
+    """Returns the reasons why TensorRT cannot build a network; with the user's ``plugins``, missing plugins are no
+    reason.
     """
     findings = (*opset_findings(graph), *type_findings(graph), *operator_findings(graph))
     return settled([finding for finding in findings if finding.severity == ERROR], graph, plugins)
 
 
 def settled(findings: Iterable[Finding], graph: FileGraph, plugins: Sequence[str] = ()) -> tuple[Finding, ...]:
-    """Returns the findings corrected by an installed parser: without the predicted refusals if it accepts the file,
-    else with its own added.
+    """Returns the findings corrected by an installed parser: it drops predicted refusals if it accepts the file, else
+    adds its own.
     """
     kept = [finding for finding in findings if not (plugins and finding.kind == "plugin needed")]
     answer = ask_parser(Written(graph.model, graph.weights))

@@ -44,7 +44,7 @@ def detect(asked: AskedTask, reference: Sequence[Outputs]) -> Task:
 
 
 def detector_head(asked: AskedTask, reference: Sequence[Outputs]) -> Head:
-    """Returns the head that the user names, or that fits the outputs; raises BadInput if none fits."""
+    """Returns the head that the user names, or that fits the outputs; raises BadInput without one."""
     named = asked.head or ""
     layout = parse_layout(named) if named and named not in (*ANCHORS, *SCORES) else None
     if named in ANCHORS:
@@ -70,9 +70,7 @@ def detector_head(asked: AskedTask, reference: Sequence[Outputs]) -> Head:
 
 
 SCORES = ("sigmoid", "background-first", "background-last")
-"""The values of ``--head`` for boxes and scores: independent probabilities, or a first or last class that is the
-background.
-"""
+"""The values of ``--head`` for boxes and scores: independent probabilities, or the class that is the background."""
 SUPPORTED = (
     "YOLO v5 [B, N, 5 + C], YOLO v8 to v11 [B, 4 + C, N], boxes [B, N, 4] with scores [B, N, C] (SSD, DETR, RT-DETR), "
     "final detections: [B, N, 6], [N, 7], or boxes, scores and labels, and raw maps of several scales, [B, 64, H, W] "
@@ -81,7 +79,7 @@ SUPPORTED = (
 )
 _Y_FIRST = "detection_boxes"
 QUERIES = 1000
-"""Up to this number, candidates with boxes in 0..1 can be queries of a DETR, which need no NonMaxSuppression."""
+"""Up to this many candidates with boxes in 0..1 can be queries of a DETR, which need no NonMaxSuppression."""
 
 
 def find_head(reference: Sequence[Outputs]) -> Head | None:
@@ -108,8 +106,8 @@ def _are_classes(reference: Sequence[Outputs], name: str) -> bool:
 
 
 def ends_with(best: Iterable[np.ndarray], last: int) -> bool:
-    """Returns true if class ``last`` only fills the ends of sequences: a sequence has another class, and none follows
-    ``last``.
+    """Returns true if class ``last`` only fills the ends of sequences: no other class follows it, but some sequence has
+    one.
 
     Args:
         best: for each sequence, the best class of each step.
@@ -122,7 +120,7 @@ def ends_with(best: Iterable[np.ndarray], last: int) -> bool:
 
 
 def ready_lists(reference: Sequence[Outputs]) -> Head | None:
-    """Returns the head for boxes, scores and labels of chosen detections, each an output; None if they do not fit."""
+    """Returns the head for boxes, scores and labels of chosen detections, each an output; else None."""
     first = reference[0]
     boxes = next((n for n, v in first.items() if v.ndim in (2, 3) and v.shape[-1] == 4 and v.dtype.kind == "f"), None)
     if boxes is None:
@@ -214,7 +212,7 @@ def _rows_with_masks(reference: Sequence[Outputs]) -> Head | None:
 
 
 def placed_head(placed: Placed, remark: str = "", kind: str = "") -> Head:
-    """Returns the head for a layout in its output; ``remark`` is appended to the note for the user."""
+    """Returns the head for a layout in its output; ``remark`` is appended to the user's note."""
     is_ready, note = placed.layout.is_ready, f"'{placed.output}' as rows of {placed.layout}{remark}"
     return Head((placed.output,), note, lambda o: placed.read(o, kind), not is_ready, is_ready)
 
@@ -282,18 +280,18 @@ def _are_queries(boxes: np.ndarray, many: int) -> bool:
 
 
 def _best_pairs(boxes: np.ndarray, shares: np.ndarray) -> Detections:
-    """Returns the best pairs of row and class, as many as rows. Source: RT-DETR, Deformable DETR and D-FINE."""
+    # As many pairs of row and class as rows, the best. Source: RT-DETR, Deformable DETR and D-FINE.
     order = np.argsort(-shares.ravel(), kind="stable")[: len(boxes)]
     rows, classes = np.divmod(order, shares.shape[-1])
     return Detections(boxes[rows], shares[rows, classes], classes)
 
 
 def _kind_of_scores(scores: np.ndarray, named: str = "") -> tuple[str, int | None]:
-    """Returns the kind of class scores ``[n, C]`` (empty if unclear), and the background class if there is one.
+    """Returns the kind of class scores ``[n, C]`` (empty if unclear), and the background class, if any.
 
     Scores that sum to 1, and logits for a softmax, have a background: the first or last class, the best in most
-    candidates. Training keeps the mean of a candidate's logits, so the best logit of a softmax is above 0 in most
-    candidates; logits whose best is below 0 are for a sigmoid.
+    candidates. Training keeps the mean of a candidate's logits, so the best logit of a softmax is mostly above 0;
+    logits whose best is mostly below 0 are for a sigmoid.
     """
     last = scores.shape[-1] - 1
     shares = are_shares(scores)
@@ -334,7 +332,7 @@ def _yolo(reference: Sequence[Outputs]) -> Head | None:
 
 
 def undecoded(reference: Sequence[Outputs]) -> str:
-    """Returns the output with candidates' scores as probabilities but undecoded boxes; empty if there is none."""
+    """Returns the name of an output with scores as probabilities, but undecoded boxes; empty without one."""
     for name, _, _, rows in rows_either_way(reference):
         width = rows.shape[-1]
         # Undecoded sizes are offsets to anchors or logarithms, and can be negative.

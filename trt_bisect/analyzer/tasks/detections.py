@@ -35,10 +35,10 @@ from trt_bisect.model.file import Written
 from trt_bisect.model.session import CPU, make_session
 
 MOST = 3000
-"""The most candidates compared in an image, the best by score: noise would take hours."""
+"""The most candidates compared in an image, the best by score."""
 _SHORTEST = 5e-4  # As a share of the largest coordinate of all boxes: a third of a pixel of 640.
 FINEST = 8
-"""The width of a cell of the finest raw map in units of decoded boxes: pixels, in every export."""
+"""The pixels, in units of decoded boxes, along a cell of the finest raw map."""
 # Boxes are shares of the image if the coordinates of the best candidates stay below the first number.
 _LARGEST_SHARE, _BEST_CANDIDATES = 1.5, 300
 _NMS = """<ir_version: 7, opset_import: ["": 11]>
@@ -78,7 +78,7 @@ class Detections:
 
 
 Alike = Callable[[Detections, Detections], np.ndarray]
-"""A function that returns the likeness, from 0 to 1, of each of n detections with each of m others, ``[n, m]``."""
+"""Returns the likeness, from 0 to 1, of each of n detections with each of m others, ``[n, m]``."""
 NO_DETECTIONS = Detections(np.zeros((0, 4)), np.zeros(0), np.zeros(0, np.int64))
 
 
@@ -97,7 +97,7 @@ def rotated(points: np.ndarray, angles: np.ndarray) -> np.ndarray:
 def suppressed(found: Detections, iou: float) -> Detections:
     """Returns the candidates with scores above 0 that remain after NonMaxSuppression in each class, as in ONNX Runtime.
 
-    A box is removed if its intersection over union with a better box of its class exceeds ``iou``.
+    A box is removed if its overlap with a better box of its class exceeds ``iou``.
     """
     if not len(found):
         return found
@@ -121,7 +121,7 @@ def _session() -> ort.InferenceSession:
 
 
 def best_class(boxes: np.ndarray, shares: np.ndarray, *more: np.ndarray) -> Detections:
-    """Returns a candidate for each row: its box, its best class of ``shares`` (``[N, C]``), and its ``more``."""
+    """Returns a candidate for each row: its box, the best class of its ``shares`` ``[N, C]``, and its ``more``."""
     return Detections(boxes, shares.max(axis=-1), shares.argmax(axis=-1), *more)
 
 
@@ -132,13 +132,13 @@ def areas_of(boxes: np.ndarray) -> np.ndarray:
 
 
 def over_union(shared: np.ndarray, areas: np.ndarray, others: np.ndarray) -> np.ndarray:
-    """Returns intersection over union, from the shared areas and both areas; 0 if both are 0."""
+    """Returns intersection over union, from the shared area and both areas; 0 if both are 0."""
     union = areas + others - shared
     return np.asarray(np.divide(shared, union, out=np.zeros_like(shared), where=union > 0.0))
 
 
 def overlaps(boxes: np.ndarray, others: np.ndarray) -> np.ndarray:
-    """Returns intersection over union of boxes ``[n, 4]`` and ``[m, 4]``, two corners each, float64 ``[n, m]``."""
+    """Returns intersection over union of boxes ``[n, 4]`` and ``[m, 4]``, two corners each, as ``[n, m]``."""
     shortest = shortest_side(boxes)
     (starts, ends), (other_starts, other_ends) = (_corners(side, shortest) for side in (boxes[:, None], others[None]))
     shared = np.maximum(np.minimum(ends, other_ends) - np.maximum(starts, other_starts), 0.0)
@@ -147,10 +147,7 @@ def overlaps(boxes: np.ndarray, others: np.ndarray) -> np.ndarray:
 
 
 def shortest_side(boxes: np.ndarray) -> float:
-    """Returns the least length that counts for a side: with it, boxes of zero area overlap if they are alike.
-
-    It is far below a pixel, since boxes clipped to a line at the image's border differ by float noise.
-    """
+    """Returns the least length that counts for a side, far below a pixel: so boxes clipped to a line can overlap."""
     return _SHORTEST * (float(np.abs(boxes).max(initial=0.0)) or 1.0)
 
 
@@ -167,8 +164,7 @@ def box_overlaps(before: Detections, after: Detections) -> np.ndarray:
 
 
 def matched(before: Detections, after: Detections, least: float, alike: Alike) -> tuple[np.ndarray, np.ndarray]:
-    """Returns for each detection of ``before`` the index of its partner in ``after``, and their likeness; -1 and 0
-    without one.
+    """Returns the index of each detection's partner in ``after``, and their likeness; -1 and 0 without a partner.
 
     In the order of score, each detection of ``before`` takes the most similar free detection of its class, if their
     likeness is at least ``least``.
@@ -200,7 +196,7 @@ class Head:
         is_ready: the network has suppressed candidates itself.
         suppress: removes candidates too similar to better ones.
         finish: returns the detections to compare, from the outputs for one input and each image's chosen detections.
-        finest: the raw map whose cells are ``FINEST`` units of the boxes wide; empty for decoded boxes.
+        finest: the raw map whose cells are ``FINEST`` wide; empty for decoded boxes.
     """
 
     names: tuple[str, ...]
@@ -237,7 +233,7 @@ def found_task(asked: AskedTask, head: Head, likeness: str, alike: Alike, output
         asked: the task; detections are the same if their likeness is at least its ``iou``.
         likeness: the name of the likeness, a key of ``LIKENESS_KEYS``.
         alike: computes the likeness.
-        outputs: the names of all outputs; the note names those that the head does not read.
+        outputs: the names of all outputs, for the note.
     """
     nms = "after NonMaxSuppression" if head.needs_nms else "without NonMaxSuppression"
     unread = ", ".join(f"'{name}'" for name in outputs if name not in head.names)

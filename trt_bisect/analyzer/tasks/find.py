@@ -1,4 +1,4 @@
-"""The tasks by name, the agreement of each with FP32, and the task that outputs look like.
+"""The tasks by name, and the task that outputs look like.
 
 The agreement is the share of rows (classification) or pixels (segmentation) with FP32's class; of vectors (embeddings)
 that find themselves and their nearest neighbour among FP32's; and of characters without an edit (text, by greedy CTC
@@ -103,7 +103,7 @@ _FEWEST_PIXELS, _LEAST_OBJECT = 8, 0.002
 def segment(asked: AskedTask, reference: Sequence[Outputs]) -> Task:
     """Returns the task for images of scores with a class axis, of one channel, or of integer labels.
 
-    With one channel, a pixel above 0.5, or above 0 for logits, belongs to the object.
+    In one channel, a pixel above 0.5, or above 0 for logits, belongs to the object.
     """
     queries = None if asked.class_axis is not None else _queries(reference)
     if queries is not None:
@@ -268,7 +268,7 @@ _NEAR = 1.25
 def depth(asked: AskedTask, reference: Sequence[Outputs]) -> Task:
     """Returns the task for a map of depths: the agreement of an image is 1 less its scale-invariant error.
 
-    The error is the standard deviation of the difference of the logarithms over the pixels (Eigen et al. 2014).
+    The error is the standard deviation, over the pixels, of the difference of the logarithms (Eigen et al. 2014).
     """
     names = [name for name in reference[0] if _is_depth([outputs[name] for outputs in reference])]
     if len(names) != 1 or _are_detections(reference):
@@ -320,11 +320,11 @@ _Sought = tuple[np.ndarray, np.ndarray, "list[np.ndarray | None]"]
 
 
 def embed(asked: AskedTask, reference: Sequence[Outputs]) -> Task:
-    """Returns the task for an output of vectors: the first of shape ``[N, D]`` or ``[D]``, else of ``[N, T, D]``.
+    """Returns the task for an output of vectors: the first of shape ``[N, D]`` or ``[D]``, else of ``[N, T, D]``,
+    averaged over T tokens.
 
-    The vectors of the T tokens are averaged. A vector agrees if it is closer to its own FP32 vector, and to that
-    vector's nearest neighbour, than to all other FP32 vectors. With fewer than three different vectors the agreement is
-    the cosine.
+    A vector agrees if it is closer to its own FP32 vector, and to that vector's nearest neighbour, than to all other
+    FP32 vectors. With fewer than three different vectors the agreement is the cosine.
     """
     floats = {name: value for name, value in reference[0].items() if value.dtype.kind == "f" and value.ndim}
     ranks = {name: value.ndim for name, value in floats.items() if value.shape[-1] > 1}
@@ -441,7 +441,7 @@ def text(asked: AskedTask, reference: Sequence[Outputs]) -> Task:
 def blank_of(name: str, reference: Sequence[Outputs], head: str | None = None) -> int | None:
     """Returns the blank of an output of CTC scores; None if it is unclear.
 
-    The blank is the first or last class: FP32's best class in at least twice as many steps as any other, and five more.
+    The blank is the first or last class: FP32's best in at least twice as many steps as any other, and five more.
     """
     arrays = [outputs[name] for outputs in reference]
     classes = arrays[0].shape[-1] if arrays[0].ndim == 3 and arrays[0].dtype.kind == "f" else 0
@@ -458,8 +458,8 @@ def letters_of(listed: str, classes: int, blank: int) -> tuple[str, ...]:
     """Returns the character of each class; empty if the numbers do not match.
 
     Args:
-        listed: the characters, one a line (PaddleOCR's ONNX property ``character``); a final space may be left out.
-        classes: the number of classes, the blank included.
+        listed: the characters, one a line (PaddleOCR's ONNX property ``character``); a final space may be missing.
+        classes: the number of classes with the blank.
     """
     letters = listed.rstrip("\n").split("\n")
     letters += [" "] * (len(letters) == classes - 2)
@@ -511,16 +511,11 @@ TASKS: dict[str, Callable[[AskedTask, Sequence[Outputs]], Task]] = {
     "instances": instances,
     "depth": depth,
 }
-"""By task, the function that makes it from FP32's outputs; raises BadInput if they do not fit, or fit in
-several ways.
-"""
+"""By task, the function that makes it from FP32's outputs; raises BadInput if none or several readings fit."""
 
 
 def find_task(asked: AskedTask, reference: Sequence[Outputs]) -> Task:
-    """Returns the task that the user asks for, for these outputs.
-
-    Args:
-        reference: the FP32 outputs by input, arrays of numbers alone.
+    """Returns the task that the user asks for; ``reference`` are FP32's outputs by input, arrays of numbers alone.
 
     Raises:
         BadInput: the outputs do not fit the task; the remedy suggests a task that they fit.

@@ -34,7 +34,6 @@ _GROUP = re.compile(
     r"(xywh|xyxy|score|class|objectness|angle|classes:\d{1,5}|masks:\d{1,4}|dfl:\d{1,3}|keypoints:\d{1,4}x[23])\Z"
 )
 LAYOUT = "xywh,classes:1,keypoints:17x3"
-"""An example of a layout, for messages."""
 BINS = 16
 """The number of bins of a distance in every known export."""
 _LEAST_MAPS = 2
@@ -74,9 +73,7 @@ def are_in_order(boxes: np.ndarray) -> bool:
 
 
 def are_corners(boxes: np.ndarray) -> bool:
-    """Returns true if boxes can be two corners: the second is right of and below the first, in nearly all boxes (in
-    pixels, in most).
-    """
+    """Returns true if boxes can be two corners, the second right of and below the first (in pixels, mostly)."""
     in_order = (boxes[:, 2:] >= boxes[:, :2]).all(axis=-1)
     # Boxes in pixels can be little else, and a head without DFL (YOLO26) gives some negative sizes.
     return are_in_order(boxes) or bool(not are_shares(boxes) and np.mean(in_order) >= _MOSTLY)
@@ -88,31 +85,28 @@ def are_sized(boxes: np.ndarray) -> bool:
 
 
 def turned(value: np.ndarray, last: bool) -> np.ndarray:
-    """Returns candidates as float64 ``[B N, columns]``, from ``[B, N, columns]`` if ``last``, else ``[B,
-    columns, N]``.
-    """
+    """Returns candidates ``[B, N, columns]`` (not ``last``: ``[B, columns, N]``) as float64 ``[B N, columns]``."""
     rows = value if last else value.transpose(0, 2, 1)
     return np.asarray(rows.reshape(-1, rows.shape[-1]), np.float64)
 
 
 def surest(rows: np.ndarray) -> np.ndarray:
-    """Returns the tenth of the candidates with the highest scores.
-
-    Without DFL, training does not determine the boxes of the others.
+    """Returns the tenth of the candidates with the highest scores: without DFL, training leaves the other boxes
+    arbitrary.
     """
     scores = rows[:, 4:].max(axis=-1)
     return np.asarray(rows[scores >= np.quantile(scores, 0.9)])
 
 
 def about_boxes(boxes: np.ndarray, points: np.ndarray) -> np.ndarray:
-    """Returns bool ``[n, K]``, true for keypoints ``[n, K, 2 or 3]`` in their box enlarged to twice the size."""
+    """Returns bool ``[n, K]``, true for keypoints ``[n, K, 2 or 3]`` in their box, enlarged to twice the size."""
     middle, size = (boxes[:, :2] + boxes[:, 2:]) / 2, boxes[:, 2:] - boxes[:, :2]
     return np.asarray((np.abs(points[..., :2] - middle[:, None]) <= size[:, None]).all(axis=-1))
 
 
 @dataclass(frozen=True)
 class Layout:
-    """The columns of a row in groups, each with its name and shape, such as ``("keypoints", (17, 3))``."""
+    """The columns of a row in groups, each a name and a shape, such as ``("keypoints", (17, 3))``."""
 
     groups: tuple[tuple[str, tuple[int, ...]], ...]
 
@@ -140,7 +134,7 @@ class Layout:
         return dict(self.groups)
 
     def of(self, name: str, rows: np.ndarray) -> np.ndarray:
-        """Returns the columns of a group, ``[n, columns]``; none if there is no such group."""
+        """Returns the columns of a group, ``[n, columns]``; none without the group."""
         first = 0
         for group, shape in self.groups:
             if group == name:
@@ -164,7 +158,7 @@ class Layout:
     def read(self, rows: np.ndarray, kind: str) -> Detections:
         """Returns the detections of an image from rows ``[n, columns]``.
 
-        ``kind`` is the group that becomes ``Detections.more``; for ``angle`` this is cx, cy, w, h and angle.
+        The group ``kind`` becomes ``Detections.more``; for ``angle`` this is cx, cy, w, h and angle.
         """
         scores, classes = self.scores(rows)
         more = self.of(kind, rows)
@@ -175,7 +169,7 @@ class Layout:
         return Detections(self.boxes(rows), scores, classes, more)
 
     def fits(self, rows: np.ndarray) -> bool:
-        """Returns true if the values of all rows fit this layout, and its groups cannot be class scores."""
+        """Returns true if the rows' values fit this layout, and its groups cannot be class scores."""
         if not np.isfinite(rows).all():
             return False
         scores, _ = self.scores(np.clip(rows, -1e9, 1e9))
@@ -311,7 +305,7 @@ def fitting_layouts(reference: Sequence[Outputs], make: MakeLayouts) -> list[Pla
 
 
 def rows_either_way(reference: Sequence[Outputs]) -> Iterator[tuple[str, bool, int, np.ndarray]]:
-    """Yields each output of three axes with its columns along the last axis, then along the axis before.
+    """Yields each output of three axes with columns along the last axis, then with columns along the middle axis.
 
     Each is its name, true for the last axis, the number of rows of an image, and the rows of all inputs, float64 ``[n,
     columns]``.
@@ -332,7 +326,7 @@ class _Scale:
     Attributes:
         first: the index of the first of the ``classes`` score channels.
         stride: the width of a cell in units of the boxes.
-        more: the output of the task's further channels, such as keypoints; empty without.
+        more: the output of the task's further channels, such as keypoints, if any.
         begin: its first channel or, in an output ``[B, channels, N]`` of all scales, its first cell.
     """
 
@@ -357,7 +351,7 @@ def raw_head(reference: Sequence[Outputs], layout: Layout = _ANY, without: Seque
 
     Args:
         layout: ``dfl:16,classes:80``, the channels of maps of both; a task's further channels, such as
-            ``keypoints:17x3``, are in a further map for each scale, or in one output ``[B, channels, N]`` of all cells.
+            ``keypoints:17x3``, are in a map for each scale, or in one output ``[B, channels, N]`` of all cells.
         without: outputs that are no maps of a scale.
 
     Raises:
@@ -519,9 +513,8 @@ def _is_raw(scales: Sequence[_Scale], layout: Layout, reference: Sequence[Output
 
 
 def anchored_head(reference: Sequence[Outputs], name: str) -> Head | None:
-    """Returns the head for three maps of YOLO v5 or v7, ``[B, 3 * (5 + C), H, W]`` or ``[B, 3, H, W, 5 + C]``.
-
-    None unless each map is half the size of the one before; ``name`` is a key of ``ANCHORS``.
+    """Returns the head for YOLO v5's or v7's three maps, ``[B, 3 * (5 + C), H, W]`` or ``[B, 3, H, W, 5 + C]``, each
+    half the size of the one before; else None.
     """
     every = {n: value for n, value in reference[0].items() if value.ndim in (4, 5) and value.dtype.kind == "f"}
     sizes, widths = _sizes(every), {_cells(value).shape[-1] for value in every.values() if _has_anchors(value)}

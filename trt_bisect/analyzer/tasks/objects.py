@@ -1,4 +1,4 @@
-"""Poses, oriented boxes and instance masks: detections compared by more than the overlap of their boxes."""
+"""Poses, oriented boxes and instance masks: detections compared by more than the overlap of boxes."""
 
 from __future__ import annotations
 
@@ -191,7 +191,7 @@ def _shared_area(boxes_a: np.ndarray, boxes_b: np.ndarray) -> np.ndarray:
 
 
 def turned_corners(boxes: np.ndarray) -> np.ndarray:
-    """Returns the four corners of oriented boxes in their order, ``[p, 4, 2]``."""
+    """Returns the corners of oriented boxes in their order, ``[p, 4, 2]``."""
     half = np.maximum(boxes[:, None, 2:4], 0.0) / 2 * np.array([[-1, -1], [1, -1], [1, 1], [-1, 1]])
     return np.asarray(boxes[:, None, :2] + rotated(half, boxes[:, 4:5]))
 
@@ -245,11 +245,8 @@ def _with_prototypes(head: Head, name: str, scale: tuple[float, float]) -> Head:
 
 
 def _raw_instances(asked: AskedTask, reference: Sequence[Outputs], sizes: Mapping[str, int]) -> Head | None:
-    """Returns the head for raw maps with mask prototypes (the output with the largest map); None for other outputs.
-
-    Without ``--head`` the finest scale must have a map of 64 channels (distances), a map of the classes and, unless one
-    output has the coefficients of all scales, a map with a coefficient for each prototype.
-    """
+    # Without --head the finest scale must have a map of 64 channels (distances), a map of the classes and, unless one
+    # output has the coefficients of all scales, a map with a coefficient for each prototype.
     shapes = {name: reference[0][name].shape for name in sizes}
     name = max(shapes, key=lambda n: shapes[n][2:], default="")
     if not name or [shape[2:] for shape in shapes.values()].count(shapes[name][2:]) > 1:
@@ -290,7 +287,7 @@ def prototype_masks(image: Detections, prototypes: np.ndarray, scale: tuple[floa
     """Returns the masks of detections, of the prototypes' size and cut to the boxes, bool ``[n, H, W]``.
 
     Args:
-        image: detections whose ``more`` holds the coefficients of the prototypes.
+        image: detections with the coefficients of the prototypes as ``more``.
         prototypes: ``[M, H, W]``.
         scale: the pixels of a prototype along a unit of the boxes, in x and y.
     """

@@ -19,7 +19,7 @@ ITEMS = "items"
 NEARBY = "nearby"
 """The mean agreement at other score thresholds, which orders plans of equal agreement."""
 AGREED, FOUND = "agreed", "found"
-"""The counts of things that agree, and of FP32's findings if these can be fewer than ``ITEMS``."""
+"""The counts of agreement, and of FP32's findings if these can be fewer than ``ITEMS``."""
 OBJECTS, LOST_OBJECTS = "objects", "lost_objects"
 """By class, the counts of objects that FP32 is sure of, and of those lost entirely."""
 LIKENESS_KEYS = {"IoU": "mean_iou", "OKS": "mean_oks", "mask IoU": "mean_mask_iou"}
@@ -29,7 +29,7 @@ _EDITION = 6  # Increase it when a task counts otherwise: figures of earlier edi
 _Read = TypeVar("_Read")
 
 Judge = Callable[[Mapping[int, Outputs]], OutputFigures]
-"""Maps the outputs for some inputs, by index, to the agreement with FP32 there."""
+"""Maps outputs by index of the input to their agreement with FP32."""
 Counts = Mapping[str, Any]
 """Counts on an input, which ``+`` joins: ``AGREED``, ``ITEMS`` and others; numbers, arrays or lists."""
 
@@ -44,10 +44,10 @@ class AskedTask:
     Attributes:
         name: a key of ``TASKS``.
         score_threshold: detections with lower scores do not count.
-        iou: boxes are the same detection from this intersection over union on.
-        class_axis: the axis of the classes; None to find it.
-        head: the columns of the rows of detections, see ``layouts.parse_layout``, or a key of ``layouts.ANCHORS``; None
-            to find them.
+        iou: detections with this intersection over union are the same.
+        class_axis: None to find it.
+        head: the columns of rows of detections (``layouts.parse_layout``), or a key of ``layouts.ANCHORS``; None to
+            find them.
     """
 
     name: str
@@ -58,11 +58,11 @@ class AskedTask:
 
     @property
     def entry(self) -> str:
-        """The name of the task's figures, next to those of the outputs."""
+        """The key of the task's figures, among the outputs'."""
         return f"task {self.name}"
 
     def facts(self) -> dict[str, Any]:
-        """Returns all facts on which the task's figures depend, in JSON types."""
+        """Returns all facts that the task's figures depend on, in JSON types."""
         facts = {name: value for name, value in asdict(self).items() if name != "head" or value is not None}
         return {**facts, "edition": _EDITION}
 
@@ -74,10 +74,9 @@ class Looks:
     Attributes:
         read: returns the findings in each image, from the outputs for one input: ``Detections``, the class of each
             pixel (integers ``[H, W]``), its depth (floats ``[H, W]``), a text, or the classes of its characters.
-        pairs: returns each detection's partner in another plan (-1 without), from the detections of FP32 and of the
-            plan.
+        pairs: returns each detection's partner (-1 without), from the detections of FP32 and of another plan.
         scaling: returns the scaling of the boxes, from FP32's outputs.
-        letters: returns the characters of the classes, from a list with one a line.
+        letters: see ``find.letters_of``.
     """
 
     read: Callable[[Outputs], Sequence[Any]]
@@ -91,13 +90,12 @@ class Task:
     """A task on the outputs of one network.
 
     Attributes:
-        entry: the name of its figures.
+        entry: the key of its figures.
         note: how the outputs are read, for the user.
         reads: the outputs that are read.
-        judge: from the FP32 outputs by input, returns the function that judges other outputs for any of these inputs.
-            Counts of several inputs are added up.
-        nearby: from the FP32 outputs by input, returns the function that gives ``NEARBY`` of other outputs for all
-            these inputs; None for a task without a score threshold.
+        judge: from FP32's outputs by input, returns the function that judges other outputs for any of these inputs.
+        nearby: from FP32's outputs by input, returns the function that gives ``NEARBY`` of other outputs for all
+            inputs; None without a score threshold.
         looks: None if nothing can be shown.
     """
 
@@ -161,9 +159,7 @@ def each_input(
 
 
 def lost_classes(total: Counts, fewest: int = 1) -> tuple[int, ...]:
-    """Returns the classes whose objects are all lost, except classes with fewer than ``fewest``, or a tiny share of
-    all, objects.
-    """
+    """Returns the classes whose objects are all lost; classes with few (``fewest``) objects are left out."""
     objects, lost = total[OBJECTS], total[LOST_OBJECTS]
     least = max(fewest, math.ceil(_LEAST_SHARE * objects.total()))
     return tuple(sorted(name for name, count in objects.items() if count >= least and lost[name] == count))
@@ -180,7 +176,7 @@ def finds_nothing(values: Mapping[str, float]) -> bool:
 
 
 def not_told(task: str, outputs: Outputs, supported: str, heads: Sequence[str] = ()) -> BadInput:
-    """Returns the error for outputs that a task cannot read, or could read in several layouts (``heads``)."""
+    """Returns the error for outputs that a task cannot read, or can read in several layouts (``heads``)."""
     shapes = ", ".join(f"'{name}' {list(np.shape(value))}" for name, value in outputs.items())
     if heads:
         return BadInput(
