@@ -93,9 +93,9 @@ def top1(reference: np.ndarray, output: np.ndarray, classes: Classes) -> float:
 class Divergence:
     """KL(reference || output) in nats for one input, the mean over rows, in float64.
 
-    Both are turned into probabilities: ``SHARES`` are divided by their sum, as in ``scipy.stats.entropy``; ``LOGITS``
-    go through a softmax; each value p of ``OWN``, and the sigmoid p of ``LOGITS`` with one class, is a row (p, 1 - p).
-    A probability of the output below 1e-12 counts as 1e-12.
+    Both become probabilities: ``SHARES`` are divided by their sum, as in ``scipy.stats.entropy``; ``LOGITS`` go through
+    a softmax; each value p of ``OWN``, and the sigmoid p of ``LOGITS`` with one class, is a row (p, 1 - p). A
+    probability of the output below 1e-12 counts as 1e-12.
 
     Args:
         reference: values that are not finite are no class; a row without finite values is left out.
@@ -185,10 +185,10 @@ def find_classes(reference: Sequence[np.ndarray], axis: int | None = None) -> Cl
 
 
 def kl_of_any_rows(reference: np.ndarray, output: np.ndarray) -> np.ndarray:
-    """Returns the KL of each row of float64 ``[rows, values]`` in nats, float64 ``[rows]``.
+    """Returns the KL in nats of each row of float64 ``[rows, values]``, as float64 ``[rows]``.
 
-    Rows that are not probabilities that sum to 1 go through a softmax. A row of one value is a probability if it lies
-    in 0..1, else a logit.
+    Rows that are not probabilities with sum 1 go through a softmax. A row of one value is a probability in 0..1, else a
+    logit.
     """
     if reference.shape[-1] == 1:
         is_share = (reference >= 0.0) & (reference <= 1.0)

@@ -119,8 +119,8 @@ class OutputJudge:
     def figures(self, outputs: Sequence[np.ndarray]) -> OutputFigures:
         """Returns the figures of an output, given by input; each metric's value is that of the worst input.
 
-        Arrays of different shapes are compared in their common region; an input without such a region does not count.
-        Values that are not finite in the reference are left out; an input without finite values counts only if all are.
+        Arrays of different shapes are compared in their common region, if they have any. Values that are not finite in
+        the reference are left out; an input without finite values counts only if no input has any.
         """
         rows, rows_by_input, shapes = lost_rows(self._reference, outputs, self._axis)
         notes: dict[str, None] = {shapes: None} if shapes else {}

@@ -83,7 +83,7 @@ class ComparedTensor(ComparedPart):
         loud: the channel with the largest magnitude.
         loud_input: the input channel of a weight with the largest magnitude.
         worst_cosine: the lowest cosine of a sample on which the FP32 tensor is not almost zero; None for a weight.
-        note: the samples that could not be compared; and the Q/DQ pairs, if there are several.
+        note: samples that could not be compared; and the Q/DQ pairs, if there are several.
         observer: the origin of the scale: the calibrator, the largest value of a weight, or the file.
         histogram: the values in FP32, and the values that the INT8 layers read.
         map: a histogram of each channel of a weight in FP32.
@@ -232,9 +232,8 @@ def compare_tensors(
     origins: Mapping[str, Origin],
     on_sample: Callable[[], None] = lambda: None,
 ) -> tuple[Compared, ...]:
-    """Compares every float tensor of ``origins`` that both runs have, over all samples together.
-
-    One sample's tensors are in memory at a time.
+    """Compares every float tensor of ``origins`` that both runs have, over all samples; one sample is in memory at a
+    time.
 
     Args:
         samples: for each sample, the tensors of the FP32 run and of the INT8 run.

@@ -36,7 +36,7 @@ class FirstLayer:
 
     Attributes:
         reads: the tensor that they read.
-        scaled: the network scales or shifts its input itself.
+        scaled: the network scales or shifts its input.
     """
 
     reads: str
@@ -96,8 +96,7 @@ def first_outputs(network: Network, layer: FirstLayer, samples: Iterable[Feeds])
 def feeds_state(network: Network, name: str) -> bool:
     """Returns true if an input is a recurrent state, which is 0 at the start of a sequence.
 
-    It reaches the initial state of an LSTM, GRU, RNN, Loop or Scan; or has the shape of one of several outputs, the
-    next state.
+    It reaches the initial state of an LSTM, GRU, RNN, Loop or Scan, or an output (not the only one) has its shape.
     """
     followed, graph = {name}, network.skeleton.graph
     for node in graph.node:

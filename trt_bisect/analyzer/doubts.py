@@ -131,8 +131,8 @@ def _of_counts(name: str, figures: OutputFigures) -> Iterator[Doubt]:
 def constant_outputs(rule: Rule, references: Sequence[Outputs]) -> tuple[tuple[Doubt, ...], tuple[str, ...]]:
     """Returns doubts if no judged output depends on the input in FP32; if only some do not, notes on them.
 
-    An output does not depend on the input if it is 0 everywhere, or bitwise equal on two or more inputs. Integers are
-    left out, since labels may be equal. With a task, all outputs are judged, else those of ``rule``.
+    An output does not depend on the input if it is 0 everywhere, or bitwise equal on several inputs. Integers are left
+    out, since labels may be equal. With a task, all outputs are judged.
     """
     floats = [name for name in outputs_to_judge(references[0]) if references[0][name].dtype.kind == "f"]
     named = {output_of(name) for name in rule.outputs}

@@ -59,7 +59,7 @@ def data_warnings(
         names: the judged outputs.
         references: FP32's outputs by input.
         labels: the names of the inputs.
-        memory: the most bytes of tensors held at a time.
+        memory: the most bytes of tensors in memory.
     """
     floats = [name for name in names if references[0][name].dtype.kind == "f"]
     found = _inputs_with(is_broken, floats, references)
@@ -99,8 +99,8 @@ def started_at(network: Network, broken: Feeds, good: Feeds | None, memory: int)
         good: an input on which it does not; tensors that are not finite there either, such as masks, are no start.
 
     Returns:
-        A clause that names the start (empty if unknown); and true if a constant or input that is infinite or nearly so,
-        like a mask, is the cause.
+        A clause that names the start (empty if unknown); and true if the cause is a mask: an (almost) infinite constant
+        or input.
     """
     bad_feeds = [name for name, array in broken.items() if _is_not_finite(array)]
     if bad_feeds:

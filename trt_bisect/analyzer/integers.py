@@ -1,7 +1,7 @@
 """Outputs of integers and booleans (labels, class maps, masks, indices, counts), judged by equality.
 
-Cohen's kappa (1960) is the agreement beyond chance: a map with 97 % equal elements has kappa 0 if only one of two
-classes is left.
+Cohen's kappa (1960) is the agreement beyond chance: a map with 97 % equal elements has kappa 0 if one of two classes is
+lost.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ def _rounds(node: onnx.NodeProto, network: Network) -> bool:
 
 
 def integers_text(name: str, values: Mapping[str, float | None]) -> str:
-    """Returns a sentence, without a full stop, on the elements that differ; empty if there are none."""
+    """Returns a sentence, without a full stop, on elements that differ; empty without any."""
     equal, worst, kappa = (values.get(figure) for figure in (ALL_EQUAL, EQUAL.name, KAPPA))
     if equal is None or worst is None or equal == 1.0:
         return ""
@@ -139,7 +139,7 @@ class IntegerJudge:
     def figures(self, outputs: Sequence[np.ndarray]) -> OutputFigures:
         """Returns the figures of an output, given by input; ``EQUAL`` is that of the worst input.
 
-        An input on which the outputs have no common region does not count; if both are empty, all is equal.
+        An input on which the outputs have no common region does not count, unless both are empty.
         """
         compared = [self._compared(place, np.asarray(output)) for place, output in enumerate(outputs)]
         both, shares = [common for common, *_ in compared], tuple(share for *_, share in compared)

@@ -117,10 +117,8 @@ class Rule:
         return own is not None and own <= self.budget
 
     def pools(self, figures: OutputFigures) -> Mapping[str, tuple[float, float]]:
-        """Returns the entries of ``figures.pooled`` (figures over all inputs together) that are judged.
-
-        They are the rows; for integers, the labels or the agreement beyond chance; and the variation, if the metric
-        passes.
+        """Returns the judged entries of ``figures.pooled``: rows; labels or classes; and, if the metric passes, the
+        variation.
         """
         # Labels decide if all judged outputs are integers: next to floats, a strict share of equal elements would fail
         # good plans.
@@ -138,8 +136,8 @@ class Rule:
     def pooled_loss(self, kind: str, differ: float, of_all: float, *, alone: bool = False) -> float:
         """Returns the loss of a figure over all inputs, of which ``differ`` of ``of_all`` things differ.
 
-        It is the share that differs for labels, else 0 unless the figure is a miss. A figure of a single input
-        (``alone``) is judged even if there are few things.
+        It is the share that differs for labels, else 0 unless the figure is a miss. ``alone``: the figure is of a
+        single input, and is judged even if there are few things.
         """
         share = min(1.0, differ / of_all) if of_all else 0.0
         if kind == LABELS:
@@ -173,7 +171,7 @@ class Rule:
     def by_input(self, trial: Trial | None) -> ByInput | None:
         """Returns the figures of each input, from its worst output; None if the trial failed or had one input.
 
-        A figure over all inputs counts only if it is a miss, or if no output is judged by input.
+        A figure over all inputs counts only if it is a miss, or no output is judged by input.
         """
         judged = [] if trial is None or trial.failed else list(self.judged(trial).values())
         own = [figures for figures in judged if self.own_loss(figures) is not None]
@@ -240,8 +238,7 @@ class Rule:
 class ByInput:
     """The figures of a trial by input.
 
-    With a task, an input on which FP32 finds nothing does not count; findings that the plan invents there lower the
-    agreement.
+    With a task, an input on which FP32 finds nothing does not count.
 
     Attributes:
         inputs: the number of inputs that count.
@@ -389,7 +386,7 @@ class Comparer:
         return variations
 
     def at(self, place: int, outputs: Outputs) -> dict[str, OutputFigures]:
-        """Returns the figures for input number ``place``; outputs that do not count there are left out."""
+        """Returns the figures for input number ``place``, without outputs that do not count there."""
         part = self._with_groups(outputs)
         figures = {name: judge.at(place, np.asarray(part[name])) for name, judge in self._judges.items()}
         if self._task is not None:

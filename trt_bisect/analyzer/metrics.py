@@ -80,8 +80,8 @@ class Metric:
         """Returns this metric with its perfect figure: for a user's function, its worst for a reference against itself.
 
         Raises:
-            BadInput: the perfect figure is NaN; or the function behaves like a distance (0 for equal outputs, more for
-                others) and does not set ``higher_is_better``.
+            BadInput: the perfect figure is NaN; or a function without ``higher_is_better`` behaves like a distance: 0
+                for equal outputs, more for others.
         """
         if self.perfect is not None:
             return self
@@ -136,7 +136,7 @@ class Sums:
 
 
 class RunningSums:
-    """Adds up ``Sums`` block by block in float64, for one group (a tensor) or several (the channels of a weight).
+    """Adds up ``Sums`` block by block in float64, for one group (a tensor) or several (a weight's channels).
 
     Args:
         magnitudes: false leaves ``distance``, ``largest`` and ``relative`` at 0, in half the time.
@@ -190,7 +190,7 @@ def least_divisor(largest: float | np.ndarray) -> np.ndarray:
 
 
 def cosine(sums: Sums) -> float:
-    """Returns the cosine similarity of the flattened arrays: exactly 1 for equal arrays, 0 if one array is zero.
+    """Returns the cosine similarity: exactly 1 for equal arrays, 0 if one array is zero.
 
     For a single value, which has no direction, it is 1 - |r - o| / max(|r|, |o|).
     """
@@ -344,7 +344,7 @@ _IN_DECIBELS = ("sqnr", "centered_sqnr")
 
 
 def figure_text(metric: str, value: float | None, threshold: float | None = None) -> str:
-    """Returns a metric's value as text; ``-`` for None. For ``threshold`` see ``support.text.percent``."""
+    """Returns a metric's value as text, ``-`` for None; for ``threshold`` see ``support.text.percent``."""
     if value is None:
         return "-"
     if metric in PERCENTAGES:

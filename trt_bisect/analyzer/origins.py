@@ -301,7 +301,7 @@ def plan_observer(
     Args:
         plan: the plan with all layers high, or the plan of ``origins``.
         origins: the wanted tensors by name.
-        groups: their names, in groups that are read one after another; default: one group.
+        groups: their names in groups, read one after another; default: one group.
 
     Raises:
         BadInput: ONNX Runtime refuses the network or, when called, a sample.

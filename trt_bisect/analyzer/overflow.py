@@ -75,8 +75,7 @@ class Overflow:
 def overflows_of(network: Network, inputs: Sequence[Feeds], memory: int) -> tuple[Overflow, ...]:
     """Returns the values that FP16 or BF16 cannot hold, in layer order: for each tensor, on the first input with any.
 
-    Up to ``memory`` bytes of tensors are held. Empty if the low precision is quantized, or ONNX Runtime refuses the
-    network or an input.
+    Holds up to ``memory`` bytes of tensors. Empty if the low precision is quantized, or ONNX Runtime refuses an input.
     """
     kind = network.low.float_type
     if kind is None:

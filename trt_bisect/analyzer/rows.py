@@ -1,7 +1,6 @@
 """Rows lost or won by an output whose length depends on the data, such as that of NonMaxSuppression.
 
-The share, ``sum |FP32's rows - the plan's rows| / sum max(both)``, is over all inputs: on one input, 2 rows against 1
-would be half.
+The share is over all inputs, ``sum |FP32's rows - the plan's rows| / sum max(both)``.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ ROWS = "rows"
 LOST = "rows_lost"
 """The figure with the number of rows lost or won."""
 FEW_ROWS = 20
-"""With fewer rows over all inputs, a loss of half is a miss, and no smaller loss is a doubt."""
+"""With fewer rows, a loss of half is a miss, and no loss is a doubt."""
 ROWS_MISSED, _FEW_MISSED, _DOUBT = 0.25, 0.5, 0.1
 """The share of rows lost or won that is a miss, that is a miss with few rows, and that is a doubt."""
 

@@ -1,7 +1,7 @@
 """Slices of an output: groups of indices along one axis whose FP32 magnitudes are far apart.
 
-Where a detector writes pixels and scores into one output, a relative metric sees only the pixels. So each group is
-judged as an output.
+In an output of boxes in pixels and scores, a relative metric sees only the pixels. So each group is judged as an
+output.
 """
 
 from __future__ import annotations
@@ -124,8 +124,8 @@ def find_slices(reference: Sequence[Outputs], outputs: Iterable[str], *, apart: 
     """Finds the groups of the named outputs, from the FP32 outputs of all inputs.
 
     A float output is cut along the axis (not the batch) that gives the fewest groups, where the sorted largest
-    magnitudes of the indices jump by more than ``FACTOR``. Indices whose values all lie in 0..1 are scores: they form a
-    group of their own, and all count with the largest score, so that classes stay together.
+    magnitudes of the indices jump by more than ``FACTOR``. Indices with all values in 0..1 are scores: one group, in
+    which all count with the largest score, so that classes stay together.
     """
     by_output = {name: _groups(name, [np.asarray(arrays[name]) for arrays in reference]) for name in outputs}
     return Slices({name: groups for name, groups in by_output.items() if groups}, apart)

@@ -1,7 +1,6 @@
 """Statistics of tensors, added sample by sample: moments, differences between two runs, rounding errors of INT8.
 
-Memory does not grow with the number of samples. In a block, float64 ``[groups, values]``, a group is a whole tensor or
-a channel of a weight.
+Memory does not grow with the number of samples. Blocks are ``[groups, values]``: a group is a tensor or a channel.
 """
 
 from __future__ import annotations
@@ -179,7 +178,7 @@ class RoundedValues:
 
     Args:
         quantizers: in the order of application.
-        runs: 2, or 1 without values of the other run.
+        runs: 2, or 1 without the other run.
     """
 
     def __init__(self, quantizers: Sequence[Quantizer], runs: int = 2) -> None:

@@ -4,9 +4,9 @@ An output that is a large constant plus a small varying part, such as boxes arou
 even if all that varies is lost. So the varying parts are compared too, over all inputs i: ``v_i = r_i - mean r`` of
 FP32's output r and ``w_i = o_i - mean o`` of a plan's output o.
 
-The figure D is ``sum <v, w> / sqrt(sum |v|^2 sum |w|^2)``. So that one loud input does not decide alone, outputs of
-eight numbers or more take the median over the inputs of ``cos(v_i, w_i)`` if it is smaller. D^2 is the share of the
-variation that is left. ``docs/concepts/metrics.md`` has the figures behind the thresholds.
+The figure D is ``sum <v, w> / sqrt(sum |v|^2 sum |w|^2)`` or, so that one loud input does not decide alone, the median
+of ``cos(v_i, w_i)`` if it is smaller and outputs have eight numbers or more. D^2 is the share of the variation that is
+left. ``docs/concepts/metrics.md`` has the figures behind the thresholds.
 """
 
 from __future__ import annotations

@@ -36,7 +36,6 @@ class WorstInputs:
         similarities: the metric on each sample; NaN without a value.
         losses: the loss of each sample; infinity if INT8's output is not finite, minus infinity for ``broken`` samples.
         faint: the indices of samples that do not count, since FP32's output is almost zero.
-        stopped: the user stopped the search.
     """
 
     inputs: tuple[Feeds, ...]
@@ -50,7 +49,7 @@ class WorstInputs:
 
     @property
     def broken(self) -> tuple[int, ...]:
-        """The indices of samples that do not count, since FP32 itself has NaN, or nothing finite."""
+        """The samples that do not count, since FP32 itself has NaN, or nothing finite."""
         return tuple(place for place, loss in enumerate(self.losses) if loss == _BROKEN)
 
     @property
@@ -78,7 +77,7 @@ class SampleFigures:
     """The figures of a sample.
 
     Attributes:
-        norms: the norms of the FP32 outputs; empty unless the metric is relative.
+        norms: the norms of the FP32 outputs, for relative metrics.
         tie: larger for the worse of two samples with equal losses.
         scores: by output, true for a single number from 0 to 1, which is never faint.
         is_empty: the task finds nothing in FP32.
@@ -164,15 +163,15 @@ def worst_inputs(
         samples: read once.
         rule: the rule, or a function that makes it from FP32's outputs for the first sample.
         on_sample: called with the number of samples begun.
-        keep_when_stopped: after Ctrl-C, return the result of the samples so far.
+        keep_when_stopped: after Ctrl-C, return the result so far.
         class_axis: see ``find_classes``; the first sample decides.
         slices: returns the slices of a sample's FP32 outputs; the first sample with slices decides.
-        task: returns the task to judge, if any, from a list with FP32's outputs for the first sample. Of samples with
-            equal agreement, the lower cosine is worse.
-        found_first: rank samples on which the task finds nothing in FP32 after all others.
+        task: returns the task to judge, from a list with FP32's outputs for the first sample. Of samples with equal
+            agreement, the lower cosine is worse.
+        found_first: rank samples on which the task finds nothing in FP32 last.
 
     Raises:
-        BadInput: ``count`` is below 1, there are no samples, or the metric needs a class axis that is unknown.
+        BadInput: ``count`` is below 1, there are no samples, or the metric needs an unknown class axis.
         TrialFailed: an inference failed.
     """
     if count < 1:
@@ -303,8 +302,8 @@ def distribution_of(
     Args:
         values: the metric on each sample; NaN without a value.
         losses: the loss of each sample; infinity without a value.
-        allowed: the loss that the threshold allows, if there is a threshold.
-        faint: the indices of samples that do not count, unless all are faint.
+        allowed: the loss that the threshold allows, if any.
+        faint: the samples that do not count, unless all are faint.
     """
     counting = sorted(set(range(len(values))) - set(faint)) or range(len(values))
     values, losses = [values[index] for index in counting], [losses[index] for index in counting]

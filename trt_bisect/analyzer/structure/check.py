@@ -63,7 +63,7 @@ def structure_findings(graph: FileGraph, calls: Mapping[str, int] | None = None)
     """Returns the findings on a graph as it is in the file, errors first, each once.
 
     Args:
-        calls: by module of the exported program, the number of its calls; default: the number in the file.
+        calls: the number of calls by module of the exported program; default: from the file.
     """
     of_modules = _call_findings(graph, calls_of(graph.model.graph) if calls is None else calls)
     return in_order(chain(of_modules, *(check(graph) for check in _CHECKS)))

@@ -1,4 +1,4 @@
-"""The kernels of a real engine compared with its graph: which layers read INT8, and the kernels that Q/DQ pairs add.
+"""The kernels of a real engine: which layers read INT8, and the kernels that Q/DQ pairs add.
 
 TensorRT-RTX logs (see ``builder.inspector``) the tensors that a kernel reads and the nodes that it computes, Q/DQ nodes
 included. A pair whose two nodes are in one kernel rounds a value in passing: no INT8 tensor is in memory. Generated

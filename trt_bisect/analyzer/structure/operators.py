@@ -41,7 +41,7 @@ class ParserTable:
         operators: ONNX's operators without an importer.
         plugins: operators that need a plugin which is not there.
         tests: the number of ONNX's tests of operators.
-        refused: the number of tests that the parser refuses.
+        refused: the number of refused tests.
     """
 
     parser: str

@@ -290,8 +290,8 @@ def _kind_of_scores(scores: np.ndarray, named: str = "") -> tuple[str, int | Non
     """Returns the kind of class scores ``[n, C]`` (empty if unclear), and the background class, if any.
 
     Scores that sum to 1, and logits for a softmax, have a background: the first or last class, the best in most
-    candidates. Training keeps the mean of a candidate's logits, so the best logit of a softmax is mostly above 0;
-    logits whose best is mostly below 0 are for a sigmoid.
+    candidates. Training keeps the mean of a candidate's logits, so the best logit of a softmax is mostly above 0, of a
+    sigmoid below.
     """
     last = scores.shape[-1] - 1
     shares = are_shares(scores)

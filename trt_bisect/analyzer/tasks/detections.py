@@ -38,7 +38,7 @@ MOST = 3000
 """The most candidates compared in an image, the best by score."""
 _SHORTEST = 5e-4  # As a share of the largest coordinate of all boxes: a third of a pixel of 640.
 FINEST = 8
-"""The pixels, in units of decoded boxes, along a cell of the finest raw map."""
+"""The width of a cell of the finest raw map, in units of decoded boxes."""
 # Boxes are shares of the image if the coordinates of the best candidates stay below the first number.
 _LARGEST_SHARE, _BEST_CANDIDATES = 1.5, 300
 _NMS = """<ir_version: 7, opset_import: ["": 11]>
@@ -190,7 +190,7 @@ class Head:
 
     Attributes:
         names: the outputs that are read.
-        note: the way in words, for the user.
+        note: the way in words.
         read: returns the candidates of each image, each with its best class, from the outputs for one input.
         needs_nms: an object has many candidates, of which NonMaxSuppression keeps one.
         is_ready: the network has suppressed candidates itself.
@@ -230,10 +230,10 @@ def found_task(asked: AskedTask, head: Head, likeness: str, alike: Alike, output
     """Returns the task that counts the detections of a head that are kept, lost and invented.
 
     Args:
-        asked: the task; detections are the same if their likeness is at least its ``iou``.
+        asked: the task; detections with at least its ``iou`` as likeness are the same.
         likeness: the name of the likeness, a key of ``LIKENESS_KEYS``.
         alike: computes the likeness.
-        outputs: the names of all outputs, for the note.
+        outputs: the names of all outputs.
     """
     nms = "after NonMaxSuppression" if head.needs_nms else "without NonMaxSuppression"
     unread = ", ".join(f"'{name}'" for name in outputs if name not in head.names)

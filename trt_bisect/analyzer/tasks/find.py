@@ -1,8 +1,7 @@
 """The tasks by name, and the task that outputs look like.
 
-The agreement is the share of rows (classification) or pixels (segmentation) with FP32's class; of vectors (embeddings)
-that find themselves and their nearest neighbour among FP32's; and of characters without an edit (text, by greedy CTC
-decoding).
+The agreement is the share of rows (classes) or pixels (masks) with FP32's class; of vectors that find themselves and
+their nearest neighbour among FP32's; and of characters without an edit (by greedy CTC decoding).
 """
 
 from __future__ import annotations
@@ -321,7 +320,7 @@ _Sought = tuple[np.ndarray, np.ndarray, "list[np.ndarray | None]"]
 
 def embed(asked: AskedTask, reference: Sequence[Outputs]) -> Task:
     """Returns the task for an output of vectors: the first of shape ``[N, D]`` or ``[D]``, else of ``[N, T, D]``,
-    averaged over T tokens.
+    averaged over T.
 
     A vector agrees if it is closer to its own FP32 vector, and to that vector's nearest neighbour, than to all other
     FP32 vectors. With fewer than three different vectors the agreement is the cosine.

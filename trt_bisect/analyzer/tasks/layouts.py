@@ -2,10 +2,10 @@
 
 A layout is used only if FP32's values on all inputs fit no other layout. Otherwise the user must name it.
 
-Raw heads have a map for each scale, whose distances and scores are decoded here as in Ultralytics. A distance is the
-mean of its bins under a softmax (distribution focal loss), in strides from the middle of a cell. With one bin, as in
-YOLO26, distances and angles are used directly, and keypoints are offsets from the middle of a cell. YOLO v5 and v7 have
-offsets from a cell, and sizes as multiples of anchors. Boxes are in eighths of the finest map's cells.
+Raw heads have a map for each scale, decoded here as in Ultralytics. A distance is the mean of its bins under a softmax
+(distribution focal loss), in strides from the middle of a cell. With one bin, as in YOLO26, distances and angles are
+used directly, and keypoints are offsets from the middle of a cell. YOLO v5 and v7 have offsets from a cell, and sizes
+as multiples of anchors. Boxes are in eighths of the finest map's cells.
 """
 
 from __future__ import annotations
@@ -305,7 +305,7 @@ def fitting_layouts(reference: Sequence[Outputs], make: MakeLayouts) -> list[Pla
 
 
 def rows_either_way(reference: Sequence[Outputs]) -> Iterator[tuple[str, bool, int, np.ndarray]]:
-    """Yields each output of three axes with columns along the last axis, then with columns along the middle axis.
+    """Yields each output of three axes with columns along the last axis, then along the middle axis.
 
     Each is its name, true for the last axis, the number of rows of an image, and the rows of all inputs, float64 ``[n,
     columns]``.
@@ -326,7 +326,7 @@ class _Scale:
     Attributes:
         first: the index of the first of the ``classes`` score channels.
         stride: the width of a cell in units of the boxes.
-        more: the output of the task's further channels, such as keypoints, if any.
+        more: the output of the task's further channels, if any.
         begin: its first channel or, in an output ``[B, channels, N]`` of all scales, its first cell.
     """
 
@@ -350,8 +350,8 @@ def raw_head(reference: Sequence[Outputs], layout: Layout = _ANY, without: Seque
     name. A third map is the sum of the class scores, as in RKNN's exports.
 
     Args:
-        layout: ``dfl:16,classes:80``, the channels of maps of both; a task's further channels, such as
-            ``keypoints:17x3``, are in a map for each scale, or in one output ``[B, channels, N]`` of all cells.
+        layout: ``dfl:16,classes:80`` for maps of both; further channels, such as ``keypoints:17x3``, are in a map for
+            each scale, or in one output ``[B, channels, N]`` of all cells.
         without: outputs that are no maps of a scale.
 
     Raises:

@@ -76,7 +76,7 @@ class Looks:
             pixel (integers ``[H, W]``), its depth (floats ``[H, W]``), a text, or the classes of its characters.
         pairs: returns each detection's partner (-1 without), from the detections of FP32 and of another plan.
         scaling: returns the scaling of the boxes, from FP32's outputs.
-        letters: see ``find.letters_of``.
+        letters: returns the characters of the classes; see ``find.letters_of``.
     """
 
     read: Callable[[Outputs], Sequence[Any]]
@@ -92,7 +92,6 @@ class Task:
     Attributes:
         entry: the key of its figures.
         note: how the outputs are read, for the user.
-        reads: the outputs that are read.
         judge: from FP32's outputs by input, returns the function that judges other outputs for any of these inputs.
         nearby: from FP32's outputs by input, returns the function that gives ``NEARBY`` of other outputs for all
             inputs; None without a score threshold.
@@ -127,9 +126,9 @@ def each_input(
 
     Args:
         read: reads the outputs for one input, as classes or detections for example.
-        count: returns the counts on one input, from FP32's and another plan's ``read`` outputs.
+        count: returns the counts on one input, from what ``read`` gives for FP32 and for another plan.
         further: returns further figures, from the counts of all inputs.
-        compared_with: returns the first argument of ``count`` for each input, from FP32's outputs; default: ``read``.
+        compared_with: returns the first argument of ``count`` by input, from FP32's outputs; default: ``read``.
         vanished: returns the lost classes, from the counts of all inputs.
     """
 
