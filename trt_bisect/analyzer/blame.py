@@ -256,7 +256,6 @@ class Evidence:
         checked: the structure check's findings on the whole network.
         alone: the losses with the culprit alone in INT8, if measured.
         loss: the loss that the culprit added in the run.
-        budget: the loss that the threshold allows.
     """
 
     layer: Layer
@@ -269,8 +268,8 @@ class Evidence:
 
     @cached_property
     def blame(self) -> str | None:
-        """The side to blame: ``weight``, ``activation`` or ``both``; None if not measured, or if little is lost
-        alone.
+        """The side to blame: ``weight``, ``activation`` or ``both``; None if not measured, or if the layer alone loses
+        little.
         """
         alone = self.alone
         if alone is None or alone.both is None or alone.both < _LEAST_SHARE * self.budget:

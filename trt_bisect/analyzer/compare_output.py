@@ -20,7 +20,7 @@ from trt_bisect.evaluator.trial import OutputFigures
 from trt_bisect.support.memory import float_parts, largest_magnitude
 
 FAINT_OCTAVES = 10
-"""Relative metrics leave out an output with a norm more than this many powers of two below the median."""
+"""Relative metrics leave out an output whose norm is more than this many powers of two below the inputs' median."""
 _KEPT_VALUES = 1 << 20  # The most FP32 values whose intermediate results are kept, at 50 bytes each.
 _ZERO_OCTAVE = -(1 << 12)
 NEVER_FAINT = 1 << 12
@@ -343,11 +343,11 @@ def similarity(
     Args:
         reference: an array, or arrays by name.
         output: an array, or arrays by the same names.
-        metric: see ``find_metric``.
+        metric: a built-in metric, ``module:function``, or a function; see ``find_metric``.
         class_axis: the axis of the classes, for ``kl`` and ``top1``; default: found from ``reference``.
 
     Raises:
-        BadInput: the metric is unknown, or needs a class axis that is unknown.
+        BadInput: the metric is unknown, or needs an unknown class axis.
         KeyError: ``output`` lacks an output of ``reference``.
         TypeError: one argument is an array and the other a dictionary.
     """

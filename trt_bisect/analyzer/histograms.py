@@ -18,8 +18,7 @@ class Histogram:
     Attributes:
         edges: float64 ``[bins + 1]``, from the least to the largest value; empty without values.
         counts: int64 ``[bins]``; a bin includes its left edge, and the last bin its right edge too.
-        sum: the sum of the values.
-        squares: the sum of their squares.
+        squares: the sum of the squares.
     """
 
     edges: np.ndarray

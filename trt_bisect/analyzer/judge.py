@@ -420,7 +420,13 @@ def compare_arrays(
     metrics: Mapping[str, Metric],
     class_axis: int | None = None,
 ) -> OutputFigures:
-    """Returns the figures of an output, given by input; see ``OutputJudge.figures`` and ``find_classes``."""
+    """Returns the figures of an output; see ``OutputJudge.figures``.
+
+    Args:
+        reference: the FP32 output by input.
+        output: the other output by input.
+        class_axis: see ``find_classes``.
+    """
     return OutputJudge(reference, metrics, find_classes(reference, class_axis)).figures(output)
 
 

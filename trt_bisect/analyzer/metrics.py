@@ -338,7 +338,6 @@ def _user_metric(label: str, function: Callable[..., Any]) -> Metric:
 
 
 ACCURACY = "accuracy"
-"""The figure of labelled data."""
 PERCENTAGES = (*FRACTIONS, ACCURACY)
 _IN_DECIBELS = ("sqnr", "centered_sqnr")
 

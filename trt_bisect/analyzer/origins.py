@@ -123,9 +123,7 @@ def sides_of(plan: PrecisionPlan) -> dict[int, Precision]:
 def activation_origins(
     network: Network, writer: PlanWriter, int8: Collection[int], sides: Mapping[int, Precision] = NO_SIDES
 ) -> dict[str, Origin]:
-    """Returns the float inputs and activations by name, in execution order; ``int8`` are low layers, for ``sides`` see
-    ``sides_of``.
-    """
+    """Returns the float inputs and activations by name, in execution order; ``int8`` are the low layers' indices."""
     rounded, as_result = _roundings(network, writer, int8, sides)
     axes = _channel_axes(network)
     types = network.types

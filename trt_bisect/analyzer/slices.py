@@ -70,7 +70,9 @@ class Slice:
         return parts[0] if len(parts) == 1 else np.concatenate(parts, self.axis)
 
     def faint_inputs(self, parts: Sequence[np.ndarray]) -> tuple[int, ...]:
-        """Returns the inputs on which the group's scores predict nothing; ``parts`` are its FP32 values by input."""
+        """Returns the indices of inputs on which the group's scores predict nothing; ``parts`` are its FP32 values by
+        input.
+        """
         if not self.scores:
             return ()
         return tuple(k for k, part in enumerate(parts) if part[np.isfinite(part)].max(initial=0.0) < LEAST_SCORE)

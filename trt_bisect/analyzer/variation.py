@@ -67,15 +67,12 @@ _Sums = tuple[np.ndarray, Mapping[int, np.ndarray], float, float, float]
 
 
 def inputs_vary(samples: Iterable[Feeds]) -> bool:
-    """Returns true unless the inputs are nearly equal and of one shape.
-
-    The tensor with the largest share of its variance between inputs decides; for integers, the share of numbers that
-    differ from the first input's.
-    """
+    """Returns true unless the inputs are nearly equal and of one shape."""
     tensors: dict[str, list[np.ndarray]] = {}
     for feeds in samples:
         for name, array in feeds.items():
             tensors.setdefault(name, []).append(array)
+    # The tensor with the largest share of its variance between inputs decides.
     return any(_between(arrays) >= _LEAST_BETWEEN for arrays in tensors.values() if len(arrays) > 1)
 
 
@@ -84,6 +81,7 @@ def _between(arrays: Sequence[np.ndarray]) -> float:
     if any(array.shape != first.shape for array in arrays):
         return 1.0
     if first.dtype.kind != "f":
+        # Of integers: the share of numbers that differ from the first input's.
         return float(np.mean([np.mean(array != first) for array in arrays])) if first.size else 0.0
     sums, squares = np.zeros(first.shape), 0.0
     for array in arrays:

@@ -49,7 +49,7 @@ class WorstInputs:
 
     @property
     def broken(self) -> tuple[int, ...]:
-        """The samples that do not count, since FP32 itself has NaN, or nothing finite."""
+        """The indices of samples that do not count, since FP32 itself has NaN, or nothing finite."""
         return tuple(place for place, loss in enumerate(self.losses) if loss == _BROKEN)
 
     @property
@@ -92,11 +92,7 @@ class SampleFigures:
 
 
 class WorstSamples:
-    """Keeps the worst ``count`` of the samples added so far.
-
-    Faint samples are known only at the end, with the median norm. So a sample is kept while fewer than ``count`` others
-    are worse and have no fainter output.
-    """
+    """Keeps the worst ``count`` of the samples added so far."""
 
     def __init__(self, count: int) -> None:
         self._count = count
@@ -123,6 +119,8 @@ class WorstSamples:
                 new.beaten += _nowhere_fainter(held.octaves, new.octaves)
             else:
                 held.beaten += _nowhere_fainter(new.octaves, held.octaves)
+        # Faint samples are known only at the end, with the median norm. So a sample is dropped only once count others
+        # are worse and have no fainter output.
         self._held = [sample for sample in (*self._held, new) if sample.beaten < self._count]
 
     def faint(self) -> tuple[int, ...]:

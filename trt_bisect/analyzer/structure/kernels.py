@@ -1,8 +1,7 @@
 """The kernels of a real engine: which layers read INT8, and the kernels that Q/DQ pairs add.
 
 TensorRT-RTX logs (see ``builder.inspector``) the tensors that a kernel reads and the nodes that it computes, Q/DQ nodes
-included. A pair whose two nodes are in one kernel rounds a value in passing: no INT8 tensor is in memory. Generated
-kernels are named after their operations: ``__myl_MulMinMaxRounCast_myl0_7`` is a quantizer.
+included. A pair whose two nodes are in one kernel rounds a value in passing: no INT8 tensor is in memory.
 """
 
 from __future__ import annotations
@@ -20,6 +19,7 @@ from trt_bisect.builder.inspector import EngineLayer
 
 _LOW = frozenset({"int8", "fp8"})
 _WAITS = frozenset({"signal", "wait"})
+# Generated kernels are named after their operations: __myl_MulMinMaxRounCast_myl0_7 is a quantizer.
 _GENERATED = re.compile(r"__myl_(\w+?)_myl\d+_\d+")
 _OPERATION = re.compile("[A-Z][a-z0-9]*")
 _MOVES = frozenset({"Move", "Tran", "Resh", "Conc", "Slic", "Copy", "Pad"})
@@ -86,8 +86,8 @@ class EngineFacts:
 def engine_facts(
     engine: str, graph: FileGraph, layers: Sequence[EngineLayer], fp32: Sequence[EngineLayer] | None
 ) -> EngineFacts:
-    """Returns the facts of an engine (name and version), the graph it was built from, and its layers; ``fp32``: those
-    without pairs.
+    """Returns the facts of an engine, given its name and version, its graph and its layers; ``fp32`` are the layers of
+    the engine without pairs.
     """
     kernels = _kernels(layers)
     states = {name: _state(name, pairs, kernels) for name, pairs in _layers_with_pairs(graph)}

@@ -86,11 +86,7 @@ SHIPPED_PLUGINS = frozenset(
 """TensorRT's own plugins. Source: folder ``plugin`` of NVIDIA/TensorRT."""
 
 OF_ONNXRUNTIME = ("com.microsoft", "ai.onnx.ml", "ai.onnx.training", "ai.onnx.preview.training")
-"""The domains of ONNX Runtime's own operators, with their parts such as ``com.microsoft.nchwc``.
-
-TensorRT's parser ignores domains: it takes a convolution of ``com.microsoft.nchwc``, whose weights have another layout,
-for ONNX's.
-"""
+"""The domains of ONNX Runtime's own operators, with their parts such as ``com.microsoft.nchwc``."""
 
 
 def operator_findings(graph: FileGraph) -> Iterator[Finding]:
@@ -106,6 +102,8 @@ def operator_findings(graph: FileGraph) -> Iterator[Finding]:
             yield found("plugin of TensorRT", name, f"operator {full}")
         elif node.op_type in OWN_TO_TENSORRT:
             continue
+        # The parser ignores domains: it takes a convolution of com.microsoft.nchwc, whose weights have another layout,
+        # for ONNX's.
         elif node.domain.startswith(OF_ONNXRUNTIME):
             yield found("operator of ONNX Runtime", name, f"operator {full}")
         elif node.domain or not onnx.defs.has(node.op_type):
@@ -145,7 +143,7 @@ def _taken(_node: onnx.NodeProto, _graph: FileGraph) -> str:
 
 
 Rule = Callable[[onnx.NodeProto, FileGraph], str]
-"""Returns the form of a node that the parser refuses, in words; empty if it takes the node."""
+"""A function that returns the form of a node that the parser refuses, in words; empty if it takes the node."""
 
 
 def _any_of(*rules: Rule) -> Rule:

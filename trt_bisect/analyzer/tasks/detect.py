@@ -287,17 +287,15 @@ def _best_pairs(boxes: np.ndarray, shares: np.ndarray) -> Detections:
 
 
 def _kind_of_scores(scores: np.ndarray, named: str = "") -> tuple[str, int | None]:
-    """Returns the kind of class scores ``[n, C]`` (empty if unclear), and the background class, if any.
-
-    Scores that sum to 1, and logits for a softmax, have a background: the first or last class, the best in most
-    candidates. Training keeps the mean of a candidate's logits, so the best logit of a softmax is mostly above 0, of a
-    sigmoid below.
-    """
+    """Returns the kind of class scores ``[n, C]`` (empty if unclear), and the background class, if any."""
     last = scores.shape[-1] - 1
     shares = are_shares(scores)
     if named or not last:
         background = {"background-first": 0, "background-last": last}.get(named)
     else:
+        # Scores that sum to 1, and logits for a softmax, have a background: the first or last class, the best in most
+        # candidates. Training keeps the mean of a candidate's logits, so the best logit of a softmax is mostly above 0,
+        # of a sigmoid below.
         above, best = shares | (scores.max(axis=-1) > 0.0), scores.argmax(axis=-1)
         background = next((end for end in (0, last) if np.mean((best == end) & above) > 0.5), None)
         if background is None and (sums_of_one(scores) if shares else np.mean(above) > 0.5):

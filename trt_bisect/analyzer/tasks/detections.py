@@ -78,7 +78,7 @@ class Detections:
 
 
 Alike = Callable[[Detections, Detections], np.ndarray]
-"""Returns the likeness, from 0 to 1, of each of n detections with each of m others, ``[n, m]``."""
+"""A function that returns the likeness, from 0 to 1, of each of n detections with each of m others, ``[n, m]``."""
 NO_DETECTIONS = Detections(np.zeros((0, 4)), np.zeros(0), np.zeros(0, np.int64))
 
 
@@ -190,7 +190,6 @@ class Head:
 
     Attributes:
         names: the outputs that are read.
-        note: the way in words.
         read: returns the candidates of each image, each with its best class, from the outputs for one input.
         needs_nms: an object has many candidates, of which NonMaxSuppression keeps one.
         is_ready: the network has suppressed candidates itself.
@@ -231,8 +230,7 @@ def found_task(asked: AskedTask, head: Head, likeness: str, alike: Alike, output
 
     Args:
         asked: the task; detections with at least its ``iou`` as likeness are the same.
-        likeness: the name of the likeness, a key of ``LIKENESS_KEYS``.
-        alike: computes the likeness.
+        likeness: the name of ``alike``, a key of ``LIKENESS_KEYS``.
         outputs: the names of all outputs.
     """
     nms = "after NonMaxSuppression" if head.needs_nms else "without NonMaxSuppression"

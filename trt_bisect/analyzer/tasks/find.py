@@ -155,10 +155,8 @@ def _queries(reference: Sequence[Outputs]) -> tuple[str, str] | None:
 
 
 def _segment_queries(asked: AskedTask, classes: str, masks: str, reference: Sequence[Outputs]) -> Task:
-    """Returns the task for queries, each with a mask and class scores, of which the last class is "no object".
-
-    Source: Cheng et al. 2021, "Per-Pixel Classification is Not All You Need for Semantic Segmentation".
-    """
+    # Each query has a mask and class scores, the last for "no object". Source: Cheng et al. 2021, "Per-Pixel
+    # Classification is Not All You Need for Semantic Segmentation".
     size = reference[0][classes].shape[-1] - 1
 
     def scores(outputs: Outputs) -> np.ndarray:

@@ -158,7 +158,7 @@ def each_input(
 
 
 def lost_classes(total: Counts, fewest: int = 1) -> tuple[int, ...]:
-    """Returns the classes whose objects are all lost; classes with few (``fewest``) objects are left out."""
+    """Returns the classes whose objects are all lost, if they have ``fewest`` objects and not a tiny share of all."""
     objects, lost = total[OBJECTS], total[LOST_OBJECTS]
     least = max(fewest, math.ceil(_LEAST_SHARE * objects.total()))
     return tuple(sorted(name for name, count in objects.items() if count >= least and lost[name] == count))
