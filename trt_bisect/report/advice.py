@@ -38,12 +38,12 @@ NO_SINGLE_CAUSE = "no single cause found"
 """The cause if no tensor is abnormal: many small rounding errors add up."""
 
 _INT8_ONLY = "The network is for INT8 only: its FP32 output changes."
+# Remedies that change the network, with their reasons: advised only if measured to help.
 _MOVES = {
     BIAS_CORRECTION: f"Corrected biases remove INT8's mean error. {_INT8_ONLY}",
     SMOOTHING: "Large channels are divided, and the weights that read them multiplied; FP32 does not change.",
     ROUNDING: f"Errors of weights cancel at the outputs. {_INT8_ONLY}",
 }
-"""Remedies that change the network, with their reasons; advised only if measured to help."""
 _WHY_QAT = "Training with INT8 rounding moves the weights to values that INT8 can express."
 _FP16_LARGEST = 65504.0
 _BITS = {Precision.INT8: "eight", Precision.FP8: "four"}
@@ -115,7 +115,7 @@ def cause_of(
     Args:
         cause, evidence: an item of ``by_cause``.
         advice: the advice on each culprit, by name.
-        others: the names of more measured remedies, which are then not listed as unmeasured.
+        others: the names of remedies that are not to be listed as unmeasured.
     """
     culprits = tuple(facts.layer.name for facts in evidence)
 

@@ -1,7 +1,4 @@
-"""Annotations for GitHub Actions: output lines that GitHub shows on the page of a job and in a pull request.
-
-They are workflow commands, escaped as in GitHub's actions/toolkit. GitHub shows at most 10 of each severity in a step.
-"""
+"""Annotations for GitHub Actions: workflow commands that GitHub shows on the page of a job and in a pull request."""
 
 from __future__ import annotations
 
@@ -16,7 +13,6 @@ from trt_bisect.support.text import listed
 _COMMANDS = {ERROR: "error", WARNING: "warning", NOTE: "notice"}
 _ENDINGS = {nightly.FAILED: "failed", nightly.ERROR: "not measured"}
 _MOST = 5
-"""The most texts in an annotation, and the most layers of a finding."""
 
 
 def of_night(regression: nightly.Regression) -> list[str]:
@@ -34,6 +30,7 @@ def of_night(regression: nightly.Regression) -> list[str]:
 
 def of_check(report: CheckReport) -> list[str]:
     """Returns an annotation for each kind of finding, the errors first."""
+    # By kind, because GitHub shows at most 10 annotations of each severity in a step.
     texts: dict[str, list[str]] = {}
     for finding in report.findings:
         where = f"{listed(finding.layers, _MOST)}: " if finding.layers else ""
@@ -56,5 +53,6 @@ def _annotation(severity: str, title: str, texts: Sequence[str], end: str = "") 
 
 
 def _escaped(text: str) -> str:
+    # As in GitHub's actions/toolkit.
     plain = "".join(letter if letter.isprintable() or letter in "\r\n" else "?" for letter in text)
     return plain.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")

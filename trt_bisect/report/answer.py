@@ -1,4 +1,4 @@
-"""The result of a run's search: goal, recipe, calibrators, and the front of cost and accuracy."""
+"""The result of a run's search: goal, recipe, calibrators and front."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from trt_bisect.support.text import Line
 
 OWN, NUDGED, ORT_FP16 = "scales as they are", "scales moved by 2e-5", "ONNX Runtime's FP16"
 DECIDING = (OWN, NUDGED, ORT_FP16)
-"""The settings of the engine in which a recipe must meet the threshold; the last only if it has layers in FP16."""
+"""The settings of the engine in which a recipe must meet the threshold; the last only for recipes with FP16."""
 ENGINE_PASSES, KERNEL, DIFFUSE = "engine passes", "wrong kernel", "engine loses more"
 SCALES_DIFFER, NOT_NEEDED, BASE_MISSES = "other scales", "not needed on the engine", "base misses"
 OTHER_CALIBRATOR = "another calibrator"
 """Kinds of contradictions between engine and emulation."""
 PLAIN, HALF = "ONNX Runtime's INT8 kernels", "scales moved by FP16's rounding"
 UNQUANTIZED = "unquantized layers in INT8"
-"""Settings that do not decide, because TensorRT computes differently; see ``model.layers``."""
+"""Settings that do not decide, because TensorRT computes differently."""
 
 AS_CHEAP = 0.03
 """Recipes whose costs differ by less count as equally expensive."""
@@ -32,16 +32,16 @@ class CalibratorRow:
     """A calibrator: full INT8 with its ranges, and the recipe found with them.
 
     Attributes:
-        calibrator: ``entropy``, ``percentile 99.99`` and so on, or the origin of given ranges; for the chosen one such
-            as ``mse, 1 tensor by entropy``.
+        calibrator: ``entropy``, ``percentile 99.99`` and so on, or the origin of given ranges; the chosen one may have
+            exceptions, such as ``mse, 1 tensor by entropy``.
         similarity: the similarity of full INT8 on the worst of the inputs that were run.
         inputs: the number of inputs that were run; only one if the calibrator misses on the first.
         meets: full INT8 meets the threshold on all inputs.
-        cost: the cost of the first recipe found, as a share of INT8's speedup; None if the search was not made, or
-            given up as too expensive.
+        cost: the share of INT8's speedup that the first recipe found gives up; None if none was searched, or the search
+            was given up as too expensive.
         high: the number of high layers in this recipe.
         chosen: the run uses these ranges.
-        mean_loss: this recipe's mean loss over the judged inputs; decides between recipes of about the same cost.
+        mean_loss: the mean loss of the first recipe found, which decides between recipes of about the same cost.
         by: the calibrator, for commands; None for given ranges.
         confirmed: full INT8 passes in all settings, without a doubt, and on held-out inputs; None if not tested.
     """
@@ -68,7 +68,7 @@ class Held:
         holds: the number of inputs on which the recipe meets the threshold.
         worst: the worst figure; None if an output is not finite.
         worst_input: the name of the input with the worst figure.
-        mean: the mean of the figures.
+        mean: the mean figure.
         fifth: the 5th percentile of the figures.
         figures: by input, its figure; None if an output is not finite.
     """
@@ -90,7 +90,7 @@ class PlanFigures:
     Attributes:
         cost: the share of INT8's speedup over FP16 that the plan gives up.
         high: the layers in high precision.
-        similarity: the similarity on the worst given input.
+        similarity: on the worst given input.
         meets: the plan meets the threshold on all given inputs.
     """
 
@@ -124,7 +124,7 @@ class EngineFacts:
         base: the similarity of the network without INT8.
         int8_emulated: the similarity of full INT8 in the emulation.
         recipe_emulated: the similarity, in the emulation, of the recipe found there.
-        apart_int8: the loss of the engine's outputs against the emulation's in full INT8.
+        apart_int8: the loss of the engine's outputs against the emulation's, in full INT8.
         apart_recipe: the same loss with the recipe.
         lines: contradictions between engine and emulation.
     """
@@ -150,7 +150,7 @@ class AnswerFacts:
         has_held_out: inputs were held out.
         cost: the share of INT8's speedup over FP16 that the recipe gives up.
         calibrators: the calibrators that were tried.
-        equals: other sets of layers that meet the threshold at the same cost.
+        equals: other sets of layers that pass at the same cost.
         settings: by setting of the engine, the recipe's worst figure. ``unquantized layers in INT8`` and ``scales moved
             by FP16's rounding`` do not decide.
         in_fp16: the recipe with its layers in FP16 instead of FP32.
@@ -158,14 +158,14 @@ class AnswerFacts:
         around_fp16: the recipe, or full INT8 if that passes, with FP16 in place of all FP32 (``--base fp16``).
         changes: the changes of the network that reduce the recipe's loss; empty if the recipe is for the given network.
         changes_tried: by change, the mean loss with it and the changes kept before, on inputs that no change was made
-            from. It is the geometric mean of the losses of full INT8 and of INT8 with the cheapest layers of
-            ``unchanged`` high, up to a tenth of its cost. The first entry, without a name, is the given network.
+            from: the geometric mean of the losses of full INT8 and of INT8 with the cheapest layers of ``unchanged``
+            high, up to a tenth of its cost. The first entry, without a name, is the given network.
         unchanged: the cheapest recipe for the given network, if a changed network has a cheaper one.
         expensive: the one or two layers that cause at least 80 % of the recipe's cost, the most expensive first; empty
             if the cost is at most 10 %.
         ranked: the culprits by decreasing loss when put back.
         weak: the weak culprits: put back, they miss the threshold by less than the noise, or miss only the margin.
-        doubts: reasons to doubt the similarity of the recipe, or of full INT8 if that passes; see ``analyzer.doubts``.
+        doubts: reasons to doubt the similarity of the recipe, or of full INT8 if that passes.
         aim: the loss that the search aimed at; below the budget if a recipe missed in another setting.
         margin: the share of the allowed loss that the recipe leaves unused on given inputs (``--margin``).
         cheapest: the cheapest passing plan, if the recipe costs more to be likelier to pass on other inputs.
@@ -203,13 +203,13 @@ class AnswerFacts:
 
     @property
     def free_ranges(self) -> tuple[CalibratorRow, ...]:
-        """The calibrators confirmed to make full INT8 pass, if it misses the threshold with the run's own ranges."""
-        if any(row.chosen and row.meets for row in self.calibrators):
+        """The calibrators that make full INT8 pass, if it misses the threshold with the run's own ranges."""
+        if any(row.chosen and row.meets for row in self.calibrators):  # it misses in another setting, with all of them
             return ()
         return tuple(row for row in self.calibrators if row.confirmed)
 
     def is_bound(self, row: CalibratorRow) -> bool:
-        """Returns true if the calibrator was not run on all inputs: its similarity may be worse than measured."""
+        """Returns true if the calibrator was not run on all inputs, so that its similarity may be worse."""
         return row.similarity is not None and row.inputs < max(each.inputs for each in self.calibrators)
 
     @property
@@ -242,8 +242,8 @@ class Goal:
     """The goal of the search for a recipe, besides the threshold.
 
     Attributes:
-        most: the largest share of INT8's speedup over FP16 to give up; the recipe is the most accurate plan within it.
-            None without ``--budget``.
+        most: the largest share of INT8's speedup over FP16 that the recipe may give up; the recipe is the most accurate
+            plan within it. None without ``--budget``.
         drop: the allowed loss of accuracy, as given; empty if the similarity decides.
         costs: the source of costs: ``macs``, ``measured``, ``time on`` a GPU, or a file of times.
         mixed: high layers may be in FP16 where that is enough.
@@ -264,7 +264,7 @@ class PredictedTimes:
         plans: the times of ``fp32``, ``fp16``, ``int8`` (all layers in the low precision) and ``recipe``.
         slowest: the slowest kernels of the recipe.
         reformats: the recipe's kernels that only change a type or layout, and that ``int8`` does not have.
-        no_gain: why the low precision saves less than 5 % of the time, a clause; empty if it saves more.
+        no_gain: a clause on why the low precision saves less than 5 % of the time; empty if it saves more.
     """
 
     gpu: str
@@ -305,7 +305,7 @@ class FrontPoint:
     Attributes:
         figure: the similarity, or the accuracy if that decides; None if the plan cannot be run.
         loss: the loss of ``figure``.
-        names: names of the plan, such as ``recipe`` or ``knee``.
+        names: the names of the plan, such as ``recipe`` or ``knee``, if any.
         high: the precision of each layer that is not low.
     """
 

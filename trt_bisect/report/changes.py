@@ -30,7 +30,7 @@ TARGET, THRESHOLD = "target", "threshold"
 CULPRIT, OUTCOME, OBEYED, LOSS, CURVE, LAYER, PART = "culprit", "outcome", "obeyed", "loss", "curve", "layer", "part"
 BOUND = "bound"
 FAILING = (SIMILARITY, LATENCY, CULPRIT, OUTCOME, OBEYED, RECIPE_LAYERS, TARGET, THRESHOLD, PART, BOUND)
-"""Kinds of changes that fail a nightly run if they are for the worse; the others only explain."""
+"""Kinds of changes that, for the worse, fail a nightly run; the others only explain."""
 _FAILURES = (BUILD_FAILED, INFERENCE_FAILED, OUT_OF_MEMORY, TIMED_OUT, NOT_FINITE)
 MODEL_OR_OPSET = "model, or its opset"
 _LABELS = {
@@ -49,7 +49,6 @@ _LABELS = {
     "culprits": "what the culprits are",
     **{name: name for name in ("model", "ranges", "engine", "typing", "driver", "costs")},
 }
-"""Titles of the parts of a run that are no options, and of options with another name."""
 _REPORT = (
     *("engine", "typing", "strategy", "arithmetic", "metric", "threshold", "share", "precision", "versions"),
     *("fingerprint", "schema", "verdict", "low", "budget", "culprits", "similarity", "recipe", "bound", "made_of"),
@@ -59,7 +58,6 @@ _ROW = (
     *("index", "name", "op_type", "shape", "quantizable", "similarity", "loss", "culprit", "outcome", "asked", "ran"),
     "obeyed",
 )
-"""The fields of a report and of its layers that comparisons read."""
 _DIGESTS = ("model", "ranges", "inputs", "metric code")
 _DIGITS = 8
 _ULPS = 1e-9
@@ -161,9 +159,10 @@ def compared(before: Report, now: Report, direction: str) -> RunChanges:
 def changes(now: Report, runs: Sequence[Report], tolerances: Tolerances, direction: str) -> tuple[Change, ...]:
     """Returns the changes from an earlier run to a report judged by the same metric.
 
+    All reports are as ``compared_part`` returns them.
+
     Args:
-        now: the report, as ``compared_part`` returns it.
-        runs: the different repeats of the earlier run, as ``compared_part`` returns them.
+        runs: the different repeats of the earlier run.
         direction: see ``metric_of``, whose errors are raised.
     """
     allowed = min(metric_of(report, direction).loss(report.threshold) for report in (now, *runs))
@@ -245,7 +244,7 @@ def differences(before: Report, now: Report) -> tuple[Difference, ...] | None:
 def metric_of(report: Report, direction: str) -> Metric:
     """Returns the metric that judged a report.
 
-    ``direction`` is ``higher`` or ``lower``: the better values of a user's own metric.
+    ``direction``: ``higher`` or ``lower`` values of a user's own metric are better.
     """
     if report.metric in JUDGING:
         return JUDGING[report.metric]

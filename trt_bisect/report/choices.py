@@ -1,7 +1,7 @@
 """The plans that a user may ship, side by side: FP32, FP16, full INT8 and the recipe; and the choice among them.
 
-FP16 needs no scales and takes half of FP32's time, so INT8 is worth its loss only for its speedup over FP16. A recipe
-that keeps less than half of this speedup does not pay where FP16 passes. Measured or predicted times also decide.
+FP16 needs no scales and takes half of FP32's time. So INT8 is worth its loss only for its speedup over FP16: where FP16
+passes, a recipe must keep at least half of this speedup. Measured or predicted times also decide.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def choice_of(plan: str, choices: Sequence[Choice]) -> Choice | None:
 def fp16_instead(choices: Sequence[Choice], low: Precision = Precision.INT8, costs: str = "macs") -> str:
     """Returns the reason to ship FP16; empty if FP16 misses the goal, or a plan in the low precision is worth more.
 
-    ``costs`` is the source of costs, see ``Goal.costs``.
+    ``costs``: see ``Goal.costs``.
     """
     fp16 = choice_of(FP16, choices)
     if fp16 is None or not fp16.meets:

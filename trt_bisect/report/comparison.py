@@ -55,7 +55,7 @@ class Comparison(Result):
 
     Attributes:
         model: the network's file; empty for two saved runs without it.
-        arithmetic: the second run's: ``emulated``, ``saved`` or ``as it runs``.
+        arithmetic: the arithmetic of the second run: ``emulated``, ``saved`` or ``as it runs``.
         source: the source of the samples.
         tensors: in execution order.
         weights: the weights, each as a whole.
@@ -99,7 +99,7 @@ class Comparison(Result):
         """Returns the tensors, or the weights, sorted by a column.
 
         Args:
-            column: ``index`` is execution order; None for ``sort``.
+            column: the name of the column (``index``: execution order); None for ``sort``.
             descending: the largest first; None for the worst first.
 
         Raises:
@@ -223,7 +223,7 @@ class ProfiledTensor:
 
     Attributes:
         quantized_dtype: the type that INT8 rounds it to; empty if it is not rounded.
-        scale: the scale of the rounding, the largest of a per-channel scale.
+        scale: the scale, or the largest of a per-channel scale.
         zero_point: the zero point; None for FP8, and if channels differ.
         shape: the shape on the first sample.
         spread: the values before the rounding; None without data.

@@ -1,4 +1,4 @@
-"""``explanation.json``: the causes of the accuracy loss and the remedies; ``pictures.json``: the worst images."""
+"""``explanation.json``: causes of the accuracy loss, and remedies; ``pictures.json``: the worst images."""
 
 from __future__ import annotations
 
@@ -22,7 +22,6 @@ from trt_bisect.report.answer import AS_CHEAP
 from trt_bisect.support.files import make_folder, write_whole
 
 EXPLANATION = "explanation.json"
-"""A file whose floats have ``DIGITS`` significant digits."""
 DIGITS = 7
 SCHEMA = 3
 
@@ -74,11 +73,10 @@ class ExplainedTensor:
         shape: the shape on the first input.
         dtype: the dtype in FP32.
         quantized_dtype: the type that INT8 rounds it to; empty if it is not rounded.
-        scale: the scale of the rounding, the largest of a per-channel scale.
+        scale: the scale, or the largest of a per-channel scale.
         scales: the scale of each channel; None if all share one.
-        axis: the axis of these scales.
-        cosine: the cosine of INT8 and FP32, as ``mse``, ``l1``, ``kl``, ``sqnr``, ``max_abs`` and ``max_rel`` in
-            ``compare.json``.
+        axis: the axis of ``scales``.
+        cosine, mse, l1, kl, sqnr, max_abs, max_rel: INT8 against FP32, as in ``compare.json``.
         fp32: the values in FP32.
         int8: the values in INT8.
         clipped: the share of values beyond the range.
@@ -158,21 +156,21 @@ class ExplainedLayer:
 
 @dataclass(frozen=True)
 class Tried:
-    """A remedy that was measured, with all layers in INT8 except the ones that it keeps high.
+    """A measured remedy: all layers in INT8 except those that the remedy keeps high.
 
     Attributes:
         culprits: the culprits that it is for; empty for the whole network.
         remedy: the name of the remedy.
         what: the remedy in words, without "for the whole network".
         similarity: the similarity on the worst input.
-        loss: the loss of that similarity.
+        loss: the loss of ``similarity``.
         part: not all inputs were run: the similarity may be worse.
         meets: the loss is within the threshold.
         calibrator: the calibrator that was tried.
         high: the number of layers kept high.
-        precision: the precision of these layers; empty without any, or if they have several.
-        layers: the names of these layers.
-        cost: their cost, a share of INT8's speedup over FP16.
+        precision: the precision of the layers kept high; empty without any, or if they have several.
+        layers: the names of the layers kept high.
+        cost: the share of INT8's speedup over FP16 that these layers give up.
         confirmed: it passes on held-out inputs and in all settings of the engine, without a doubt; None if not tested.
         own: it is the run's own recipe.
         cache: the path, in the run folder, of a calibration cache of ``network``, or of ranges that no calibrator
@@ -208,9 +206,8 @@ class Tried:
 
     @property
     def rank(self) -> tuple[bool, bool, float, bool, bool, float]:
-        """The sort key of remedies, the best first: offered ones, then by cost.
-
-        Of equal cost: for the whole network first, then confirmed ones, then by loss.
+        """The sort key of remedies, the best first: offered, cheap, for the whole network, confirmed, with a small
+        loss.
         """
         loss = math.inf if self.loss is None else self.loss
         cost = self.cost if self.meets else 0.0
@@ -248,10 +245,10 @@ class CulpritAdvice:
     Attributes:
         culprit: the name of the culprit.
         evidence: a paragraph.
-        reasons: the reasons that advisor and structure check found, the strongest first.
+        reasons: the reasons by advisor and structure check, the strongest first.
         blame: ``weight``, ``activation``, ``both``, or None if not known.
-        remedies: in this order: measured to pass at the recipe's cost or less; unmeasured, and the recipe; more
-            expensive; measured to miss. In each group the cheapest first.
+        remedies: first those measured to pass at the recipe's cost or less; then unmeasured ones and the recipe; then
+            more expensive ones; last those measured to miss. In each group the cheapest first.
     """
 
     culprit: str
@@ -290,7 +287,7 @@ class Explanation:
         inputs: the network's inputs.
         findings: the advisor's findings, in execution order.
         advice: the advice on each culprit, in the report's order.
-        tried: the remedies that were measured, for culprits or the whole network.
+        tried: the measured remedies, for culprits or the whole network.
         causes: the culprits grouped by cause, the largest group first.
     """
 
@@ -309,7 +306,7 @@ class RemedyFile:
     """A file that applies a remedy: a network, or the bytes of a calibration cache.
 
     Attributes:
-        path: the path in the run folder, with ``/``.
+        path: in the run folder, with ``/``.
     """
 
     path: str

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
 ASSETS = Path(__file__).parent / "assets"
 _PLOTLY = "plotly.js"
-"""Plotly's script, which the page runs when the first plot comes into view."""
 WORKER = "layout.js"
 _ICON = (
     '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 16 16"><rect width="16" height="16" rx="3" fill="#0a5cb8"/>'
@@ -86,7 +85,7 @@ def _script(name: str) -> tuple[Markup, str]:
 
 @cache
 def icon() -> str:
-    """Returns the page's icon as a data address."""
+    """Returns the page's icon as a data URL."""
     return f"data:image/svg+xml,{quote(_ICON)}"
 
 

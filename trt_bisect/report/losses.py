@@ -1,4 +1,4 @@
-"""The results of ``sensitivity`` (the loss of each layer alone) and ``worst`` (the loss on each input)."""
+"""The results of ``sensitivity`` (loss of each layer alone) and ``worst`` (loss on each input)."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class Sensitivity(Result):
 
     Attributes:
         ops: by layer and rounded part, the worst first.
-        full: the loss with all these layers low.
+        full: the loss with all layers of ``ops`` low.
     """
 
     COMMAND = "sensitivity"
@@ -87,7 +87,7 @@ class Sensitivity(Result):
         Args:
             figure: ``loss``, ``alone``, ``worth``, ``macs`` or a metric.
             descending: the largest first; None for the most sensitive first.
-            way: only rows of this rounded part: ``both``, ``weight`` or ``activation``.
+            way: only rows of this ``sensitive_type``.
 
         Raises:
             BadInput: no row has such a figure.
@@ -156,9 +156,9 @@ class JudgedSample:
     """A sample of the data set.
 
     Attributes:
-        value: the metric; None if the low precision gave no finite output.
-        loss: the loss of this value; None for infinite.
-        misses: the sample misses the threshold; None if there is none.
+        value: the metric; None if the output is not finite.
+        loss: of ``value``; None for infinite.
+        misses: None without a threshold.
     """
 
     rank: Annotated[int | None, Column("Rank", "1 is the worst input; empty for a sample that does not count", rank=0)]
@@ -176,20 +176,20 @@ class WorstReport(Result):
     """The worst inputs of a data set, and the distribution of the metric over it.
 
     Attributes:
-        order: ``ascending`` or ``descending``: the metric's values from worst to best.
+        order: the metric's order from worst to best: ``ascending`` or ``descending``.
         threshold: the worst acceptable value; None if the metric has none.
         allowed: the loss that the threshold allows.
         high: the layers kept high.
         source: the data set.
-        values: the metric on each sample; None if the low precision gave no finite output.
-        losses: the losses of these values; None for infinite.
+        values: the metric on each sample; None if the low-precision output is not finite.
+        losses: the losses of ``values``; None for infinite.
         faint: samples left out because FP32's output is almost zero.
         broken: samples left out because FP32's output has NaN or nothing finite.
-        data: a sentence on samples left out as ``broken``; empty without any.
+        data: a sentence on ``broken``; empty without any.
         places: the indices of the worst samples, worst first.
         stopped: the search was stopped before the end of the data set.
-        distribution: the distribution over all samples that are not faint; over all if every sample is.
-        verdict: a sentence that blames the inputs or the network.
+        distribution: the distribution over the samples that are not faint; over all if every sample is.
+        verdict: a sentence on the cause of the loss: the inputs or the network.
         other: the file of the second network, if two were compared.
         inputs: the worst samples, worst first; not in the file.
     """
@@ -266,7 +266,7 @@ class WorstReport(Result):
 
     @property
     def quantiles(self) -> Mapping[str, str]:
-        """By title, the best value, median, percentiles and worst value, as text.
+        """The best value, median, percentiles and worst value as text, by title.
 
         A percentile is the value that this share of the inputs reaches.
         """
@@ -308,7 +308,7 @@ class WorstReport(Result):
         """Writes the report and the worst samples into a folder.
 
         Returns:
-            The samples, in a form that ``run`` takes: ``worst.npz``, or the folder ``worst`` if their shapes differ.
+            The samples, as ``run`` takes them: ``worst.npz``, or the folder ``worst`` if their shapes differ.
 
         Raises:
             BadInput: the folder cannot be written.

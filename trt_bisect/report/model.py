@@ -1,4 +1,4 @@
-"""The report of a run, with the fields of ``report.json``, and its views. Its parts are in ``report.parts``."""
+"""The report of a run, with the fields of ``report.json``, and its views."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ class Report(Shown):
 
     Attributes:
         state: ``running``, ``interrupted`` or ``finished``.
-        verdict: the verdict on full INT8: ``passes``, ``passes with doubts``, ``fails`` or ``not measured``.
+        verdict: on full INT8: ``passes``, ``passes with doubts``, ``fails`` or ``not measured``.
         lines: the verdict in lines.
         low: the low precision; called ``int8`` in the names of plans and columns.
         precision: the high precision.
@@ -96,7 +96,7 @@ class Report(Shown):
         refused: the reasons why TensorRT cannot build the network.
         answer: the recipe on given and held-out inputs, and the calibrators.
         bound: the bound on similar inputs that miss with the recipe; None without held-out inputs.
-        accuracy: the accuracy on labelled data.
+        accuracy: on labelled data.
         goal: the goal of the recipe, besides the threshold.
         networks: the networks of a pipeline, each alone in low precision.
         front: the plans that none beats in both cost and figure, and the named plans.
@@ -173,7 +173,7 @@ class Report(Shown):
     made_of: Mapping[str, Part] = field(default_factory=dict)
 
     def changed(self, **fields: Any) -> Report:
-        """Returns a copy with other values of some fields, those of ``attached`` included."""
+        """Returns a copy with other values of some fields, also of ``attached``."""
         extras = {name: fields.pop(name) for name in Attached.__dataclass_fields__ if name in fields}
         result = replace(self, **fields)
         object.__setattr__(result, "attached", replace(self.attached, **extras))
@@ -245,18 +245,16 @@ class Report(Shown):
 
     @property
     def predicted_ms(self) -> tuple[float, float] | None:
-        """The predicted milliseconds at cost 0, and the additional ones at cost 1; None if costs are not predicted
-        times.
-        """
+        """The predicted milliseconds at cost 0, and the additional ones at cost 1; None if costs are not times."""
         return predicted_ms(self.choices, Precision(self.low), self.goal.costs)
 
     def ms_of(self, cost: float) -> float | None:
-        """Returns the predicted milliseconds of a plan from its cost; None if costs are not predicted times."""
+        """Returns the predicted milliseconds of a plan from its cost; None if costs are not times."""
         times = self.predicted_ms
         return None if times is None else times[0] + cost * times[1]
 
     def cost_text(self, cost: float | None) -> str:
-        """Returns a cost as text: the predicted time, else the share of the speedup given up."""
+        """Returns a cost as text: the predicted time, or the share of the speedup given up."""
         if cost is None:
             return "-"
         ms = self.ms_of(cost)
@@ -264,7 +262,7 @@ class Report(Shown):
 
     @property
     def put_back_title(self) -> str:
-        """The title of the column of figures with a culprit put back."""
+        """The title of the figures with a culprit put back."""
         changes = self.answer.changes if self.answer is not None else ""
         return f"If put back in {self.low.upper()}{' without changes' if changes else ''}"
 
@@ -289,7 +287,7 @@ class Report(Shown):
 
     @property
     def ranked_culprits(self) -> tuple[tuple[LayerRow, ...], tuple[LayerRow, ...]]:
-        """The rows of the culprits, and those of the weak culprits, by decreasing loss when put back."""
+        """The rows of the culprits and of the weak culprits, each by decreasing loss when put back."""
         ranked, weak = (self.answer.ranked, set(self.answer.weak)) if self.answer is not None else ((), set())
         places = {name: rank for rank, name in enumerate(ranked)}
         rows = sorted((row for row in self.layers if row.culprit), key=lambda row: places.get(row.name, 0))
@@ -302,9 +300,7 @@ class Report(Shown):
 
     @property
     def doubts(self) -> tuple[str, ...]:
-        """The sentences that contradict a pass: on random outputs, TensorRT's refusal, a part judged alone, data, and
-        others.
-        """
+        """The sentences that contradict a pass."""
         random = (self.inputs.random,) if self.inputs.random else ()
         refused = [line.text for line in self.refused]
         part = (self.inputs.part,) if self.inputs.part else ()
@@ -329,7 +325,7 @@ class Report(Shown):
         return timed.mean_ms if timed else None
 
     def layer_milliseconds(self, plan: str, layer: str) -> float | None:
-        """Returns the time of the engine layer that a layer is fused into; None if not known."""
+        """Returns the time of the engine layer that contains a layer; None if not known."""
         timed = (self.latency or {}).get(plan)
         parts = [part.milliseconds for part in (timed.layers if timed else ()) if layer in part.layers]
         return sum(parts) if parts else None
@@ -457,7 +453,7 @@ class Report(Shown):
         """Returns the changes from another report to this one.
 
         Args:
-            before: the report of the same network or of another version of it.
+            before: the report of this network or another version of it.
             direction: the better values of a user's own metric: ``higher`` or ``lower``.
 
         Raises:
@@ -512,7 +508,7 @@ class Report(Shown):
 
 
 def read_report(path: Path) -> Report | None:
-    """Returns the report in a file; None if this version can read none there."""
+    """Returns the report in a file, or None if this version cannot read it."""
     try:
         return Report.load(path)
     except BadInput:
@@ -540,8 +536,8 @@ def load(path: str | Path, file: str | None = None) -> Report | Result:
 
     Args:
         path: the command's output folder, or a JSON file in it.
-        file: the JSON file in the folder, such as ``report.json``, which tells type checkers the result. None for the
-            first that is there.
+        file: the JSON file in the folder, such as ``report.json``, from which type checkers know the result; None for
+            the first that is there.
 
     Raises:
         BadInput: there is no result, or this version cannot read it.

@@ -1,4 +1,4 @@
-"""The network's graph for the page, and the network with a run's findings on its nodes, for Netron."""
+"""The network's graph for the page, and a network annotated with a run's findings, for Netron."""
 
 from __future__ import annotations
 
@@ -121,11 +121,12 @@ _DIGITS = 6
 
 
 def annotated(model: onnx.ModelProto, rows: Iterable[LayerRow], graph: Graph, prefix: str = "") -> onnx.ModelProto:
-    """Returns a copy of a network with a run's findings as metadata of its nodes.
+    """Returns a copy of a network with a run's findings as metadata of its nodes, also as ``doc_string`` for older
+    viewers.
 
-    A node is the row with its name after ``prefix``. Its keys begin with ``trt-bisect.``: ``precision`` (in the
-    recipe), ``similarity``, ``loss`` and ``alone`` if measured, ``culprit``, ``suspect``, ``why_not`` (if it cannot be
-    INT8) and ``scales``. Older viewers show them from its ``doc_string``.
+    A node belongs to the row named ``prefix`` and its name. A key is ``trt-bisect.`` with ``precision`` (in the
+    recipe), ``similarity``, ``loss``, ``alone``, ``put_back``, ``culprit``, ``suspect``, ``why_not`` (if it cannot be
+    INT8) or ``scales``.
     """
     copy = onnx.ModelProto()
     copy.CopyFrom(model)

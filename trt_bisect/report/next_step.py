@@ -1,4 +1,4 @@
-"""The next step after a run: the cheapest that is not yet done, with its command."""
+"""The cheapest next step after a run that is not yet done, with its command."""
 
 from __future__ import annotations
 
@@ -36,14 +36,13 @@ if TYPE_CHECKING:
 
 _MOST_HIGH = 20
 _OF_INT8 = ("--low", "--base", "--precision", "--high", "--calibrator")
-"""Options for INT8 that a search in FP16 does not repeat."""
 FILE, WHOLE, INPUTS, CHEAPER, DOUBT, GO_ON, SEARCH, BUILD, REQUANTIZE, OTHER_LAYERS = (
     *("another file", "whole network", "more inputs", "cheaper", "doubt", "go on"),
     *("search", "build", "quantize again", "other layers"),
 )
 """Kinds of next steps, besides ``DATA`` and ``RECIPE``."""
 _OF_DOUBTS = {CONSTANT: DATA, HELD_OUT_INPUTS: INPUTS}
-"""The next step by kind of doubt; for all others the user checks first."""
+"""The next step by kind of doubt; by default ``DOUBT``."""
 _FIRST = {
     FILE: "change the network as described, then run again",
     DATA: "correct the data as described, then run again",

@@ -1,6 +1,5 @@
-"""The result of ``regress``: its files, text, Markdown and JUnit XML.
-
-The XML follows Jenkins' schema ``junit-10.xsd``, and GitLab reads it. A network is a test suite.
+"""The result of ``regress``: its files, text, Markdown and JUnit XML (Jenkins' schema ``junit-10.xsd``, which GitLab
+reads).
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ class Baseline:
     Attributes:
         name: the network's name in the suite.
         repeats: the number of runs.
-        measured: the night that measured them; empty if not known.
+        measured: the night of these runs; empty if not known.
         runs: the different reports, with only the fields that comparisons read. ``made_of`` is that of the last good
             night.
         kind: the mark of a baseline.
@@ -72,8 +71,8 @@ class NetworkResult:
         tonight: the report without the layers.
         baseline: the earlier runs, without the layers.
         failures: the changes that fail the night.
-        changes: the other changes that a repeat confirmed.
-        noise: the changes that a repeat did not confirm.
+        changes: other changes that a repeat confirmed.
+        noise: changes that a repeat did not confirm.
         differs: the parts in which the runs differ; None if not known.
         accepted: the changes are accepted: only a missed target fails.
         targets: the targets of ``int8`` and ``recipe``.
@@ -134,7 +133,7 @@ class Regression:
 
     @property
     def is_worse(self) -> bool:
-        """True if ``--update-baseline`` would accept a figure that is worse than the baseline's."""
+        """True if a figure is worse than in the baseline."""
         return any(change.kind != changes.TARGET for result in self.networks for change in result.failures)
 
     def save(self, folder: str | Path) -> Path:
@@ -153,7 +152,7 @@ class Regression:
 def read_baselines(folder: Path, *, replacing: bool = False) -> dict[str, Baseline]:
     """Returns the baselines in a folder, by network.
 
-    Raises BadInput for JSON that is no baseline, or of another version; ``replacing`` leaves out the latter.
+    Raises BadInput for JSON that is no baseline, or of another version; if ``replacing``, leaves out other versions.
     """
     baselines = {}
     for path in sorted(folder.glob("*.json")):
@@ -181,7 +180,7 @@ def read_baselines(folder: Path, *, replacing: bool = False) -> dict[str, Baseli
 
 
 def write_baselines(folder: Path, baselines: Mapping[str, Baseline]) -> None:
-    """Replaces the baselines in a folder; each file is named by its key.
+    """Replaces the baselines in a folder; keys are the names of files without ``.json``.
 
     Raises BadInput if the folder cannot be written, or holds JSON that is no baseline.
     """
@@ -197,7 +196,7 @@ def write_baselines(folder: Path, baselines: Mapping[str, Baseline]) -> None:
 
 
 def _changed(record: Any) -> dict[str, Any]:
-    """Returns the fields that differ from their defaults, of a dataclass and its layers."""
+    """Returns the fields, of a dataclass and its layers, that differ from their defaults."""
     changed = {
         declared.name: value
         for declared in fields(record)
@@ -210,13 +209,12 @@ def _changed(record: Any) -> dict[str, Any]:
 _STYLES = {PASSED: "bold green", FAILED: "bold red", ERROR: "bold yellow"}
 _MOST = 5
 _MOST_ROWS = 500
-_MOST_DETAILED = 50
-"""GitHub takes 1 MiB of Markdown a step."""
+_MOST_DETAILED = 50  # networks with details in Markdown: GitHub takes 1 MiB a step
 _MOST_NAMES = 4
 
 
 def sentences(result: NetworkResult) -> list[str]:
-    """Returns sentences on the changes, failures first; of many changed layers a few are named and the rest counted."""
+    """Returns sentences on the changes, failures first; of many changed layers only a few."""
     report = result.tonight
     if report is None:
         return [result.message]
@@ -331,8 +329,9 @@ def _accept_command(regression: Regression) -> str:
     return shlex.join(["trt-bisect", "regress", *options])
 
 
+# Characters that XML 1.0 cannot hold, even escaped.
 _NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
-"""Characters that XML 1.0 cannot hold, even escaped."""
+# By test case, the kinds of changes that fail it.
 _CASES = {
     "similarity": (changes.SIMILARITY, changes.RECIPE_LAYERS, changes.PART, changes.BOUND),
     "target": (changes.TARGET,),
@@ -341,7 +340,6 @@ _CASES = {
     "precision obeyed": (changes.OBEYED,),
     "trials": (changes.OUTCOME,),
 }
-"""By JUnit test case, the kinds of changes that fail it."""
 _OF_LAYERS = (changes.CULPRIT, changes.OBEYED, changes.OUTCOME)
 _MOST_LAYERS = 200
 _LONGEST = 2000

@@ -37,11 +37,10 @@ class PageData:
     Attributes:
         fragile: reasons why the verdict on the recipe could change, a clause each.
         status: ``finished``, ``running`` or ``interrupted``.
-        tones: the CSS classes of the ``verdict``, and of those on ``int8`` and ``recipe``.
+        tones: the CSS classes of ``verdict``, ``int8`` and ``recipe``.
         progress: ``stage``, ``done``, ``total``, ``seconds`` and ``left``.
-        recipe: the texts of ``recipe_texts``.
+        recipe: the result of ``recipe_texts``.
         commands: by file of the recipe, the command that uses it.
-        columns: the columns of the table of layers.
     """
 
     report: Report

@@ -1,6 +1,4 @@
-"""The parts of a report: verdicts, outcomes, and the rows of layers. A float that is not finite or not known is
-None.
-"""
+"""The parts of a report. A float that is not finite or not known is None."""
 
 from __future__ import annotations
 
@@ -21,11 +19,10 @@ if TYPE_CHECKING:
 PASSES, WITH_DOUBTS, FAILS = "passes", "passes with doubts", "fails"
 UNMEASURED = "not measured"
 STYLES = {PASSES: "bold green", WITH_DOUBTS: "bold yellow", FAILS: "bold red", UNMEASURED: "bold yellow"}
-"""The screen's styles of verdicts and outcomes."""
 TONES = {PASSES: "good", WITH_DOUBTS: "doubted", FAILS: "bad", UNMEASURED: ""}
-"""The CSS classes of verdicts on pages."""
+"""The CSS class of each verdict."""
 COLOURS = {PASSES: "green", WITH_DOUBTS: "darkgoldenrod", FAILS: "crimson", UNMEASURED: "grey"}
-"""The colours of verdicts in a notebook."""
+"""The colour of each verdict in a notebook."""
 
 
 def spoken(verdict: str) -> str:
@@ -34,17 +31,12 @@ def spoken(verdict: str) -> str:
 
 
 def with_low(figure: str, low: str) -> str:
-    """Returns a figure for a column titled INT8, followed by the low precision if that is another."""
+    """Returns a figure for a column titled INT8, with the low precision if that is another."""
     return figure if low == str(Precision.INT8) else f"{figure} ({low.upper()})"
 
 
 def verdict_of(*, meets: bool, doubted: bool) -> str:
-    """Returns the verdict on a plan.
-
-    Args:
-        meets: the plan meets the threshold on all given inputs.
-        doubted: there is a doubt that the user has not accepted.
-    """
+    """Returns the verdict on a plan; ``doubted``: there is a doubt that the user has not accepted."""
     if not meets:
         return FAILS
     return WITH_DOUBTS if doubted else PASSES
@@ -52,7 +44,7 @@ def verdict_of(*, meets: bool, doubted: bool) -> str:
 
 SCHEMA = 4
 REPORT, SO_FAR, LAYERS, FRONT = "report.json", "run.json", "layers.csv", "front.csv"
-"""Files: the report, the report of a run under way, and the tables of layers and of the front."""
+"""``SO_FAR`` is the report of a run under way."""
 FOLLOWS, NOT_TRIED, NOT_JUDGED = "follows", "not tried", "not judged"
 """Outcomes of layers, besides those of trials."""
 UNPROVEN = {IN_REGION: "in a region, unproven", ON_DLA: "on the DLA, unproven"}
@@ -108,28 +100,27 @@ class LayerRow:
     Attributes:
         index: the position in execution order; of a constant, that of its first reader.
         loss: the loss that the layer adds on the curve, in the metric's units (for cosine a fraction of 1).
-        culprit: the layer was measured to miss the threshold when put back in INT8, and stays high.
+        culprit: the layer was measured to miss the threshold when put back in INT8.
         outcome: ``measured``, ``build failed``, ``inference failed``, ``out of memory``, ``timed out``, ``lost`` with
             its worker, ``not finite``, ``follows`` for a layer that does not change the engine or that the user fixed,
             ``not tried`` if the strategy did not need it.
-        ran: the precision to which the layer's inputs were rounded, see ``Engine.ran``; empty if not reported;
-            ``region`` or ``dla`` in a region that TensorRT compiled as one. The precision of the computation is in
-            ``latency``.
+        ran: the precision to which the layer's inputs were rounded; empty if not reported; ``region`` or ``dla`` in a
+            region that TensorRT compiled as one. ``latency`` has the precision of the computation.
         obeyed: ``ran`` is the requested precision; None if not known.
         why_not: the reason why the layer is not quantizable.
         message: the message of a failed trial.
         rounds: the tensors that a culprit rounds.
-        put_back: the recipe's similarity on the worst input that was run, or its accuracy if that decides, with this
-            culprit in INT8 too; without the changes of a changed network.
-        put_back_on: the number of inputs that were run; if not all, the figure is this or worse.
-        put_back_in: the setting of the engine.
+        put_back: the recipe's similarity on the worst input, or its accuracy if that decides, with this culprit in INT8
+            too and without changes of the network.
+        put_back_on: the number of inputs run for ``put_back``; if not all, the figure may be worse.
+        put_back_in: the setting of the engine for ``put_back``.
         suspect: the reason why a layer with a large loss on the curve is no culprit.
-        fixed: the precision that the user fixed; empty without.
+        fixed: the precision that the user fixed; empty if none.
         output: the final output, or the group of its places, that is worst with the layer in INT8.
         output_shape: the shape of ``output``; ``shape`` is that of the layer's own output.
-        title: the name in a PyTorch program, shown in place of ``name``.
-        module, code: the place in that program.
-        reference: the name in the reference network, if another.
+        title: the layer's name in a PyTorch program, shown in place of ``name``.
+        module, code: the layer's place in a PyTorch program.
+        reference: the layer's name in the reference network, if another.
     """
 
     index: Annotated[int, Column("#", "Place in execution order", INDEX, rank=1)]
@@ -205,7 +196,7 @@ class NetworkRow:
         layers: the number of layers that can be low.
         calls: the mean number of calls a sample in FP32.
         similarity: the pipeline's figure with this network alone low, on the worst input.
-        meets: the pipeline then meets the threshold on all given inputs.
+        meets: with this network alone low, the pipeline meets the threshold on all given inputs.
         culprits: the culprits in this network.
         high: the number of its high layers in the recipe.
     """
@@ -223,7 +214,7 @@ class NetworkRow:
 
     @property
     def passes(self) -> Annotated[str, Column("Passes", "The pipeline meets the threshold then", rank=0)]:
-        """``yes`` if the pipeline passes with this network alone low, else ``no``."""
+        """``meets`` as ``yes`` or ``no``."""
         return "yes" if self.meets else "no"
 
 
@@ -257,10 +248,10 @@ class JudgedInputs:
         median: the median of ``similarities``.
         faint: the samples left out because FP32's output is almost zero.
         fed: for ``calibration`` and ``judged``, the statistics of each input.
-        pictures: by source, the conversion of pictures to inputs: size, colours, scale, mean, standard deviation.
+        pictures: by source, the conversion of pictures: size, colours, scale, mean, standard deviation.
         shapes: by dynamic input, its shape, or the smallest and the largest.
         drift: by input, how far its values are from the calibration data's.
-        drift_of_validation: the same for the data of ``--validation``.
+        drift_of_validation: by input, how far the values of ``--validation`` are from the calibration data's.
         warnings: sentences on data that cannot be right.
         part: a sentence on the judged part of the network; empty for all of it.
         random: a sentence on FP32 outputs that vary on the same input.
@@ -291,7 +282,7 @@ class Seconds:
         calibrate: the pass over the calibration data.
         build: building engines.
         infer: running engines.
-        total: the whole run with its explanation, earlier sittings included.
+        total: the whole run, earlier sittings included.
         explain: the explanation.
     """
 

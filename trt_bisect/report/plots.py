@@ -1,4 +1,4 @@
-"""The report in a notebook: curve and front as Plotly figures, layers as a styled pandas table."""
+"""The report in a notebook: Plotly figures, and a styled pandas table of layers."""
 
 from __future__ import annotations
 
@@ -25,13 +25,11 @@ if TYPE_CHECKING:
 _SUSPECT = {"symbol": "diamond-open", "size": 9, "color": "#8a5a00"}
 _THRESHOLD = {"dash": "dash", "color": "#17703c"}
 _LEVELS = {"int8": ("full INT8", "#b3201a"), "recipe": ("recipe", "#a35208")}
-"""The plans with a horizontal line in the curve: name and colour."""
-_EXACT = 1e-9
-"""The least loss drawn on a logarithmic axis."""
+_EXACT = 1e-9  # the least loss drawn on a logarithmic axis
 
 
 def curve(report: Report, *, log: bool = True) -> Figure:
-    """Implements ``Report.plot``. Diamonds are culprits, open diamonds suspects, bands failed layers."""
+    """Implements ``Report.plot``."""
     go, report = graph_objects(), report.titled
     log = log and report.metric in FRACTIONS
     tried = [row for row in report.layers if row.quantizable]
@@ -105,7 +103,6 @@ def axis(metric: str, log: bool) -> dict[str, Any]:
 
 
 def _tick(power: int) -> str:
-    """Returns the similarity in percent at a loss of 10 ** power; ``equal`` for the least loss drawn."""
     return "equal" if 10.0**power <= _EXACT else f"{100.0 * (1.0 - 10.0**power):.{max(0, -power - 2)}f}%"
 
 
@@ -119,9 +116,7 @@ _MOST_LAYERS = 5
 
 
 def front(report: Report, *, log: bool = True) -> Figure:
-    """Implements ``Report.plot_front``. Diamonds are plans with a name; the dashed line is the worst acceptable
-    value.
-    """
+    """Implements ``Report.plot_front``."""
     go = graph_objects()
     if not report.front:
         raise BadInput("The front was not measured.", "Run with front=True, or --front.")

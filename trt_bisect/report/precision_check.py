@@ -29,7 +29,7 @@ _WHY_UNPROVEN = {
 
 
 def disobeyed(network: Network, trial: Trial) -> dict[int, tuple[str, str]]:
-    """Returns by layer index the requested precision and the one that ran, where both are known and differ."""
+    """Returns by layer index the requested precision and the one that ran, if both are known and differ."""
     precisions = _plan_of(trial).precisions
     return {
         k: (str(precisions[k]), trial.ran[k])
@@ -39,10 +39,10 @@ def disobeyed(network: Network, trial: Trial) -> dict[int, tuple[str, str]]:
 
 
 def unproven(network: Network, trial: Trial) -> dict[int, str]:
-    """Returns by index the layers whose precision a trial does not show, each with a word of ``UNPROVEN`` or an empty
-    text.
+    """Returns by index the layers whose precision a trial does not show, each with the reason: a word of ``UNPROVEN``,
+    or an empty text.
 
-    Empty for a failed trial, or if the engine reports no precision at all.
+    Empty if the trial failed or the engine reports no precision at all.
     """
     if not trial.ran:
         return {}
@@ -56,7 +56,7 @@ def obedience_doubts(layers: Mapping[int, Layer | LayerRow], trial: Trial, *, we
     Args:
         layers: the quantizable layers by index.
         trial: a trial of a whole engine.
-        weak: the engine has weak typing, so that TensorRT may choose precisions.
+        weak: the engine has weak typing.
     """
     if trial.failed:
         return ()
@@ -86,14 +86,14 @@ def obedience_doubts(layers: Mapping[int, Layer | LayerRow], trial: Trial, *, we
 
 
 def ran_low(layers: Mapping[int, Layer | LayerRow], trial: Trial) -> str:
-    """Returns the share of low layers that ran low, as text: ``7 of 9 layers ran in INT8``."""
+    """Returns the number of low layers that ran low: ``7 of 9 layers ran in INT8``."""
     plan = _plan_of(trial)
     low, lowered = str(plan.low), plan.lowered & layers.keys()
     return f"{sum(trial.ran.get(k) == low for k in lowered)} of {len(lowered)} layers ran in {low.upper()}"
 
 
 def float_kernel_notes(network: Network, full: Trial, restored: Trial, latencies: Latencies | None) -> list[Note]:
-    """Returns notes on layers that are rounded to the low precision but compute in float, without a gain in speed."""
+    """Returns notes on layers that round to the low precision but compute in float, without a gain in speed."""
     low, notes = str(network.low.precision), []
     for name, trial in {restored.plan: ("recipe", restored), full.plan: ("int8", full)}.values():
         timed = (latencies or {}).get(name)
@@ -118,9 +118,9 @@ def _plan_of(trial: Trial) -> PrecisionPlan:
 
 
 def obedience_notes(network: Network, trials: Iterable[Trial], deciding: Mapping[int, Trial | None]) -> list[Note]:
-    """Returns notes on requested precisions that engines did not obey or do not report.
+    """Returns notes on precisions that engines did not obey or do not report.
 
-    ``deciding`` has by culprit the trial that shows it to be one.
+    ``deciding`` has by culprit the trial that makes it one.
     """
     tried = [trial for trial in trials if trial.ran and TrialKey.from_text(trial.plan).has_plan]
     shown = {culprit: trial for culprit, trial in deciding.items() if trial is not None}
@@ -129,7 +129,7 @@ def obedience_notes(network: Network, trials: Iterable[Trial], deciding: Mapping
 
 
 def dla_notes(network: Network, full: Trial) -> list[Note]:
-    """Returns a note on the layers that the DLA ran in full INT8 and those that fell back to the GPU."""
+    """Returns a note on the layers that the DLA ran in full INT8."""
     took = [k for k in network.quantizable if full.ran.get(k) == ON_DLA]
     fell_back = [k for k in network.quantizable if k in full.ran and full.ran[k] != ON_DLA]
     if not took:

@@ -1,7 +1,4 @@
-"""Base classes of results: their short form as text and in a notebook, their tables, files and page.
-
-Tables are made from the descriptions of the rows' fields. The page's script reads ``Section`` as JSON.
-"""
+"""Base classes of results: their short form, tables, files and page."""
 
 from __future__ import annotations
 
@@ -51,11 +48,8 @@ class Overview:
     """A result in short.
 
     Attributes:
-        headline: a sentence.
-        facts: a line on the subject of the result.
-        colour: the CSS colour of the verdict.
         titles, rows: a table, the most important columns and rows first.
-        lines: sentences that text shows instead of the headline; commands are indented.
+        lines: sentences that text shows instead of ``headline``; commands are indented.
         plans: the figures of a run's plans, which ``lines`` repeat.
         methods: by method of the result, a description of its value.
     """
@@ -103,7 +97,6 @@ class Shown:
 
 
 def _in_python(shown: Overview) -> Overview:
-    """Replaces command-line options in sentences by Python keywords; commands stay."""
     lines = [line if line.startswith(" ") else in_python(line) for line in shown.lines]
     notes = [*map(in_python, shown.notes)]
     return replace(shown, headline=in_python(shown.headline), lines=lines, notes=notes)
@@ -137,11 +130,11 @@ class Plot:
     """A plot below a table.
 
     Attributes:
-        kind: ``panels``: a column each, over the rows' positions. ``ranges``: each row's range in both runs, and the
-            difference of widths. ``distribution``: a histogram of a column that the reader chooses.
-        columns: the keys of panels; those without numbers are left out.
+        kind: ``panels``: each column over the rows' positions. ``ranges``: each row's range in both runs.
+            ``distribution``: a histogram of a column that the reader chooses.
+        columns: the columns of panels; those without numbers are left out.
         log: the columns with a logarithmic axis.
-        split: the key whose values have colours in panels.
+        split: the column whose values have colours in panels.
         column: the first column of a distribution.
     """
 
@@ -173,18 +166,14 @@ class PageColumn:
 
 @dataclass(frozen=True)
 class Section:
-    """A table with its plots and the pictures of its rows.
+    """A table with its plots. The page's script reads it as JSON.
 
     Attributes:
-        id: the id of the HTML element.
-        file: the CSV file with all rows.
         columns: the columns with a value; exactly one is of the kind ``name``.
-        pictures: the ``histogram`` and ``map`` of each row; empty if rows have none.
-        filters: the keys by whose values the reader selects rows.
-        sort: the key to sort by first; empty for the rows' own order.
-        descending: the largest first.
+        pictures: the ``histogram`` and ``map`` of each row, if rows have them.
+        filters: the columns by whose values the reader selects rows.
+        sort: the column to sort by first; empty for the rows' own order.
         red: ``(key, value)``: rows with this value in this column are red.
-        words: a sentence above the table.
     """
 
     id: str
@@ -203,13 +192,7 @@ class Section:
 
 @dataclass(frozen=True)
 class TablePage:
-    """A page of tables.
-
-    Attributes:
-        command: the command that made the result.
-        facts: facts on the result, by title.
-        metric: the metric of the figures and losses.
-    """
+    """A page of tables; ``facts`` on the result are by title."""
 
     command: str
     model: str
@@ -222,7 +205,7 @@ class TablePage:
 
 
 def columns_by_rank(kind: type, names: Mapping[str, str]) -> tuple[PageColumn, ...]:
-    """Returns the described columns of a dataclass: the index, then by rank, texts before numbers."""
+    """Returns the columns of a dataclass that have a title: the index, then by rank, texts before numbers."""
     columns = [column for column in columns_of(kind, **names) if column.title]
     columns.sort(key=lambda col: (col.kind != INDEX, math.inf if col.rank is None else col.rank, col.is_number))
     return tuple(map(PageColumn.of, columns))
@@ -230,7 +213,6 @@ def columns_by_rank(kind: type, names: Mapping[str, str]) -> tuple[PageColumn, .
 
 SCHEMA = 3
 _WORDS = (NAME, TEXT, SHAPE, FLAG)
-"""The kinds of columns that are aligned to the left."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -261,13 +243,13 @@ class Result(Shown, ABC):
         sort: str = "",
         **more: Any,
     ) -> list[Section]:
-        """Returns a section of the page on a table, in a list; an empty list without rows.
+        """Returns a list with the section of a page on a table; empty without rows.
 
         Args:
-            file: the CSV file of the table, a key of ``tables``.
+            file: a key of ``tables``.
             rows: the rows on the page; None for all.
-            filters, sort: see ``Section``; unknown keys are left out.
-            raised: columns to show although their description says not.
+            filters, sort: see ``Section``; unknown columns are left out.
+            raised: columns to show although they are hidden by default.
             more: other attributes of the section.
         """
         tables = self.tables()
@@ -303,7 +285,7 @@ class Result(Shown, ABC):
 
     @property
     def overview(self) -> Overview:
-        """The page's headline, its facts, and the first table with the columns of a narrow screen."""
+        """The page's headline and facts, and the first table as on a narrow screen."""
         page = self.page()
         facts = " · ".join([page.model, *(f"{title} {text}" for title, text in page.facts.items() if text)])
         methods = {".table()": "all rows as a pandas table", ".save(folder)": f"the page, {self.COMMAND}.html"}
@@ -335,7 +317,7 @@ class Result(Shown, ABC):
         return csv_of(*next(iter(self.tables().values())))
 
     def save(self, folder: str | Path) -> Path:
-        """Writes the CSV files, the JSON file, the text and the page into a folder.
+        """Writes the result into a folder as CSV, JSON, text and a page.
 
         Returns:
             The folder, which is made if missing.
@@ -386,10 +368,7 @@ def _texts(section: Section, metric: str) -> list[Callable[[Any], str]]:
 
 
 def loaded(kind: type[codec.Kind], path: Path, schema: int, command: str) -> codec.Kind:
-    """Returns the result in the JSON file of a command.
-
-    Raises BadInput if the file holds no such result, or is of another schema.
-    """
+    """Returns the result in a JSON file; raises BadInput if it holds none, or one of another schema."""
     again = f"Run 'trt-bisect {command}' again."
     try:
         text = path.read_bytes()

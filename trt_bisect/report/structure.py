@@ -63,7 +63,7 @@ class CheckReport(Result):
 
     @property
     def rows(self) -> tuple[Finding, ...]:
-        """The findings, each repeated for every layer; findings on the whole network have no layer."""
+        """The findings, one for each layer; a finding on the whole network has none."""
         return tuple(
             replace(finding, layers=finding.layers[k : k + 1])
             for finding in self.findings
@@ -103,7 +103,7 @@ class CheckReport(Result):
 
     @property
     def remarks(self) -> list[str]:
-        """The reason why layers are not listed, and sentences on the engine and on times."""
+        """Sentences on layers that are not listed, on the engine and on times."""
         unread = f"The layers are not listed: {self.unread}" if self.unread else ""
         engine = "" if self.engine is None else self.engine.summary
         return [text for text in (unread, engine, self.predicted) if text]
@@ -111,16 +111,12 @@ class CheckReport(Result):
 
 LAYERS_CSV, SCALES_CSV, CHOICES_CSV = "migrate.csv", "scales.csv", "choices.csv"
 LARGEST_DIFFERENCE = 1e-6
-"""Outputs whose relative difference is at most this are equal: float32 sums differ by their order."""
+"""The largest relative difference of equal outputs: float32 sums depend on their order."""
 
 
 @dataclass(frozen=True)
 class MigratedLayer:
-    """A layer, and its precision in the written network.
-
-    Attributes:
-        why: the reason if it is not in INT8.
-    """
+    """A layer, and its precision in the written network."""
 
     index: Annotated[int, Column("#", "Number of the layer", INDEX, rank=2)]
     name: Annotated[str, Column("Layer", kind=NAME, rank=0)]
@@ -137,8 +133,6 @@ class Choice:
         kind: ``unquantized layers``, ``no scale``, ``faster in floats``, ``unknown layer``, ``cannot be INT8``,
             ``output types``, ``not obeyed``, ``unused entries``, ``found otherwise``, ``unsure``, ``far``, ``byte
             order``, ``shapes`` or ``DLA``.
-        about: the unknown fact.
-        choice: the assumption.
         names: the layers, tensors or entries.
     """
 
@@ -158,14 +152,11 @@ class Proof:
     """The written network on the user's data.
 
     Attributes:
-        inputs: the number of inputs.
-        difference: the largest difference from the outputs of the cache's plan in emulation, as a share of the largest
-            magnitude.
+        difference: the largest difference from the outputs of the cache's plan, as a share of the largest magnitude.
         metric: the metric or task that judges it against FP32.
         similarity: the lowest value over the inputs.
         verdict: ``passes``, ``passes with doubts`` or ``fails``.
         sentence: the verdict in words.
-        folder: the run folder.
     """
 
     inputs: int
@@ -179,7 +170,7 @@ class Proof:
 
     @property
     def is_same(self) -> bool:
-        """True if the written network computes the plan of the cache and the precisions."""
+        """True if the written network computes the plan of the cache."""
         return self.difference <= LARGEST_DIFFERENCE
 
 
@@ -194,7 +185,6 @@ class Migration(Result):
         base: the precision of layers that are not in INT8.
         network: the written file.
         commands: by engine, the command that builds it.
-        layers: in execution order.
         scales: the scales of activations that INT8 layers round.
         choices: unknown facts of the old engine, with the assumptions.
         gone: the options that TensorRT 11 does not have, with their replacements.
@@ -229,7 +219,7 @@ class Migration(Result):
 
     @property
     def summary(self) -> str:
-        """A sentence with the number of scales, and of layers by precision."""
+        """A sentence with the numbers of layers and scales."""
         kinds = Counter(layer.precision for layer in self.layers)
         layers = ", ".join(f"{count} in {kind.upper()}" for kind, count in kinds.most_common())
         named = sum(scale.way == BY_NAME for scale in self.scales)
@@ -240,7 +230,7 @@ class Migration(Result):
 
     @property
     def proven(self) -> list[str]:
-        """The sentences on the proof; without a proof, the option that makes one."""
+        """The sentences on ``proof``, or on the option that makes it."""
         if self.proof is None:
             return ["Not measured: give --input with data to compare the network with FP32."]
         same = "Same outputs as" if self.proof.is_same else "Outputs are NOT those of"

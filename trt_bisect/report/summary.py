@@ -1,4 +1,4 @@
-"""The verdict of a run in words: lines, most of which begin with their kind in capitals."""
+"""The verdict of a run as lines, most of which begin with their kind in capitals."""
 
 from __future__ import annotations
 
@@ -98,11 +98,9 @@ def _figure(value: float | None, text: Callable[[float], str]) -> str:
 def verdict_lines(
     report: Report, network: Network, rule: Rule, findings: Findings, nothing: Trial, full: Trial
 ) -> tuple[Line, ...]:
-    """Returns the lines: doubts first, then full INT8, the culprits, the recipe and the data that it passes on.
+    """Returns the lines on doubts, full INT8, culprits, recipe and data.
 
-    Args:
-        nothing: the trial with no layer low.
-        full: the trial with all layers low.
+    ``nothing`` is the trial with no layer low, ``full`` with all layers low.
     """
     lines, answer = above_verdict(report), report.answer
     assert answer is not None
@@ -166,7 +164,7 @@ def cheaper_remedies(report: Report) -> list[Tried]:
 
 
 def pays_in_fp16(report: Report) -> PlanFigures | None:
-    """Returns the recipe with its layers in FP16 if only that is worth shipping instead of FP16; else None."""
+    """Returns the recipe with its layers in FP16, if it is worth shipping and the recipe in FP32 is not; else None."""
     answer = report.answer
     if answer is None or answer.in_fp16 is None or not answer.in_fp16.meets:
         return None
@@ -192,7 +190,7 @@ def _fp16_line(report: Report, why: str) -> Line:
 
 
 def no_gain(report: Report) -> str:
-    """Returns why the low precision is predicted to save no time; empty if it does, or if times were measured."""
+    """Returns why the low precision is predicted to save no time; empty if it does, or times were measured."""
     return "" if report.latency or report.predicted is None else report.predicted.no_gain
 
 
@@ -284,7 +282,7 @@ def _measure(report: Report, rule: Rule, full: Trial) -> str:
 
 
 def counted_lines(report: Report, rule: Rule, low: str) -> Iterator[Line]:
-    """Yields a plan's lines on differing integers, lost or added rows, low scores and lost variation."""
+    """Yields lines on differing integers, lost or added rows, low scores and lost variation."""
     plans = {low: report.outputs.int8, **({"the recipe": report.outputs.recipe} if report.recipe.high else {})}
     is_doubted = report.answer is not None and any(doubt.kind == VARIES_LESS for doubt in report.answer.doubts)
     texts_of = {INTEGERS: integers_text, LENGTHS: rows_text, SCORES: low_score_text}
@@ -396,7 +394,7 @@ def _share(value: float | None) -> str:
 
 
 def above_verdict(report: Report) -> list[Line]:
-    """Returns the lines that doubt a pass: random FP32 outputs, TensorRT's refusal, a part judged alone, wrong data."""
+    """Returns the lines that doubt any pass: random outputs, TensorRT's refusal, a part judged alone, wrong data."""
     random = [_line(RANDOM, report.inputs.random)] if report.inputs.random else []
     refused = [Line(DOUBTED, f"DOUBT: {line.text}", line.layers) for line in report.refused]
     part = [_line(PART, report.inputs.part)] if report.inputs.part else []
@@ -569,7 +567,7 @@ def _speed(report: Report, cost: float) -> str:
 
 
 def speed_of(report: Report, cost: float) -> str:
-    """Returns a plan's speed as a phrase, from its cost: milliseconds if known, else the share of the speedup kept."""
+    """Returns the speed of a plan with this cost: milliseconds, or the share of the speedup kept."""
     ms = report.ms_of(cost)
     return kept_speed(cost, Precision(report.low)) if ms is None else f"takes {ms:.3g} ms"
 
@@ -634,11 +632,11 @@ _MISSED = {
     BY_CLASS: ("got another class than in FP32", "do", "without a change"),
     BY_AGREEMENT: ("differed from FP32 more than the task allows", "do", "without a difference"),
 }
-"""Words for misses: of held-out inputs, of similar inputs, and for further inputs without a miss."""
+"""Words for misses of held-out inputs, of similar inputs, and of further inputs."""
 
 
 def bound_line(bound: Bound) -> Line:
-    """Returns the line on similar inputs; the bound is rounded up to two digits."""
+    """Returns the line on similar inputs; the bound is rounded up."""
     digits = 1 - math.floor(math.log10(bound.most))
     most = percent(math.ceil(round(bound.most * 10**digits, 9)) / 10**digits)
     did, do, without = _MISSED[bound.by]
@@ -685,13 +683,13 @@ def layers_high(report: Report) -> str:
 
 
 def means(report: Report) -> str:
-    """Returns the recipe in short: changes of the network, and the number of high layers."""
+    """Returns the recipe in short: changes of the network, and high layers."""
     changes = report.answer.changes if report.answer is not None else ""
     return together([*filter(None, [changes]), layers_high(report)])
 
 
 def stopped_line(stopped: str, not_done: Sequence[str]) -> Line:
-    """Returns the line on a stopped run; ``not_done`` has a clause on each part left out."""
+    """Returns the line on a stopped run; ``not_done`` are clauses."""
     return _line(STOPPED, f"{_BY[stopped]}: {'; '.join(not_done)}. The same command continues from here.")
 
 
@@ -706,7 +704,7 @@ def memory_notes(trials: Iterable[Trial]) -> list[Note]:
 
 
 def over_inputs(figures: ByInput | None, figure: float | None, text: Callable[[float], str]) -> str:
-    """Returns the words after a figure of several inputs, on the worst input or on all pooled; empty for one input."""
+    """Returns the words after a figure on several inputs: of the worst input, or of all pooled."""
     if figures is None:
         return ""
     misses = f"{figures.misses} {'fails' if figures.misses == 1 else 'fail'}" if figures.misses else "all pass"
@@ -742,7 +740,7 @@ def _largest_steps(network: Network, rule: Rule, findings: Findings) -> str:
 
 
 def headline(report: Report, status: str = "finished") -> str:
-    """Returns the verdict in a sentence, or the progress of a ``running`` or ``interrupted`` run."""
+    """Returns the verdict in a sentence, or the progress of an unfinished run."""
     verdict, is_running, threshold = report.verdict, status == "running", _least(report)
     if status != "finished" and report.answer is not None:
         return f"{'Still running' if is_running else 'Interrupted'}. So far: {headline(report)}"

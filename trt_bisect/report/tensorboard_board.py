@@ -1,8 +1,4 @@
-"""TensorBoard's log folder, the event file of a run in it, and histograms of tensors and weights.
-
-The package's ``RecordWriter`` writes the events: its ``EventFileWriter`` has a thread that loads TensorFlow if that is
-installed, and prints a traceback if the disk is full.
-"""
+"""TensorBoard's log folder, event files, and histograms of tensors and weights."""
 
 from __future__ import annotations
 
@@ -35,7 +31,7 @@ FP32, INT8, ROUNDED = "fp32", "int8", "int8_rounded"
 CURVE = "curve"
 """The TensorBoard run of the curve."""
 PLANS = "plans"
-"""The TensorBoard run with the figures of all measured plans."""
+"""The TensorBoard run of all measured plans."""
 RUN = re.compile(r"(baseline|tune_\d+)(_[a-z0-9_]+_.+)?|curve|plans")
 
 
@@ -43,7 +39,7 @@ def run_name(number: int, metric: str = "", score: float | None = None, accuracy
     """Returns the name of a plan's TensorBoard run: ``tune_2_acc_0.973000``, ``tune_3_cosine_0.998700``, ``tune_4``.
 
     Args:
-        number: the plan's number from 1; 0 for the baseline, FP32.
+        number: from 1; 0 for the baseline, FP32.
         score: the value of the metric, if measured.
         accuracy: replaces the score in the name.
     """
@@ -108,7 +104,7 @@ def unused(tag: str, taken: Container[str]) -> str:
 
 OPTION = "--tensorboard"
 SUFFIX = ".trt-bisect"
-"""The suffix of event files that trt-bisect wrote, and may remove."""
+"""The suffix of event files that trt-bisect wrote and may remove."""
 
 
 @dataclass(frozen=True)
@@ -120,8 +116,7 @@ class Board:
         channels: the number of channels of a tensor with histograms.
         samples: the number of samples with histograms of their own.
         plans: the number of plans to log.
-        only: patterns of the layers with histograms; empty for all.
-        layers: the names of the layers with histograms; None for all.
+        only, layers: patterns and names of the layers with histograms; all if empty or None.
     """
 
     folder: Path
@@ -146,7 +141,7 @@ class Board:
 def open_board(folder: str | Path | None, detail: Mapping[str, Any] | None = None) -> Board | None:
     """Returns the board with the options ``detail``; None without a folder.
 
-    Raises BadInput if the package is not installed, or the folder is missing or cannot be written.
+    Raises BadInput if TensorBoard is not installed, or the folder is missing or not writable.
     """
     if folder is None:
         if detail:
@@ -169,6 +164,7 @@ class LogRun:
     """Writes a TensorBoard run; raises BadInput if the folder cannot be written."""
 
     def __init__(self, folder: Path) -> None:
+        # A thread of EventFileWriter loads TensorFlow if installed, and prints a traceback if the disk is full.
         from tensorboard.summary.writer.record_writer import RecordWriter
 
         self._folder = make_folder(folder, OPTION)
@@ -243,7 +239,7 @@ class LoudChannels:
     def of(self, tag: str, values: np.ndarray, axis: int | None) -> tuple[np.ndarray, np.ndarray] | None:
         """Returns the indices of the chosen channels, ascending, and their values ``[channels, values]``.
 
-        None without channels, or if their number differs from that of the first sample.
+        None without channels, or if their number changed since the first sample.
         """
         if not self._most or axis is None or values.ndim < 2:
             return None
@@ -292,7 +288,7 @@ class TensorHistograms:
     """Histograms of the float tensors of a run.
 
     Args:
-        kind: ``fp32``; ``int8`` for a plan, which adds histograms of rounded tensors; ``int8_rounded`` for these alone.
+        kind: ``fp32``; ``int8`` for a plan, with rounded tensors too; ``int8_rounded`` for these alone.
         origins: other tensors are ignored.
         layers: the prefixes of tags by layer; other layers have no histograms.
         samples: the number of samples with histograms of their own.
@@ -358,7 +354,7 @@ def weights_of(network: Network, writer: PlanWriter, layers: Mapping[str, str]) 
     """Returns by tag the biases of ``layers``, and the float constants that INT8 can round or that have two axes or
     more.
 
-    Tags are ``<layer>/weights``, ``<layer>/weights_1``, ``<layer>/bias``; quantizers are those of full INT8.
+    Quantizers are those of full INT8.
     """
     types, kept = network.types, dict[str, Origin]()
     for layer in [layer for layer in network.layers if layer.name in layers]:

@@ -51,10 +51,10 @@ class MeasuredPlan:
     """A measured plan; figures that were not measured are None.
 
     Attributes:
-        similarity: the run's metric on the worst input; None if not finite.
+        similarity: the run's metric on the worst input.
         accuracy: the accuracy on labelled data.
         latency: the mean milliseconds of an inference.
-        what: a description, for the page.
+        what: a description of the plan in its TensorBoard run.
     """
 
     plan: PrecisionPlan
@@ -74,14 +74,15 @@ class MeasuredPlan:
 def steps_of(
     of_ranges: Mapping[str, Trial], shared: Mapping[str, Trial], rule: Rule, ranges: str
 ) -> list[MeasuredPlan]:
-    """Returns the plans measured with some ranges, in order, each with the similarity on the most inputs.
+    """Returns the plans measured with some ranges, in order of measurement, each with the similarity on the most
+    inputs.
 
-    Failed trials and those in another setting are left out.
+    Failed trials and trials in another setting do not count.
 
     Args:
         of_ranges: the trials with these ranges only, by key.
         shared: trials with any ranges, of which those on single inputs count.
-        ranges: the digest of the ranges (``Ranges.digest``).
+        ranges: the digest of the ranges.
     """
     on_inputs = {key: trial for key, trial in shared.items() if key.startswith(INPUTS)}
     plans: dict[str, PrecisionPlan] = {}
@@ -159,8 +160,8 @@ Value = bytes | int | float | Sequence[bytes] | Sequence[int] | Sequence[float]
 def graph_of(network: Network, plan: PrecisionPlan | None = None) -> Any:
     """Returns the GraphDef of a network: a node for each layer, input and output.
 
-    A node has its operator, ONNX attributes, ``layer_name``, constants and ``_output_shapes``. Its device is its
-    precision in ``plan`` (default: FP32), by which the page can colour.
+    A node has its operator, ONNX attributes, ``layer_name``, constants and ``_output_shapes``; its device is its
+    precision in ``plan`` (default: FP32).
     """
     from tensorboard.compat.proto.graph_pb2 import GraphDef
 
@@ -312,7 +313,6 @@ class RunLogs(_Logs):
     """The logs of FP32, of the plans to show, of the curve, and of all measured plans.
 
     Args:
-        experiment: the experiment on the user's network.
         trials: all trials of the run, by plan key.
         reported: the trials of full INT8 and the recipe on all inputs.
         memory: the most bytes of tensors held at once.
@@ -398,9 +398,9 @@ class RunLogs(_Logs):
         return plan
 
     def write(self, progress: Progress) -> None:
-        """Runs FP32 and the plans to show again in emulation, for their tensors, and writes the logs.
+        """Runs FP32 and the plans to show in emulation, for their tensors, and writes the logs.
 
-        Raises BadInput if it cannot write them, or ONNX Runtime cannot run the network with its tensors as outputs.
+        Raises BadInput if it cannot write them, or ONNX Runtime cannot run the network.
         """
         report, network, feeds = self._report, self._experiment.network, self._experiment.feeds
         fp32 = report.accuracy.fp32 if report.accuracy else None
@@ -521,8 +521,8 @@ class ComparisonLogs(_Logs):
     def write(self, result: Comparison, writer: PlanWriter | None, plan: PrecisionPlan | None) -> None:
         """Writes the FP32 run, and the INT8 run with each tensor's cosine and SQNR at the index of its layer.
 
-        Weights are those of two networks, or those that ``writer`` rounds. Raises BadInput if the folder cannot be
-        written.
+        Weights are those of two networks, or those that ``writer`` rounds. Raises BadInput if the folder is not
+        writable.
         """
         if self.weights is None and self.network is not None and writer is not None:
             self.read_weights(self.network, writer)
@@ -544,7 +544,7 @@ class ComparisonLogs(_Logs):
 
 
 class ProfileLogs(_Logs):
-    """Collects histograms of the profiled layers' tensors, and writes them with those of the weights."""
+    """Collects histograms of the profiled layers' tensors and weights, and writes them."""
 
     def __init__(
         self, board: logs.Board, network: Network, writer: PlanWriter, layers: Sequence[Layer], plan: PrecisionPlan

@@ -1,6 +1,4 @@
-"""Results with layers named as in the user's program, for the screen and pages; files and commands keep the file's
-names.
-"""
+"""Results with layers named as in the user's program, for the screen and pages."""
 
 from __future__ import annotations
 
@@ -14,19 +12,19 @@ from trt_bisect.report.parts import LayerRow
 
 _Tree = TypeVar("_Tree")
 _WORD = re.compile(r"[^\s'\",;()]*[^\s'\",;().:]")
+# Fields without names of layers, or with names from the file.
 _AS_THEY_ARE = ("attached", "code", "command", "commands", "made_of", "model", "module", "reference")
-"""Fields without names of layers, or with names from the file."""
 
 
 def titles_in(rows: tuple[LayerRow, ...]) -> dict[str, str]:
-    """Returns by layer its name in the user's program, if that differs."""
+    """Returns by layer its name in the user's program, if it differs."""
     return {row.name: row.title for row in rows if row.title not in ("", row.name)}
 
 
 def titled(tree: _Tree, titles: Mapping[str, str]) -> _Tree:
-    """Returns a tree of dataclasses, mappings and sequences in which titles replace the names of layers.
+    """Replaces the names of layers by titles in dataclasses, mappings and sequences.
 
-    A name is replaced if it is a whole text or a word of it. A row keeps its old name as ``node``.
+    A name is replaced if it is a whole text or a word of it. A row keeps the old name as ``node``.
     """
     if not titles:
         return tree

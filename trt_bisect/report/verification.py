@@ -23,7 +23,7 @@ class Tried:
     Attributes:
         left: the distance between the engine and this emulation.
         explained: the share of the squared difference between engine and file that the cause explains.
-        reproduces: ``left`` is within ``floor``, the difference between kernels of the same arithmetic.
+        reproduces: ``left`` is no more than kernels of the same arithmetic differ by.
     """
 
     kind: Annotated[str, Column("Kind", rank=1)]
@@ -56,9 +56,9 @@ class Verdict:
         nearest: the suspicion that explains most, if none reproduces the outputs.
         explained: the share of the squared difference that ``cause`` or ``nearest`` explains; None without them, or if
             the engine's own tensors show the cause.
-        similarity: the cosine of the engine's outputs and the file's; None if a value is missing, or not finite in one
-            of both only.
-        distance: the distance between them; None as ``similarity``.
+        similarity: the cosine of the engine's outputs and the file's; None if a value is missing or not finite in
+            only one of them.
+        distance: the distance between these outputs; None as ``similarity``.
         floor: the distance that other kernels and the order of sums explain.
         next: the next steps, a line each; commands are indented.
         tried: the suspicions, the best first.

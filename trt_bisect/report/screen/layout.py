@@ -16,7 +16,6 @@ from trt_bisect.errors import BadInput
 from trt_bisect.support.table import TableColumn, columns_of
 
 _PROSE = 14
-"""The least width of a column with wrapped text."""
 
 
 @dataclass(frozen=True)
@@ -26,7 +25,7 @@ class ScreenPart:
     Attributes:
         name: the name in the line on parts left out.
         rank: lower ranks come first if not all fit.
-        versions: the same content in full and in short; the first that fits is shown.
+        versions: from full to short; the first that fits is shown.
     """
 
     name: str
@@ -40,9 +39,7 @@ def height(content: RenderableType, console: Console) -> int:
 
 
 def fitting(parts: Sequence[ScreenPart], console: Console, room: int) -> dict[int, int]:
-    """Returns by index of a part the index of the version to show; without parts that do not fit into ``room``
-    lines.
-    """
+    """Returns by index the parts that fit into ``room`` lines, each with the index of its version."""
     chosen: dict[int, int] = {}
     for index in sorted(range(len(parts)), key=lambda index: parts[index].rank):
         heights = [height(version, console) for version in parts[index].versions]
@@ -59,7 +56,7 @@ def spaced(content: RenderableType) -> Group:
 
 
 def titled(*titles: str) -> Table:
-    """Returns an empty table; a title that ends in ``>``, which is not shown, makes a column of numbers."""
+    """Returns an empty table; a title that ends in ``>`` (not shown) makes a column of numbers."""
     table = Table(box=None, pad_edge=False, header_style="bold")
     for title in titles:
         is_number = title.endswith(">")
@@ -80,13 +77,11 @@ def fitted(
     style: Callable[[Any], str] = lambda _: "",
     texts: Mapping[str, Callable[[Any], str]] | None = None,
 ) -> Table:
-    """Returns rows as a table with the columns that have a rank, a value and room; names are never markup.
+    """Returns rows as a table with the columns that have a rank, a value and room.
 
     Args:
-        names: the texts in titles.
-        only: the columns to show instead.
+        only: if given, the only columns to show.
         raised: columns to leave out last.
-        without: columns not to show.
         texts: by kind of column, the function that writes a value; by default for the metric in ``names``.
 
     Raises:
@@ -121,11 +116,9 @@ def _text(column: TableColumn, row: Any, texts: Mapping[str, Callable[[Any], str
 def with_columns_that_fit(
     table: Table, console: Console, droppable: Iterable[str], prose: Collection[str] = ()
 ) -> Table:
-    """Returns the table without the first ``droppable`` columns, as many as do not fit on the console.
+    """Drops the ``droppable`` columns, in this order, until the table fits on the console.
 
-    Args:
-        droppable: titles of columns.
-        prose: titles of columns whose text may wrap.
+    ``droppable`` and ``prose`` (columns whose text may wrap) are titles.
     """
     columns = list(table.columns)
     for header in droppable:

@@ -1,4 +1,4 @@
-"""A run's report as text: on the screen, and in Markdown for a merge request."""
+"""A run's report on the screen and in Markdown."""
 
 from __future__ import annotations
 
@@ -32,9 +32,8 @@ if TYPE_CHECKING:
 
 NOTES_UP_TO = 5
 LINES = 40
-"""The most lines of ``run``'s screen, unless its verdict is unusually long."""
-_AROUND = 8
-"""The lines that the command prints around the report, and those that name parts left out."""
+"""The most lines of ``run``'s screen, unless the verdict is unusually long."""
+_AROUND = 8  # lines that the command prints around the report, and that name parts left out
 _ROWS, _FEW_ROWS = 5, 3
 _SUSPECTS = 3
 _OUTPUTS = 4
@@ -44,10 +43,7 @@ SEEN_BY = {"calibration": "calibration", "judged": "search"}
 
 
 def print_report(report: Report, console: Console, *, every_layer: bool = False, around: int = _AROUND) -> None:
-    """Prints the verdict and its grounds, the most important first, on one screen with ``around`` more lines.
-
-    ``every_layer`` prints all, however long.
-    """
+    """Prints the report on one screen with ``around`` more lines; with ``every_layer`` all of it."""
     report = report.titled
     print_verdict(report, console)
     parts = [*_parts(report, console), *_note_parts(report)]
@@ -72,7 +68,7 @@ def print_report(report: Report, console: Console, *, every_layer: bool = False,
 
 
 def print_verdict(report: Report, console: Console) -> None:
-    """Prints the verdict, the plans to ship, the next step, and the doubts and reasons."""
+    """Prints the verdict, the plans to ship, the next step, doubts and reasons."""
     report = report.titled
     verdict, reasons = verdict_first(report)
     console.print(verdict_lines(verdict, report.verdict))
@@ -95,7 +91,7 @@ def networks_table(report: Report, console: Console) -> Table:
 
 
 def choices_table(report: Report) -> Table:
-    """Returns the table of plans that a user may ship, with their times or speedups."""
+    """Returns the table of plans to ship, with times or speedups."""
     timed = any(choice.ms is not None for choice in report.choices)
     gpu = "" if report.latency or report.predicted is None else report.predicted.gpu
     speed = timed_by(gpu) if timed else f"speedup kept {costs_from(report.goal.costs)}"
@@ -142,7 +138,7 @@ def _plan_name(report: Report, choice: Choice) -> str:
 
 
 def plan_texts(report: Report) -> list[str]:
-    """Returns for each plan that a user may ship the figure that decides, and the time if known."""
+    """Returns for each plan the figure that decides, and the time if known."""
     texts = []
     for choice in report.choices:
         value = choice.accuracy if report.goal.drop else choice.similarity
@@ -154,9 +150,7 @@ def plan_texts(report: Report) -> list[str]:
 
 
 def verdict_first(report: Report) -> tuple[Sequence[Line], Sequence[Line]]:
-    """Returns the lines that say which plan to ship, and the other lines; all are of the first kind without a
-    verdict.
-    """
+    """Splits the lines into those that say which plan to ship, and the others."""
     if report.verdict not in {line.kind for line in report.lines}:
         return report.lines, ()
     first = [line for line in report.lines if line.kind in (FP16_INSTEAD, report.verdict)]
@@ -236,7 +230,7 @@ def _note_parts(report: Report) -> Iterator[ScreenPart]:
 
 
 def verdict_lines(lines: Sequence[Line], verdict: str) -> Text:
-    """Returns lines in the colour of the verdict, with doubts in their own colour."""
+    """Returns lines in the colour of the verdict; doubts have their own."""
     text, style = Text(), STYLES[verdict]
     for k, line in enumerate(lines):
         text.append("\n" if k else "")
@@ -312,7 +306,7 @@ def _why_chosen(report: Report, rows: Sequence[CalibratorRow]) -> str:
 
 
 def calibrator_cells(report: Report, row: CalibratorRow) -> tuple[str, ...]:
-    """Returns a calibrator's cells; ``-`` for a search given up, ``or worse`` if not all inputs were run."""
+    """Returns a calibrator's cells; ``or worse`` if not all inputs were run."""
     metric, answer = report.metric, report.answer
     layers = "-" if row.high is None else str(row.high)
     figure = figure_text(metric, row.similarity, report.threshold)
@@ -341,19 +335,19 @@ def _spread(fed: FedInput) -> str:
 
 
 def sets_of_inputs(answer: AnswerFacts) -> list[tuple[str, Held]]:
-    """Returns the recipe's figures on given and on held-out inputs, each with a title."""
+    """Returns the recipe's figures on given and held-out inputs, with titles."""
     sets = (("your inputs", answer.given), ("held-out inputs", answer.held_out))
     return [(name, held) for name, held in sets if held is not None]
 
 
 def held_cells(report: Report, name: str, held: Held) -> tuple[str, ...]:
-    """Returns the cells of a set of inputs; the worst input without its folder."""
+    """Returns the cells of a set of inputs."""
     figures = (figure_text(report.metric, value, report.threshold) for value in (held.mean, held.fifth, held.worst))
     return name, f"{held.holds} of {held.inputs}", *figures, held.worst_input.rsplit("/", 1)[-1]
 
 
 def layer_table(report: Report, rows: Sequence[LayerRow], console: Console) -> Table:
-    """Returns the table of the curve, with a layer a row."""
+    """Returns the table of the curve, one layer per row."""
     texts = {**metric_texts(report.metric, report.threshold), DECIDING: report.text}
     return fitted(LayerRow, rows, console, names=report.names, without=[report.metric], style=_style, texts=texts)
 
@@ -369,8 +363,9 @@ def front_table(report: Report, points: Sequence[FrontPoint], console: Console) 
 
 
 def output_tables(report: Report) -> list[Table]:
-    """Returns versions of the table of final outputs, at most those with the least SQNR; with a task also its outputs
-    alone.
+    """Returns versions of the table of final outputs: all of them, and with a task its outputs alone.
+
+    Of many outputs the tables have those with the least SQNR.
     """
     of_task, figures = report.metric == AGREEMENT.name, report.outputs.int8
     shown = list(dict.fromkeys(name for _, of_plan in report.outputs.items() for name in of_plan))
@@ -403,7 +398,7 @@ def _output_table(report: Report, shown: Sequence[str], *, of_task: bool) -> Tab
 
 
 def latency_lines(report: Report) -> list[str]:
-    """Returns lines on the latency of each plan and each high layer; empty without any."""
+    """Returns lines on the latency of each plan and each high layer."""
     timed = {plan: latency for plan, latency in (report.latency or {}).items() if latency}
     if not timed:
         return []
@@ -418,7 +413,7 @@ def latency_lines(report: Report) -> list[str]:
 
 
 def predicted_lines(report: Report) -> list[str]:
-    """Returns lines on predicted times, the slowest kernels and the recipe's reformats; empty without any."""
+    """Returns lines on predicted times, the slowest kernels and reformats."""
     times = report.predicted
     if times is None:
         return []
@@ -474,9 +469,7 @@ def print_advice(report: Report, explanation: Explanation, console: Console) -> 
 
 
 def causes_in_short(report: Report, explanation: Explanation) -> Group | None:
-    """Returns the causes, a line each, and the best remedy measured to cost less than the recipe; None without
-    causes.
-    """
+    """Returns a line for each cause, and one on the best remedy that costs less than the recipe."""
     if not explanation.causes:
         return None
     causes = [Text(_title(cause, explanation)) for cause in explanation.causes[:_CAUSES_UP_TO]]
@@ -528,8 +521,8 @@ def _indented(text: Text) -> Padding:
 
 
 _MARKS = re.compile(r"([\\`*_{}\[\]()#+\-.!|])")
+# Strikethrough, formulas, mentions, emojis and addresses.
 _OF_GITHUB = re.compile(r"[~$@]|:(?=[A-Za-z+/_-])")
-"""GitHub's own marks: strikethrough, formulas, mentions, emojis and addresses."""
 
 
 def literal(text: str) -> str:

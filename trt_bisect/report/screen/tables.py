@@ -1,8 +1,4 @@
-"""The screens of ``layers``, ``check``, ``migrate``, ``verify``, ``compare``, ``profile``, ``sensitivity`` and
-``worst``.
-
-Names are never markup.
-"""
+"""The screens of all commands but ``run``. Names are never markup."""
 
 from __future__ import annotations
 
@@ -41,7 +37,7 @@ _STYLES = {ERROR: "bold red", WARNING: "yellow", NOTE: "dim"}
 
 
 def print_layers(network: Network, console: Console, dropped: Sequence[DroppedNode] = ()) -> None:
-    """Prints the layers, inputs and outputs, and an example of the option that gives dynamic inputs their sizes."""
+    """Prints the layers, inputs and outputs, and the option for the sizes of dynamic inputs."""
     names = {"low": network.low.title}
     console.print(
         fitted(Layer, network.layers, console, names=names, style=lambda row: "" if row.quantizable else "dim")
@@ -116,7 +112,6 @@ def check_table(report: CheckReport, *, every_layer: bool = False) -> Table:
 
 
 def _of_paragraphs(*columns: tuple[str, int]) -> Table:
-    """Returns an empty table with spaced rows; a column is its title and its share of the width."""
     table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 1, 0))
     for title, ratio in columns:
         table.add_column(title, overflow="fold", ratio=ratio)
@@ -149,7 +144,7 @@ _SUSPICIONS_UP_TO = 5
 
 
 def print_verification(result: Verification, console: Console) -> None:
-    """Prints the suspicions that explain most, the answer and the next steps."""
+    """Prints the most likely suspicions, the answer and the next steps."""
     if result.answer != SAME and result.tried:
         console.print(fitted(Tried, result.tried[:_SUSPICIONS_UP_TO], console))
     for rows in (result.tensors, result.different):
@@ -171,7 +166,7 @@ def print_comparison(
 
     Args:
         top: the most rows of each table; 0 for all.
-        columns: the columns to show instead of the usual; raises BadInput for an unknown one.
+        columns: the columns to show instead of the usual columns; raises BadInput for an unknown one.
     """
     if weight_scales:
         _print_weight_scales(result, console, top)
@@ -209,7 +204,7 @@ def _print_weight_scales(result: Comparison, console: Console, top: int) -> None
 
 
 def print_explained_tensors(explanation: Explanation, low: str, console: Console, *, top: int = 0) -> None:
-    """Prints activations and weights in FP32 and full INT8, sorted by MSE, at most ``top`` of each; 0 for all."""
+    """Prints activations and weights in FP32 and full INT8 by MSE, at most ``top`` of each; 0 for all."""
     activations = [
         (name if len(layer.outputs) == 1 else tensor.tensor, tensor)
         for name, layer in explanation.layers.items()
@@ -261,7 +256,7 @@ def print_profile(profile: Profile, console: Console, *, top: int = 0, columns: 
 def print_sensitivity(
     sensitivity: Sensitivity, console: Console, *, rows: Sequence[SensitiveOp], sort: str, top: int = 0
 ) -> None:
-    """Prints at most ``top`` rows (0: all), with the column ``sort`` even if it is narrow."""
+    """Prints at most ``top`` rows (0: all); the column ``sort`` is left out last."""
     shown = rows[: top or None]
     console.print(fitted(SensitiveOp, shown, console, names=sensitivity.names, raised=(sensitivity.metric, sort)))
     full = "not measured" if sensitivity.full is None else loss_text(sensitivity.metric, sensitivity.full)
@@ -294,7 +289,7 @@ _BAR = 40
 
 
 def print_worst(report: WorstReport, console: Console) -> None:
-    """Prints the data, the distribution with a histogram, the worst inputs and the verdict."""
+    """Prints the data, the distribution, the worst inputs and the verdict."""
     for title, text in description(report).items():
         console.print(Text(f"{title + ':':7} {text}"))
     console.print()
@@ -315,7 +310,7 @@ def print_worst(report: WorstReport, console: Console) -> None:
 
 
 def histogram_lines(report: WorstReport) -> Iterator[str]:
-    """Yields a line for each bar of the histogram; one that is not empty has at least one block."""
+    """Yields a line for each bar of the histogram."""
     bins = report.distribution.bins
     most = max((bar.count for bar in bins), default=0)
     edges = [[figure_text(report.metric, edge) for edge in (bar.low, bar.high)] for bar in bins]
