@@ -11,23 +11,22 @@ from pathlib import Path
 MAKE_ROOM = "Make room or choose another --output; what was measured is kept, and the same command goes on from there."
 _LONGEST_LINE, _LONGEST_TEXT = 500, 1000
 OUT_OF_MEMORY = "out of memory"
-"""The outcome of a trial for which the machine or the GPU lacked memory. It is no verdict on the plan."""
+"""The outcome of a trial for which machine or GPU lacked memory: no verdict on the plan."""
 _FAILURES = ("build failed", "inference failed")
+# Messages of Python, C++, CUDA, ONNX Runtime's arena and TensorRT (on a full GPU it does not start: CUDA error 2).
 _NO_MEMORY = re.compile(
     r"out[ _]?of[ _]?memory|MemoryError|bad[_ ]alloc(ation)?\b|(cannot|failed to|unable to) allocate|"
     r"memory .{0,40}could not be allocated|smaller than requested bytes|CUDA initialization failure with error: 2\b",
     re.IGNORECASE,
 )
-"""The messages of Python, C++, CUDA, TensorRT (``Error Code 2: OutOfMemory``; on a full GPU it does not start, with
-CUDA's error 2) and ONNX Runtime's arena."""
 
 
 class TrtBisectError(Exception):
     """The base of all errors that a user sees.
 
     Attributes:
-        problem: one line: what is wrong, and where.
-        remedy: one line: what to do; may be empty.
+        problem: what is wrong, and where, in one line.
+        remedy: what to do, in one line; may be empty.
     """
 
     exit_code = 2
@@ -52,7 +51,7 @@ class BadInput(TrtBisectError):
 
 
 class NoRoom(BadInput):
-    """A file of a run that cannot be written, usually because the disk is full. Earlier measurements are kept."""
+    """A file of a run cannot be written, usually because the disk is full. Earlier measurements are kept."""
 
     def __init__(self, problem: str) -> None:
         super().__init__(problem, MAKE_ROOM)
@@ -78,7 +77,7 @@ class TrialFailed(Exception):
     """One plan could not be built or run. Only this trial fails, not the run.
 
     Attributes:
-        outcome: the outcome of the trial; ``out of memory`` if the message of a failure is about lacking memory.
+        outcome: as given, or ``out of memory`` if the message says so.
         message: the engine's message.
     """
 
@@ -100,21 +99,18 @@ def lacks_room(error: BaseException) -> bool:
 
 
 def first_line(error: Exception) -> str:
-    """Returns the first line of an error's message, at most 500 characters, or its type if the message is empty."""
+    """Returns an error's first line, at most 500 characters; its type without a message."""
     return (str(error).splitlines() or [type(error).__name__])[0][:_LONGEST_LINE]
 
 
 def on_screen(error: TrtBisectError) -> str:
-    """Returns the text to print for an error: problem and remedy, each on one line, without control characters."""
+    """Returns the text to print for an error: problem and remedy, without control characters."""
     lines = [" ".join(text.splitlines())[:_LONGEST_TEXT] for text in (error.problem, error.remedy) if text]
     return "\n".join("".join(letter if letter.isprintable() else "?" for letter in line) for line in lines)
 
 
 def install(extra: str) -> str:
-    """Returns the command that installs the packages that this package's metadata lists for an optional group.
-
-    Without metadata the command is for a clone of the repository: no index has the package.
-    """
+    """Returns the pip command for an optional group of packages; without metadata, for a clone of the repository."""
     from importlib.metadata import PackageNotFoundError, requires
 
     try:
@@ -131,9 +127,7 @@ def own_fault(error: Exception) -> str:
 
 
 def raised(error: Exception) -> str:
-    """Returns the type of an error, the file and line that raised it, and its first line; only the text of a
-    ``TrtBisectError``.
-    """
+    """Returns an error's type, place and first line; the whole text of a ``TrtBisectError``."""
     if isinstance(error, TrtBisectError):
         return str(error)
     where = traceback.extract_tb(error.__traceback__)[-1]

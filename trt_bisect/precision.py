@@ -1,4 +1,4 @@
-"""Precision plans: a low or a higher precision for every layer, independent of engines and networks."""
+"""Precision plans: a low or a higher precision for every layer."""
 
 from __future__ import annotations
 
@@ -12,9 +12,8 @@ from itertools import chain, groupby, repeat
 class Precision(str, Enum):
     """A precision that can be requested for a layer.
 
-    ``INT8_WEIGHT`` rounds only the layer's weights, ``INT8_ACTIVATION`` only its activations: only the emulation can do
-    this, to tell which of the two loses accuracy. ``INT16`` rounds the weights to INT8 and the activations to 16 bits:
-    an experiment of the emulation, for single layers that a plan names.
+    Only the emulation has three of them: ``INT8_WEIGHT`` rounds only weights and ``INT8_ACTIVATION`` only activations,
+    to tell which loses accuracy; ``INT16`` rounds weights to INT8 and activations to 16 bits.
     """
 
     INT8 = "int8"
@@ -36,7 +35,7 @@ class Precision(str, Enum):
 
 
 WORDS = {precision: str(precision) for precision in Precision}
-"""The name of each precision as plain text, computed once: each trial needs it for thousands of layers."""
+"""The name of each precision, computed once: each trial needs it for thousands of layers."""
 MOST_LAYERS = 10_000_000
 """The most layers of a valid plan, more than a graph of 2 GB can hold."""
 
@@ -57,7 +56,7 @@ class PrecisionPlan:
     """The precision of every layer, in execution order: ``precisions[k]`` is layer k's.
 
     Attributes:
-        low: the low precision in question; a layer in another precision is high.
+        low: the low precision; a layer in another precision is high.
     """
 
     precisions: tuple[Precision, ...]
@@ -85,7 +84,7 @@ class PrecisionPlan:
         return frozenset(i for i, precision in enumerate(self.precisions) if precision is low)
 
     def keeping(self, layers: Iterable[int], high: Precision = Precision.FP32) -> PrecisionPlan:
-        """Returns this plan with ``layers`` in the precision ``high``; raises ValueError for an index outside it."""
+        """Returns this plan with ``layers`` in the precision ``high``; raises ValueError for an unknown index."""
         kept = frozenset(layers)
         outside = sorted(i for i in kept if not 0 <= i < len(self))
         if outside:
@@ -98,7 +97,7 @@ class PrecisionPlan:
     def key(self) -> str:
         """Returns a short text that identifies this plan: the letter of each precision with its run length.
 
-        If the low precision is not INT8, its letter and a colon come first.
+        A low precision other than INT8 comes first, with a colon.
 
         >>> prefix(5, 2).key()
         '8*3.f*2'
@@ -132,7 +131,7 @@ class PrecisionPlan:
 
 
 def prefix(layers: int, k: int, high: Precision = Precision.FP32, low: Precision = Precision.INT8) -> PrecisionPlan:
-    """Returns the plan with layers 0..k low and the others high, none low for -1; raises ValueError for other ``k``."""
+    """Returns the plan with layers 0 to k low (none for k = -1), the others high; raises ValueError for another k."""
     if not -1 <= k < layers:
         raise ValueError(f"prefix({k}) of a network of {layers} layers: k must lie in -1..{layers - 1}")
     return PrecisionPlan((low,) * (k + 1) + (high,) * (layers - k - 1), low)

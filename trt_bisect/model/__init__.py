@@ -1,1 +1,1 @@
-"""The network: read from a file, prepared, split into layers, written with a precision plan."""
+"""The network: its ONNX file, its layers, and graphs with a precision plan written into them."""

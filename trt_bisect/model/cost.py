@@ -1,38 +1,36 @@
 """The cost of layers and plans: in multiply-adds, in measured times, or in predicted times.
 
-With predicted times, a plan's cost is the share of INT8's speedup over FP16 that it gives up (see ``instead_of``): full
-INT8 costs 0, an FP16 engine 1. A layer's cost is that of the plan in which it alone is high, with its reformats. A
-plan's cost is that of its own engine (up to ``MOST_LAYERS`` layers): neighbours share reformats, so it can be below the
-sum of its layers.
+With predicted times, the cost of a plan is the share of INT8's speedup over FP16 that the plan gives up: 0 for full
+INT8, 1 for an engine in FP16. The cost of a layer is that of the plan in which only this layer is high. Neighbouring
+high layers share reformats, so a plan can cost less than the sum of its layers.
 
-**A profile** of an engine of the network corrects the model: a kernel's predicted time is multiplied by the ratio of
-measured to predicted time of the engine's kernels with the same layers; in another precision by the root of this ratio,
-because half of an error belongs to the layer's shape, half to the kernel. Reformats have the ratio of the engine's
-reformats, layers that the engine does not name that of the whole engine.
+**A profile** of the network's engine corrects the predictions (docs/concepts/time.md). Reformats are multiplied by the
+ratio of measured to predicted time of all measured reformats, layers that the profile does not name by that of the
+whole engine.
 
 # The kernels
 
-**Fusions** ("Types of Fusions" of the TensorRT developer guide; seen in the engines of docs/evidence/engines, and
-checked against engines that TensorRT-RTX builds, tests/model/test_plan_kernels.py):
+**Fusions** ("Types of Fusions" in the TensorRT developer guide; the engines in docs/evidence/engines; engines that
+TensorRT-RTX builds, tests/model/test_plan_kernels.py). One kernel computes:
 
 - A convolution or matrix product with a weight, and the elementwise layers after it (bias, BatchNormalization,
-  activation, SiLU), if no other layer reads the values between, and none broadcasts the result to a larger tensor.
-- A layer after a product that the plan keeps in FP32, in a network of FP16 or BF16, begins a kernel of its own.
+  activation, SiLU), if no other layer reads the tensors in between and none is broadcast to a larger tensor. On a base
+  in FP16 or BF16, a layer that the plan keeps in FP32 begins a new kernel.
 - The sum of a residual block, with the branch that has no Q/DQ pair; of two branches from convolutions, the later one.
 - Elementwise layers that follow each other, also before a softmax or a normalization.
-- An INT8 convolution of a picture with the MaxPool after it.
-- Attention in FP16 or BF16: product of two activations, scale and mask, softmax, second product. With FP32 or a pair
-  inside, these are three kernels.
-- A change of shape alone (Reshape, Flatten, Squeeze) is no kernel. All other layers (pooling, Concat, Resize,
-  Transpose) are kernels of their own that only move bytes. An unknown operator is a region: its bytes are counted, and
-  the range of the prediction widens.
+- An INT8 convolution of a picture (at most four channels) and the MaxPool after it.
+- Attention in FP16 or BF16: product of two activations, scale and mask, softmax, second product. With FP32 or a Q/DQ
+  pair inside, these are three kernels.
 
-**Tensors between kernels.** A reader wants INT8 if the plan rounds the tensor for it, else the precision in which it
-computes. INT8 kernels and generated kernels (pointwise, softmax, normalization) write INT8 or floats. A float
-convolution, a pooling and the network's inputs give their own precision only. Hence:
+A change of shape alone (Reshape, Flatten, Squeeze) needs no kernel. All other layers (pooling, Concat, Resize,
+Transpose) are kernels that only move bytes; an unknown operator, a *region*, also widens the range of the prediction.
 
-- If all readers want INT8 and the kernel can write it, the pair costs no kernel.
-- Otherwise the tensor is stored in floats, and one *reformat* makes each other precision that a reader wants.
+**Tensors between kernels.** A layer wants to read INT8 if the plan rounds the tensor for it, else the precision in
+which it computes. INT8 kernels and generated kernels (pointwise, softmax, normalization) write INT8 or floats; float
+convolutions, poolings and the network's inputs only their own precision. Hence:
+
+- If all readers want INT8 and the kernel can write INT8, the Q/DQ pair costs nothing.
+- Otherwise the tensor is stored in floats, and one more kernel, a *reformat*, makes each other precision wanted.
 - Layers that only move values (MaxPool, Resize, Transpose, Slice) stay in INT8 between such kernels and readers.
 - An INT8 convolution stores floats 32 channels wide, a float convolution reads 8 (FP16) or 4 (FP32): one more reformat.
 """
@@ -59,10 +57,9 @@ from trt_bisect.precision import Precision, PrecisionPlan
 Times = Mapping[int, Mapping[Precision, float]]
 """The time of each layer in each precision, by layer index, in any unit."""
 Costs = Mapping[int, Mapping[Precision, float]]
-"""By layer index and high precision, the share of the low precision's speedup that is lost."""
+"""The share of the low precision's speedup that a layer gives up, by layer index and high precision."""
 UNITS = {Precision.INT8: 1.0, Precision.FP8: 1.0, Precision.FP16: 2.0, Precision.BF16: 2.0, Precision.FP32: 4.0}
-"""The time of a multiply-add relative to INT8. Source: dense tensor cores in the NVIDIA A100 datasheet (156, 312 and
-624 tera operations in TF32, FP16 and INT8); FP8 as INT8 in the H100 datasheet.
+"""The time of a multiply-add relative to INT8: peaks of dense tensor cores in NVIDIA's A100 and (FP8) H100 datasheets.
 """
 _HIGHER = (Precision.FP16, Precision.BF16, Precision.FP32)
 NEARLY_FREE = 1e-6
@@ -70,10 +67,10 @@ _COLUMNS = "CSV with the columns layer, int8, fp32 and, where layers may be in F
 
 
 def macs(network: Network, facts: TensorFacts) -> dict[int, int]:
-    """The multiply-adds of each layer by index; 0 for layers that multiply nothing.
+    """Returns the multiply-adds of each layer by index; 0 for layers that multiply nothing.
 
-    Convolution: output values times weight.shape[1:]. Transposed convolution: input values times weight.shape[1:]. Gemm
-    and MatMul: output values times the length of the sums.
+    Convolution: output values times weight.shape[1:]. Transposed: input values times weight.shape[1:]. Gemm and MatMul:
+    output values times the length of the sums.
     """
     engine = EngineModel(network, facts)
     products = [engine.product(layer.index, Precision.FP32) for layer in network.layers]
@@ -81,7 +78,7 @@ def macs(network: Network, facts: TensorFacts) -> dict[int, int]:
 
 
 def times_by_macs(network: Network, facts: TensorFacts) -> Times:
-    """Returns times of quantizable layers by their multiply-adds; a layer without any counts its output values."""
+    """Returns times of the quantizable layers in proportion to their multiply-adds, or else output values."""
     counts, shapes = macs(network, facts), facts.shapes
     work = {
         k: counts[k] or max(math.prod(shapes.get(network.layers[k].outputs[0], ())), 1) for k in network.quantizable
@@ -90,15 +87,15 @@ def times_by_macs(network: Network, facts: TensorFacts) -> Times:
 
 
 def instead_of(low: Precision) -> Precision:
-    """Returns the precision that would be used instead of a low one: FP32 for FP16 and BF16, FP16 for others."""
+    """Returns the precision that a low one is compared with: FP32 for FP16 and BF16, else FP16."""
     return Precision.FP32 if low in FLOAT_TYPES else Precision.FP16
 
 
 def shares(times: Times, low: Precision = Precision.INT8) -> dict[int, dict[Precision, float]]:
-    """Returns the share of the low precision's speedup over ``instead_of(low)`` that each layer gives up in each higher
+    """Returns the share of the low precision's speedup over ``instead_of(low)`` that each layer gives up, by higher
     precision.
 
-    A layer that is no faster in ``low`` has ``NEARLY_FREE``.
+    It is ``NEARLY_FREE`` for a layer that is no faster in ``low``.
     """
     other = instead_of(low)
     gain = sum(max(by[other] - by[low], 0.0) for by in times.values()) or 1.0
@@ -148,7 +145,6 @@ _NORMS = frozenset(
     "Softmax LogSoftmax LayerNormalization RMSNormalization InstanceNormalization GroupNormalization".split()
 )
 _GENERATED = _POINTWISE | _NORMS
-"""The operators whose kernels TensorRT generates."""
 _SHAPES = frozenset("Reshape Flatten Squeeze Unsqueeze Constant Shape Size ConstantOfShape Range".split())
 _STREAMS = frozenset(
     "MaxPool AveragePool GlobalAveragePool GlobalMaxPool LpPool ReduceMean ReduceSum ReduceMax ReduceMin "
@@ -156,21 +152,19 @@ _STREAMS = frozenset(
     "GatherND Expand Tile Pad Resize Upsample Transpose DepthToSpace SpaceToDepth ScatterND ScatterElements TopK "
     "CumSum LpNormalization Trilu".split()
 )
+# The number of channels that the tensor cores' formats store together.
 _WIDTHS = {Precision.INT8: 32, Precision.FP8: 16, Precision.FP16: 8, Precision.BF16: 8, Precision.FP32: 4}
-"""The number of channels that tensor cores' formats store together."""
+# Operators that write INT8 if they read INT8, so that a Q/DQ pair can move across them.
 _CARRIES = frozenset("Transpose Resize Upsample Slice Split DepthToSpace SpaceToDepth Pad Tile Expand MaxPool".split())
-"""Operators that write INT8 if they read INT8, so that a pair can be moved across them."""
 
 
 @dataclass(frozen=True)
 class Group:
-    """Layers that become one kernel.
+    """Layers that become one kernel, by index.
 
     Attributes:
-        layers: their indices, in order.
-        head: the index of the product among them.
-        kind: the kind of the kernel, if no precision changes it.
-        reads: the tensors from outside, in order.
+        head: the layer with the matrix product, if any.
+        reads: the tensors from outside the group.
         writes: the tensors that other kernels read.
     """
 
@@ -182,7 +176,7 @@ class Group:
 
 
 class EngineModel:
-    """A network's fused layers, and the kernels of a plan's engine."""
+    """The kernels that TensorRT makes of a network in a plan."""
 
     def __init__(self, network: Network, facts: TensorFacts) -> None:
         self.network, self.facts = network, facts
@@ -209,7 +203,7 @@ class EngineModel:
 
     @cached_property
     def attentions(self) -> tuple[tuple[Group, tuple[Group, ...]], ...]:
-        """Each attention as one kernel, and the three kernels that replace it: product, softmax, product."""
+        """Each attention as one kernel, and the three kernels that it becomes otherwise."""
         writers = {group.writes[0]: group for group in self.groups if len(group.writes) == 1}
         attentions = []
         for last in self.groups:
@@ -266,7 +260,7 @@ class EngineModel:
         return self._outputs.isdisjoint(maker.outputs) and all(k in members for k in readers)
 
     def group_of(self, members: tuple[int, ...]) -> Group:
-        """Returns the group of the layers ``members``, given by index."""
+        """Returns the group of the layers with the indices ``members``."""
         layers = [self.network.layers[k] for k in members]
         made = {name for layer in layers for name in layer.outputs}
         reads = dict.fromkeys(name for layer in layers for name in layer.inputs if name not in made)
@@ -276,11 +270,11 @@ class EngineModel:
         return Group(members, head, kind, tuple(reads), tuple(sorted(outside)))
 
     def kernels(self, plan: PrecisionPlan) -> tuple[Kernel, ...]:
-        """Returns the kernels of a plan's engine in order, each with the reformats of its outputs after it."""
+        """Returns the kernels of a plan's engine in order, each followed by the reformats of its outputs."""
         return _Planned(self, plan).kernels()
 
     def products(self, group: Group) -> int:
-        """The number of products in a kernel: two in an attention."""
+        """The number of matrix products in a kernel: two in an attention."""
         return sum(self.network.layers[k].op_type in PRODUCTS for k in group.layers)
 
     @cached_property
@@ -293,7 +287,7 @@ class EngineModel:
         return same
 
     def size(self, tensor: str, precision: Precision) -> int:
-        """Returns the bytes of a tensor stored in a precision; more than four channels of an image are padded."""
+        """The bytes of a tensor in a precision; more than four channels are padded."""
         shape, dtype = self.facts.shapes.get(tensor), self.facts.dtypes.get(tensor)
         if shape is None or dtype is None or dtype.kind != "f":
             return self.facts.size(tensor)
@@ -303,7 +297,7 @@ class EngineModel:
         return values * BYTES[precision]
 
     def product(self, k: int | None, precision: Precision) -> Product | None:
-        """The matrix product of a layer; None if it has none, or its shapes are unknown."""
+        """The matrix product of layer ``k``; None without one, or for unknown shapes."""
         if k is None or self._nodes[k].op_type not in PRODUCTS:
             return None
         node, shapes = self._nodes[k], self.facts.shapes
@@ -322,32 +316,26 @@ class EngineModel:
         return Product(math.prod(out[:-1]) // batch, out[-1] if out else 1, depth, 1, precision, batch)
 
     def weights(self, group: Group, precision: Precision) -> int:
-        """The bytes of a product's weights, none for a product of two activations."""
+        """The bytes of a product's weights; 0 for a product of two activations."""
         if group.head is None or not self._has_weight(group.head):
             return 0
         return math.prod(self.facts.shapes.get(self._nodes[group.head].input[1], (0,))) * BYTES[precision]
 
 
+# The kernel and reformats of a group in a plan; the tensors read, with the precisions wanted; true for a product in
+# floats.
 _Made = tuple[tuple[Kernel, ...], tuple[tuple[str, Precision], ...], bool]
-"""A group in a plan: its kernel and reformats; the tensors that it reads, each with the precision wanted; and true
-for a float product.
-"""
 
 
 class _Planned:
-    """The kernels of one plan. The model caches them by group: plans of a search differ little."""
-
     def __init__(self, model: EngineModel, plan: PrecisionPlan) -> None:
         self._model, self._plan = model, plan
         self._layers = model.network.layers
         self._widest = BYTES[model.network.base or Precision.FP32]
         self._wanted: defaultdict[str, set[Precision]] = defaultdict(set)
-        self._by_floats = set[str]()
-        """The tensors that a float product reads."""
-        self._carried: dict[Group, Precision] = {}
-        """The groups that pass on INT8 from their makers to readers that want it."""
-        self._pools: dict[str, tuple[Group, list[Kernel]]] = {}
-        """By tensor, the MaxPool that reads it, and its kernels."""
+        self._by_floats = set[str]()  # tensors that a float product reads
+        self._carried: dict[Group, Precision] = {}  # groups that only move values and pass on INT8
+        self._pools: dict[str, tuple[Group, list[Kernel]]] = {}  # by tensor: the MaxPool that reads it, and its kernels
         for spec in model.network.outputs:
             self._wanted[self._root(spec.name)].add(Precision.FP32)
 
@@ -402,7 +390,6 @@ class _Planned:
         return tuple(kernels), reads, group.head is not None and not is_low_product
 
     def _with_pool(self, group: Group, kernels: list[Kernel]) -> list[Kernel]:
-        """The kernels of a group; an INT8 convolution of a picture is fused with the MaxPool after it."""
         if group.head is None or len(group.writes) != 1 or group.writes[0] not in self._pools:
             return kernels
         pool, kernels_of_pool = self._pools[group.writes[0]]
@@ -414,9 +401,7 @@ class _Planned:
         return [self._kernel(group, pool, {name: self._stored(pool, name) for name in pool.writes}), *after]
 
     def _parts(self, group: Group) -> list[Group]:
-        """Returns the group, or two groups if a layer after the product stays in a wider type than the network's
-        floats.
-        """
+        # A layer in a wider type than the base begins a new kernel.
         if group.head is None or len(group.layers) == 1 or self._widest == BYTES[Precision.FP32]:
             return [group]
         wide = [k for k in group.layers if k != group.head and BYTES[self._float(k)] > self._widest]
@@ -432,7 +417,6 @@ class _Planned:
         return self._plan.precisions[k] in (Precision.INT8, Precision.FP8) and self._layers[k].quantizable
 
     def _float(self, k: int) -> Precision:
-        """The float precision of a layer: its own, or the base's if the layer is quantized."""
         precision = self._plan.precisions[k]
         return (self._model.network.base or Precision.FP32) if precision.needs_scale else precision
 
@@ -454,7 +438,6 @@ class _Planned:
         return self._float(readers[0])
 
     def _adds_floats(self, group: Group) -> bool:
-        """True for an INT8 product with a residual sum whose other branch it reads in floats."""
         if group.head is None:
             return False
         own = self._layers[group.head].inputs
@@ -500,11 +483,9 @@ class _Planned:
 
 
 MOST_LAYERS = 1000
-"""Plans of networks with more layers cost the sum of their layers: a cost of its own takes some 4 ms at this size,
-and a search needs thousands.
-"""
+"""Plans of larger networks cost the sum of their layers: pricing an engine of this size takes some 4 ms."""
 NO_GAIN = 0.05
-"""Costs are divided by the speedup, but at least by this share of the low precision's time."""
+"""Costs are divided by the speedup, or by this share of the low precision's time if that is larger."""
 
 
 @dataclass(frozen=True)
@@ -512,7 +493,7 @@ class TimedKernel:
     """A kernel and its predicted time.
 
     Attributes:
-        name: the name of the kernel's layers, or of the tensor that it changes.
+        name: its layers, or the tensor of a reformat.
         ms: predicted milliseconds.
     """
 
@@ -524,9 +505,9 @@ class TimeCosts:
     """The costs of a network's plans on a GPU, by predicted time.
 
     Args:
-        gpu: the GPU; TF32 is off.
-        profile: the kernels of a measured engine of the network, and the seconds of each.
-        user: the costs of the user's network, if ``network`` is a changed one: costs are shares of its speedup.
+        gpu: TF32 is not used.
+        profile: the kernels of a measured engine of the network, with their seconds.
+        user: the costs of the user's network, if ``network`` is a changed copy; costs are shares of its speedup.
     """
 
     def __init__(
@@ -562,7 +543,6 @@ class TimeCosts:
         return self._timed[kernel]
 
     def _ratio(self, kernel: Kernel) -> float:
-        """The measured over the predicted time of a kernel, by the profile."""
         if not self._profile:
             return 1.0
         inside, product = frozenset(kernel.layers), kernel.product
@@ -588,16 +568,16 @@ class TimeCosts:
         return max((self.seconds(plan) - other.seconds(other.full)) / self._user._gain, 0.0)
 
     def cost(self, plan: PrecisionPlan) -> float:
-        """The share of the speedup that a plan gives up; 0 for a plan predicted to be as fast as full INT8."""
+        """The share of the speedup that a plan gives up; 0 if it is predicted to be as fast as full INT8."""
         return self._over(plan, self._user)
 
     @property
     def by_plan(self) -> bool:
-        """True if the cost of a plan is that of its own engine, not the sum of its layers'."""
+        """True if a plan costs what its engine costs, false if it costs the sum of its layers."""
         return len(self.network.layers) <= MOST_LAYERS
 
     def layers(self, precisions: Iterable[Precision]) -> dict[int, dict[Precision, float]]:
-        """The cost of each quantizable layer in each of some higher precisions."""
+        """The cost of each quantizable layer, by index, in each of the higher ``precisions``."""
         higher = [precision for precision in precisions if precision is not self.network.low.precision]
         if self.by_plan:
             return {
@@ -624,7 +604,7 @@ class TimeCosts:
         return ranged(((kernel.kind, taken) for kernel, taken in self._timed_kernels(plan)), self.gpu)
 
     def slowest(self, plan: PrecisionPlan, count: int) -> tuple[TimedKernel, ...]:
-        """The kernels of a plan that take longest."""
+        """The ``count`` kernels of a plan that take longest."""
         timed = [TimedKernel(kernel.name, taken * 1e3) for kernel, taken in self._timed_kernels(plan)]
         return tuple(sorted(timed, key=lambda kernel: -kernel.ms)[:count])
 
@@ -639,7 +619,7 @@ class TimeCosts:
         return 1e3 * math.fsum(taken for kernel, taken in timed if kernel.layers and inside.issuperset(kernel.layers))
 
     def no_faster(self, plan: PrecisionPlan, than: PrecisionPlan) -> float:
-        """The milliseconds of a plan's kernels, launches aside, that are no faster than the same layers in ``than``."""
+        """The milliseconds of a plan's kernels (launches excluded) that are no faster than in ``than``."""
         before = {kernel.layers: taken for kernel, taken in self._timed_kernels(than) if kernel.layers}
         total = 0.0
         for kernel, taken in self._timed_kernels(plan):
@@ -648,7 +628,7 @@ class TimeCosts:
         return 1e3 * total
 
     def added_reformats(self, plan: PrecisionPlan, than: PrecisionPlan | None = None) -> tuple[TimedKernel, ...]:
-        """The reformats that a plan has and ``than`` (default: all layers low) has not."""
+        """The reformats of a plan that ``than`` (default: all layers low) does not have."""
         before = {kernel.name for kernel in self.engine.kernels(than or self.full)}
         added = []
         for kernel, taken in self._timed_kernels(plan):

@@ -28,7 +28,7 @@ BIAS_SLOT = 2
 def with_constants(network: Network, changed: Mapping[Slot, np.ndarray]) -> Network:
     """Returns a network in which some layers read other constants, given by layer and input slot.
 
-    A constant that only the changed input reads keeps its name. An input right after a layer's last one can be added.
+    The slot after a layer's last input adds an input.
     """
     skeleton = deepcopy(network.skeleton)
     graph = skeleton.graph
@@ -60,25 +60,21 @@ def _names_inside(node: onnx.NodeProto) -> set[str]:
 
 _WEIGHTED = ("Conv", "ConvTranspose", "Gemm")
 BY_CHANNEL = frozenset("Relu LeakyRelu PRelu MaxPool AveragePool GlobalMaxPool GlobalAveragePool".split())
-"""Operators that work on each channel by itself and commute with positive factors; a PRelu's slopes are constants."""
+"""Operators that treat each channel by itself and commute with positive factors."""
 _TO_ROWS = ("Reshape", "Squeeze")
-_DEAD = 1e-6
-"""The factor of a channel is 1 if its weights are below this share of the layer's largest."""
+_DEAD = 1e-6  # The factor of a channel is 1 if its weights are below this share of the layer's largest.
 _SWEEPS = 100
-_SETTLED = 1e-4
-"""The iteration ends when all factors of a sweep are as close to 1 as this."""
-_WORTH = 1e-3
-"""A pair of layers is left unchanged if all its factors are as close to 1 as this."""
+_SETTLED = 1e-4  # The iteration ends when all factors of a sweep are as close to 1 as this.
+_WORTH = 1e-3  # A pair of layers is left unchanged if all its factors are as close to 1 as this.
 
 
 def equalise(network: Network) -> tuple[Network, dict[tuple[str, str], np.ndarray]]:
     """Returns a network with equalised channels, equal in FP32 up to float noise, and the factors.
 
-    A pair is a Conv, ConvTranspose or Gemm and the next such layer, with only operators between that commute with
-    positive factors (Relu, LeakyRelu, PRelu, pooling, zero padding, flattening; not Clip), and a single reader of each
-    tensor. Layers with a computed, shared, not finite or not float32 weight are in no pair. The network has no Q/DQ
-    pairs: their scales would not fit. The factors are positive, float64, by channel, under the names of the two layers,
-    in execution order.
+    A pair of layers is a Conv, ConvTranspose or Gemm and the next such layer, if each tensor between them has one
+    reader and all operators between them commute with positive factors (Relu, LeakyRelu, PRelu, pooling, zero padding,
+    flattening; not Clip). Weights must be constant, float32, finite and not shared, and the network without Q/DQ pairs,
+    whose scales would not fit. The factors, float64 by channel, are under the names of the two layers.
     """
     pairs = dict(_Finder(network).pairs())
     channels_before = {second: channels for (_, second), channels in pairs.items()}
@@ -101,10 +97,7 @@ _Pair = tuple[int, int]
 
 
 def _settle(pairs: Mapping[_Pair, int], magnitudes: Mapping[int, np.ndarray]) -> dict[_Pair, np.ndarray]:
-    """Returns by pair of layers the scale factor of each channel between them; ``pairs`` has the number of channels.
-
-    ``magnitudes`` is scaled in place.
-    """
+    # pairs has the number of channels; magnitudes is scaled in place
     factors = {pair: np.ones(channels) for pair, channels in pairs.items()}
     for _ in range(_SWEEPS):
         moved = 0.0
@@ -123,9 +116,7 @@ def _settle(pairs: Mapping[_Pair, int], magnitudes: Mapping[int, np.ndarray]) ->
 
 
 def weight_grid(node: onnx.NodeProto, weight: np.ndarray) -> np.ndarray:
-    """Returns the weight of a Conv, ConvTranspose, Gemm or MatMul as [groups, outputs of a group, inputs of a group,
-    taps].
-    """
+    """Returns a layer's weight as [groups, outputs per group, inputs per group, taps]."""
     if node.op_type in ("Gemm", "MatMul"):
         rows: np.ndarray = weight if attribute(node, "transB", 0) else weight.T
         return rows[np.newaxis, :, :, np.newaxis]
@@ -145,9 +136,9 @@ def from_grid(node: onnx.NodeProto, grid: np.ndarray, shape: tuple[int, ...]) ->
 
 
 class _Weighted:
-    """A layer with a constant weight, and the channels of the layer before it.
+    """A layer with a constant weight, and the number of channels before it.
 
-    A Gemm after a flattening reads several inputs of each of the ``channels``.
+    A Gemm after a flattening reads several inputs of each channel.
     """
 
     def __init__(self, network: Network, index: int, channels: int = 0) -> None:
@@ -164,9 +155,7 @@ class _Weighted:
         return np.asarray(np.abs(self._grid()).max(axis=3), np.float64)
 
     def scaled(self, before: np.ndarray | None, after: np.ndarray | None) -> dict[Slot, np.ndarray]:
-        """Returns the layer's changed constants: weights of each input channel times ``before``, weights and bias of
-        each output channel divided by ``after``.
-        """
+        """Returns the changed constants: input weights times ``before``; output weights and bias / ``after``."""
         grid = self._grid().astype(np.float64)
         if before is not None:
             grid = grid * before.reshape(grid.shape[0], 1, -1, 1)
@@ -209,7 +198,6 @@ class _Finder:
         return any(name and not self._network.has_constant(name) for name in node.input[1:])
 
     def _next(self, tensor: str, channels: int) -> int | None:
-        """Returns the layer that reads a tensor of ``channels`` and can be the second of a pair; None without any."""
         is_flat = False
         while True:
             reads = self._network.readers.get(tensor, ())
@@ -235,7 +223,6 @@ class _Finder:
         return node.op_type in BY_CHANNEL or (node.op_type == "Pad" and self._pads_with_zeros(node))
 
     def _pads_with_zeros(self, node: onnx.NodeProto) -> bool:
-        """True for a Pad that adds zeros, or copies of values, and no channels."""
         mode = attribute(node, "mode", b"constant")
         pads, value, axes = (node.input[slot] if slot < len(node.input) else "" for slot in (1, 2, 3))
         if axes or (mode == b"constant" and value and np.any(self._network.constant(value))):

@@ -1,17 +1,17 @@
 """Networks that are quantized, or in FP16 or BF16, in their file: pairs and types are removed, and recorded by layer.
 
-With all layers low, a plan writes the file's network again. An activation that ONNX Runtime's quantizer replaced by a
-pair (``QDQRemovableActivation`` in ``onnxruntime.quantization``) is restored if the graph proves that it existed; a
-range that begins at zero is no proof, since a coarse scale rounds the negative values of GELU and SiLU to zero. The
-proof:
+A plan with all layers low writes the file's network again. ONNX Runtime's quantizer replaces some activations by a Q/DQ
+pair (``QDQRemovableActivation`` in ``onnxruntime.quantization``). Such an activation is restored if the graph proves
+that it existed. A range that begins at zero is no proof, because a coarse scale rounds the negative values of GELU and
+SiLU to zero too. The proof:
 
 1. The pair has one scale, and its zero point is the lowest level.
 2. Its values come from a layer whose results have no lower bound (a convolution, a matrix product, a normalization),
-   and are only moved, pooled, scaled by constants or added since.
+and are only moved, pooled, scaled by constants or added since.
 3. The tensor is not named after its producer (``/conv1/Conv_output_0`` after ``/conv1/Conv``): the quantizer gives the
-   output of the removed activation, name included, to the layer before it.
+name of the removed activation's output to the output of the layer before.
 
-Values that are always positive pass the proof too. Then data decide: a pair that saturates nothing at zero replaced no
+Values that are always positive pass the proof too. Then data decide: a pair that cuts off nothing at zero replaced no
 activation (``RestoredActivation.is_seen``).
 """
 
@@ -35,22 +35,23 @@ from trt_bisect.precision import Precision
 _EIGHT_BITS = (np.dtype(np.int8), np.dtype(np.uint8), FP8_DTYPE)
 _BF16 = np.dtype(ml_dtypes.bfloat16)
 _FLOATS = (np.dtype(np.float32), np.dtype(np.float16), _BF16)
+# Integers of other than 8 and 32 bits, and small floats: name by ``TensorProto.DataType``.
 _OTHER_LEVELS = {
     kind: name
     for name, kind in onnx.TensorProto.DataType.items()
     if name != "FLOAT8E4M3FN"
     and name.startswith(("FLOAT8", "FLOAT6", "FLOAT4", "INT16", "UINT16", "INT4", "UINT4", "INT2", "UINT2"))
 }
-"""The names of integer types of other than 8 and 32 bits, and of small floats, by their number in ONNX."""
 
 
 @dataclass(frozen=True)
 class RestoredActivation:
-    """An activation that a pair replaced, according to the graph.
+    """An activation that a Q/DQ pair replaced, according to the graph.
 
     Attributes:
-        layer: the name of the Clip inserted for it.
-        tensor: the tensor that the Clip reads.
+        layer: the Clip that restores it.
+        tensor: the Clip's input.
+        scale: of the pair.
     """
 
     layer: str
@@ -58,10 +59,7 @@ class RestoredActivation:
     scale: float
 
     def is_seen(self, values: np.ndarray) -> bool:
-        """Returns true if the pair cuts off more of ``values`` at zero than its rounding loses.
-
-        Rounding loses a twelfth of the squared step for each value.
-        """
+        """Returns true if the pair cuts off more at zero than rounding loses (step² / 12 per value)."""
         steps = values.astype(np.float64) / self.scale
         cut = np.where(steps < -0.5, steps, 0.0)
         return bool(np.sum(cut**2) > steps.size / 12)
@@ -69,11 +67,11 @@ class RestoredActivation:
 
 @dataclass
 class ExistingPairs:
-    """The quantizers of removed pairs, each chain in the order that it is applied.
+    """The quantizers of removed Q/DQ pairs, first applied first.
 
     Attributes:
         inputs: by node name and input slot.
-        outputs: by node name and output slot, those right before an output of the network.
+        outputs: by node name and output slot, for pairs right before an output of the network.
         unproven: the layers after which an activation may have been removed.
         restored: the activations that were restored.
     """
@@ -88,7 +86,7 @@ class ExistingPairs:
 
 
 def refuse_other_pairs(graph: onnx.GraphProto, source: str) -> None:
-    """Raises BadInput for a network with pairs of four or 16 bits, or of eight-bit floats other than E4M3."""
+    """Raises BadInput for Q/DQ pairs of 4 or 16 bits, or of eight-bit floats other than E4M3."""
     types = {tensor.name: tensor.data_type for tensor in graph.initializer}
     for node in graph.node:
         for attribute in node.attribute:
@@ -114,7 +112,7 @@ def refuse_other_pairs(graph: onnx.GraphProto, source: str) -> None:
 def take_out_pairs(graph: gs.Graph, unseen: Collection[str] = ()) -> ExistingPairs:
     """Removes the eight-bit Q/DQ pairs of ``graph``, in place, and returns their quantizers.
 
-    ``unseen``: names of Clip layers not to restore, because data do not show that the quantizer removed an activation.
+    Clips named in ``unseen`` are not restored, because data show no activation there.
     """
     pairs, taken, made = ExistingPairs(), tensor_names(graph), dict[tuple[object, ...], gs.Constant]()
     for dequantize in [node for node in graph.nodes if node.op == "DequantizeLinear"]:
@@ -130,15 +128,11 @@ def take_out_pairs(graph: gs.Graph, unseen: Collection[str] = ()) -> ExistingPai
     return pairs
 
 
+# The tensor that consecutive pairs read, and their quantizers, first applied first; a bias has none.
 _Chain = tuple[gs.Tensor, tuple[Quantizer, ...]]
-"""The tensor that pairs in a row read, and the pairs' quantizers, first applied first; a bias has none."""
 
 
 def _chain_before(dequantize: gs.Node, taken: set[str], made: dict[tuple[object, ...], gs.Constant]) -> _Chain | None:
-    """The chain of pairs that ends with ``dequantize``; None if they cannot be removed.
-
-    ``made`` caches float constants, by the stored tensor's name and its quantizer.
-    """
     stored = dequantize.inputs[0]
     if isinstance(stored, gs.Constant):
         return _dequantized_constant(dequantize, stored, taken, made)
@@ -156,7 +150,6 @@ def _chain_before(dequantize: gs.Node, taken: set[str], made: dict[tuple[object,
 def _dequantized_constant(
     dequantize: gs.Node, stored: gs.Constant, taken: set[str], made: dict[tuple[object, ...], gs.Constant]
 ) -> _Chain | None:
-    """A weight stored as integers, dequantized; None if its type or quantizer is not supported."""
     if not isinstance(stored.values, np.ndarray) or stored.values.dtype not in (*_EIGHT_BITS, np.dtype(np.int32)):
         return None
     quantizer = _parameters(dequantize, stored.values.dtype)
@@ -171,7 +164,6 @@ def _dequantized_constant(
 
 
 def _pair(quantize: gs.Node, dequantize: gs.Node) -> Quantizer | None:
-    """The quantizer of equal Q and DQ nodes; None if the pair cannot be removed."""
     levels = _levels(quantize, dequantize)
     q, dq = _parameters(quantize, levels), _parameters(dequantize, levels)
     if q is None or dq is None or levels not in _EIGHT_BITS or quantize.attrs.get("precision", 0):
@@ -188,11 +180,8 @@ def _measured_in(dtype: np.dtype[np.generic]) -> np.dtype[np.generic]:
 
 
 def _levels(quantize: gs.Node, dequantize: gs.Node) -> np.dtype[np.generic]:
-    """The type of a pair's integers.
-
-    Source: ONNX operator QuantizeLinear: the zero point's, else ``output_dtype`` (opset 21), else uint8. As in
-    TensorRT's parser, the zero point of the DQ node counts if the Q node has neither.
-    """
+    # Source: ONNX operator QuantizeLinear: the type of the zero point, else output_dtype (opset 21), else uint8. As in
+    # TensorRT's parser, the zero point of the DQ node counts if the Q node has neither.
     named = quantize.attrs.get("output_dtype", 0)
     levels: np.dtype[np.generic] = np.dtype(np.uint8)
     if _has_zero_point(quantize):
@@ -209,10 +198,6 @@ def _has_zero_point(node: gs.Node) -> bool:
 
 
 def _parameters(node: gs.Node, levels: np.dtype[np.generic]) -> Quantizer | None:
-    """The quantizer of a Q or DQ node; None if its parameters are not constant or do not fit its input.
-
-    ``levels`` is the type of the zero point if the node has none.
-    """
     parameters = node.inputs[1:3] if _has_zero_point(node) else node.inputs[1:2]
     if node.attrs.get("block_size", 0) or not all(isinstance(tensor, gs.Constant) for tensor in parameters):
         return None
@@ -230,7 +215,6 @@ def _parameters(node: gs.Node, levels: np.dtype[np.generic]) -> Quantizer | None
 
 
 def _axis(node: gs.Node, scale: np.ndarray) -> int | None:
-    """The channel axis of several scales; None if they do not fit the node's input."""
     shape = node.inputs[0].shape
     axis = int(node.attrs.get("axis", 1))
     if shape is None:
@@ -242,7 +226,7 @@ def _axis(node: gs.Node, scale: np.ndarray) -> int | None:
 
 
 def _move_past_transposes(dequantize: gs.Node) -> None:
-    """Turns ``constant -> DQ -> Transpose -> layer`` into ``transposed constant -> DQ -> layer``."""
+    """Turns ``constant -> DQ -> Transpose`` into ``transposed constant -> DQ``."""
     stored = dequantize.inputs[0]
     quantizer = _parameters(dequantize, np.dtype(np.int8))
     if not isinstance(stored, gs.Constant) or quantizer is None:
@@ -260,7 +244,6 @@ def _move_past_transposes(dequantize: gs.Node) -> None:
 def _rewire(
     dequantize: gs.Node, source: gs.Tensor, quantizers: tuple[Quantizer, ...], pairs: ExistingPairs, graph: gs.Graph
 ) -> None:
-    """Connects the readers of a chain's output to its source, except nodes inside control flow."""
     in_main_graph, out = {id(node) for node in graph.nodes}, dequantize.outputs[0]
     for consumer in list(out.outputs):
         if consumer.op == "QuantizeLinear" or id(consumer) not in in_main_graph:
@@ -282,11 +265,11 @@ _NO_LOWER_BOUND = frozenset(
     "Conv ConvTranspose Gemm MatMul BatchNormalization InstanceNormalization LayerNormalization "
     "GroupNormalization".split()
 )
+# No other activation follows an activation, or an operator whose results are never negative.
 _NO_RELU_BEHIND = frozenset(
     "Relu Clip Sigmoid HardSigmoid Softmax Softplus Abs Exp Sqrt Erf Tanh LeakyRelu PRelu Elu Celu Selu Gelu Mish "
     "Swish HardSwish DequantizeLinear".split()
 )
-"""Operators that are activations, or whose results are never negative: no other activation follows them."""
 _ALL_PASS = ("Add", "Concat", "Sum")
 _FIRST_PASSES = frozenset(
     "Sub MaxPool AveragePool GlobalAveragePool GlobalMaxPool ReduceMean ReduceMax Reshape Flatten Transpose Squeeze "
@@ -299,7 +282,6 @@ _RELU6 = 6.0
 def _with_absorbed_activation(
     source: gs.Tensor, quantizers: tuple[Quantizer, ...], graph: gs.Graph, pairs: ExistingPairs, unseen: Collection[str]
 ) -> gs.Tensor:
-    """Restores the activation that a chain replaced, if proven; returns its output, else the chain's source."""
     producer = source.inputs[0] if source.inputs else None
     if producer is None or not quantizers or not quantizers[0].begins_at_zero:
         return source
@@ -319,9 +301,7 @@ def _with_absorbed_activation(
 
 
 def _origins(tensor: gs.Tensor) -> set[str]:
-    """The operators that make the values of a tensor, looking through others that only move, pool, scale or add
-    them.
-    """
+    """Returns the operators that compute a tensor's values before they are moved, pooled, scaled or added."""
     origins, seen, waiting = set[str](), set[int](), [tensor]
     while waiting:
         current = waiting.pop()
@@ -336,7 +316,6 @@ def _origins(tensor: gs.Tensor) -> set[str]:
 
 
 def _passed(node: gs.Node) -> list[gs.Tensor]:
-    """The inputs of a node that only moves, pools, scales or adds values."""
     if node.op in _ALL_PASS:
         return list(node.inputs)
     if node.op in _FIRST_PASSES:
@@ -356,8 +335,9 @@ def _restore(source: gs.Tensor, producer: gs.Node, first: Quantizer, name: str, 
 
 
 def low_of_pairs(pairs: ExistingPairs, low: LowPrecision, source: str) -> LowPrecision:
-    """Returns the low precision of the pairs in a file, or ``low`` without pairs; raises BadInput if ``low`` is neither
-    theirs nor INT8.
+    """Returns the low precision of the pairs in a file, or ``low`` without pairs.
+
+    Raises BadInput if ``low`` is neither INT8 nor the pairs' precision.
     """
     every = [quantizer for chain in (*pairs.inputs.values(), *pairs.outputs.values()) for quantizer in chain]
     if not every:
@@ -378,11 +358,11 @@ _FLOAT32 = np.dtype(np.float32)
 def take_out_types(graph: gs.Graph, low: LowPrecision, source: str) -> frozenset[str] | None:
     """Makes the FP16 or BF16 tensors of a graph float32, in place, and removes the Casts between these types.
 
-    A Cast to the type and directly back is a rounding of the network's own and stays. FP16 inputs and outputs of the
-    network keep their type; BF16 ones become float32, as ONNX Runtime's Python has no BF16 arrays.
+    A Cast to the type and directly back stays: the network itself rounds there. FP16 inputs and outputs of the network
+    keep their type; BF16 ones become float32, because ONNX Runtime has no BF16 arrays in Python.
 
     Returns:
-        The names of the nodes that have the type in the file; None if there are none.
+        The names of the nodes that had the type; None without any.
 
     Raises:
         BadInput: the file has another 16-bit type than ``low``, or has the type inside control flow.
@@ -431,7 +411,6 @@ def has_type(graph: gs.Graph, kind: FloatType) -> bool:
 
 
 def _own_roundings(graph: gs.Graph, kind: FloatType) -> set[int]:
-    """The ids of the Casts that are roundings of the network's own."""
     cast_ids: set[int] = set()
     for node in graph.nodes:
         out = node.outputs[0]
@@ -445,7 +424,6 @@ def _own_roundings(graph: gs.Graph, kind: FloatType) -> set[int]:
 
 
 def _keep_interface(graph: gs.Graph, kind: FloatType) -> None:
-    """Adds Casts to FP32 after the inputs of type ``kind``, and Casts back to it before the outputs of that type."""
     taken = tensor_names(graph)
     for value in [value for value in graph.inputs if value.dtype == kind.dtype]:
         inside = gs.Variable(unused_name(f"{value.name}_float32", taken), _FLOAT32, value.shape)
@@ -482,7 +460,6 @@ def _remove_cast(graph: gs.Graph, node: gs.Node, kind: FloatType) -> None:
 
 
 def _give_name(graph: gs.Graph, node: gs.Node) -> None:
-    """Makes the layer before a Cast to float32 the maker of the network output that the Cast makes."""
     read, out = node.inputs[0], node.outputs[0]
     if node.attrs["to"] != TensorProto.FLOAT:
         return

@@ -1,10 +1,9 @@
 """Reads and writes ONNX files with external data; large weights are kept apart from protobuf messages.
 
-A detached weight remains in the graph as a tensor with external data in a file named ``MEMORY``, which does not exist.
-
-Protobuf copies a weight when it parses a file, reads or sets bytes of a message, and serialises it. So the fields that
-lead to a weight's ``raw_data`` in the main graph are read and written directly (source: "Encoding" in the protobuf
-documentation; field numbers of ``onnx.proto``).
+A *detached* weight remains in the graph as a tensor with external data in a file named ``MEMORY``, which does not
+exist. Protobuf copies a weight when it parses a file, reads or sets bytes of a message, and serialises it. Therefore
+the fields that lead to a weight's ``raw_data`` in the main graph are read and written directly (source: "Encoding" in
+the protobuf documentation; field numbers of ``onnx.proto``).
 """
 
 from __future__ import annotations
@@ -38,8 +37,6 @@ _FIXED_SIZES = {_EIGHT_BYTES: 8, _FOUR_BYTES: 4}
 
 
 class _Field(NamedTuple):
-    """A field of a message: its number, all its bytes, and its content (empty for a number)."""
-
     number: int
     encoded: memoryview
     content: memoryview
@@ -48,17 +45,14 @@ class _Field(NamedTuple):
 def read_without_weights(
     path: Path, least: int, types: frozenset[int]
 ) -> tuple[onnx.ModelProto, dict[str, np.ndarray]]:
-    """Reads an ONNX file; weights are copied once, from the file into the arrays.
+    """Reads an ONNX file; returns the network without its large weights, and these by name.
 
     Args:
-        least: smaller weights, in bytes, stay in the graph.
-        types: the ``TensorProto.DataType`` of weights that are taken out.
-
-    Returns:
-        The network, and by name the weights that were taken out.
+        least: the fewest bytes of a weight that is taken out.
+        types: the ``TensorProto.DataType`` of such weights.
 
     Raises:
-        ValueError, DecodeError: the file is no such protobuf message.
+        ValueError, DecodeError: the file is no ONNX message.
     """
     model, weights = onnx.ModelProto(), dict[str, np.ndarray]()
     for content in _read_but_initializers(model, np.memmap(path, np.uint8, "r").data):
@@ -75,7 +69,7 @@ def read_without_weights(
 
 
 def places_of_weights(path: Path) -> dict[str, tuple[int, int]]:
-    """Returns by name the offset and the size in the file, in bytes, of each weight in ``raw_data``."""
+    """Returns the offset and size in the file, in bytes, of each weight in ``raw_data``."""
     content = np.memmap(path, np.uint8, "r")
     places = dict[str, tuple[int, int]]()
     for initializer in _read_but_initializers(onnx.ModelProto(), content.data):
@@ -88,7 +82,6 @@ def places_of_weights(path: Path) -> dict[str, tuple[int, int]]:
 
 
 def _read_but_initializers(model: onnx.ModelProto, content: memoryview) -> list[memoryview]:
-    """Reads a file into ``model`` except the initializers; returns the bytes of each."""
     of_model, of_graph, initializers = list[memoryview](), list[memoryview](), list[memoryview]()
     for part in _fields(content):
         if part.number != _GRAPH_IN_MODEL:
@@ -111,7 +104,6 @@ def _read_but_raw_data(tensor: TensorProto, content: memoryview) -> memoryview:
 
 
 def _fields(message: memoryview) -> Iterator[_Field]:
-    """Yields the fields of a message; raises ValueError if the bytes are no message."""
     start, end = 0, len(message)
     while start < end:
         key, offset = _varint(message, start)
@@ -133,7 +125,7 @@ def _fields(message: memoryview) -> Iterator[_Field]:
 
 
 def _varint(message: memoryview, offset: int) -> tuple[int, int]:
-    """Returns the number at ``offset`` (seven bits a byte, lowest first), and the offset after it."""
+    # seven bits per byte, lowest first
     value = shift = 0
     while shift < 64 and offset < len(message):
         byte = message[offset]
@@ -154,16 +146,16 @@ def _write(file: BinaryIO, model: onnx.ModelProto, initializers: Iterable[list[b
 
 
 def read_but_initializers(path: Path) -> onnx.ModelProto:
-    """Reads an ONNX file without its main graph's initializers; raises as ``read_without_weights``, or OSError."""
+    """Reads an ONNX file without its main graph's initializers; raises as ``read_without_weights``."""
     model = onnx.ModelProto()
     _read_but_initializers(model, np.memmap(path, np.uint8, "r").data)
     return model
 
 
 def write_again(model: onnx.ModelProto, source: Path, folder: Path) -> None:
-    """Writes a changed result of ``read_but_initializers`` into a folder, under the name of ``source``.
+    """Writes a changed result of ``read_but_initializers`` into ``folder``, under the file name of ``source``.
 
-    The initializers of ``source`` and its external data are copied byte for byte.
+    Initializers and external data are copied byte for byte from ``source``.
     """
     initializers = _read_but_initializers(onnx.ModelProto(), np.memmap(source, np.uint8, "r").data)
     tensors = [*_tensors(model)]
@@ -208,7 +200,7 @@ MEMORY = "weights.bin"
 
 DETACH_FROM_BYTES = 1024
 INLINE_UNTIL_BYTES = 1_500_000_000
-"""Weights of this many bytes or more are written to a separate file: protobuf holds at most 2 GB."""
+"""From this size on, weights get a separate file: protobuf holds at most 2 GB."""
 
 _DETACHABLE = frozenset({TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.DOUBLE, TensorProto.INT8})
 _DETACHABLE |= {TensorProto.UINT8, TensorProto.INT32, TensorProto.INT64, TensorProto.BOOL}
@@ -216,17 +208,17 @@ _DETACHABLE |= {TensorProto.UINT8, TensorProto.INT32, TensorProto.INT64, TensorP
 Weights = dict[str, np.ndarray]
 _Value = TypeVar("_Value")
 ONNX_TYPES = (str, Path, onnx.ModelProto)
-"""The types of a network that Python functions accept, besides a loaded one."""
+"""The types of a network that Python functions accept, besides ``Network``."""
 _saved: dict[str, Path] = {}
 
 
 @dataclass
 class Written:
-    """A graph without its weights, and the weights.
+    """A graph without its large weights, and these weights.
 
     Attributes:
-        weights: those that the graph uses, rounded weights included.
-        pairs: by layer index, the tensors that are rounded for it.
+        weights: those that the graph uses, rounded ones included.
+        pairs: by layer index, the tensors that are rounded for the layer.
     """
 
     model: onnx.ModelProto
@@ -235,9 +227,9 @@ class Written:
 
 
 def saved_model(model: str | Path | onnx.ModelProto) -> Path:
-    """Returns the path of a network; a network in memory is saved until the process ends.
+    """Returns the path of a network; a ``ModelProto`` is written to a temporary file.
 
-    Raises BadInput if a network is in memory and its weights are not.
+    Raises BadInput for a ``ModelProto`` without its weights.
     """
     if not isinstance(model, onnx.ModelProto):
         return Path(model)
@@ -263,7 +255,7 @@ def folder_until_the_end() -> Path:
 
 
 def read_model(path: Path) -> tuple[onnx.ModelProto, Weights]:
-    """Reads a network and its external data; returns it and its large weights, detached.
+    """Reads a network and its external data; returns the network and its detached weights.
 
     Raises:
         BadInput: the file does not exist or is not an ONNX network, or external data is missing or outside its folder.
@@ -301,7 +293,6 @@ def read_model(path: Path) -> tuple[onnx.ModelProto, Weights]:
 
 
 def _external_weight(tensor: TensorProto, path: Path) -> np.ndarray | None:
-    """Returns the values of an initializer with external data; None without such data, or if too small to detach."""
     if not external_data_helper.uses_external_data(tensor):
         return None
     # Protobuf frees a field's memory only with the whole model.
@@ -357,15 +348,14 @@ def _not_onnx(path: Path, reason: str) -> BadInput:
     )
 
 
+# The fields that hold constants, or messages with constants.
 _TENSOR_FIELDS = frozenset(
     "graph functions training_info initialization algorithm node attribute attribute_proto g graphs t tensors "
     "sparse_tensor sparse_tensors initializer sparse_initializer values indices".split()
 )
-"""The fields that hold constants, or messages with constants."""
 
 
 def _tensors(message: Message) -> Iterator[TensorProto]:
-    """Every constant in a file: of the graph, of bodies, functions and training graphs."""
     for descriptor, value in message.ListFields():
         if descriptor.name in _TENSOR_FIELDS:
             for inner in [value] if isinstance(value, Message) else value:
@@ -373,14 +363,14 @@ def _tensors(message: Message) -> Iterator[TensorProto]:
 
 
 def refill(field: Any, messages: Iterable[Message]) -> None:
-    """Replaces the messages of a repeated field by copies of ``messages``, which may be some of its own."""
+    """Replaces the messages of a repeated field by copies of ``messages``, which may be part of it."""
     copies = [type(message).FromString(message.SerializeToString()) for message in messages]
     del field[:]
     field.extend(copies)
 
 
 def attribute(node: onnx.NodeProto, name: str, default: _Value) -> _Value:
-    """Returns an attribute of a node, a text as bytes, or ``default`` if the node does not have it."""
+    """Returns an attribute of a node (texts as bytes), or ``default`` without it."""
     return next((helper.get_attribute_value(entry) for entry in node.attribute if entry.name == name), default)
 
 
@@ -395,7 +385,7 @@ def bodies_of(node: onnx.NodeProto) -> list[onnx.GraphProto]:
 
 
 def tensors_read(node: onnx.NodeProto) -> Iterator[str]:
-    """The tensors that a node reads, with those that its bodies read from outside."""
+    """Yields the tensors that a node reads, also inside its bodies (If branches, Loop body)."""
     yield from node.input
     for body in bodies_of(node):
         made_inside = {value.name for value in body.input} | {tensor.name for tensor in body.initializer}
@@ -406,14 +396,14 @@ def tensors_read(node: onnx.NodeProto) -> Iterator[str]:
 
 
 def tensor_uses(graph: onnx.GraphProto) -> Counter[str]:
-    """Returns by tensor the number of its readers, in bodies too; an output of the graph counts as one."""
+    """Returns the number of readers of each tensor; an output of the graph counts as one."""
     uses = Counter(name for node in graph.node for name in tensors_read(node) if name)
     uses.update(value.name for value in graph.output)
     return uses
 
 
 def with_outputs(skeleton: onnx.ModelProto, names: Iterable[str]) -> onnx.ModelProto:
-    """Returns a copy of ``skeleton`` with the tensors ``names`` as outputs, too."""
+    """Returns a copy of ``skeleton`` that also outputs the tensors ``names``."""
     model = deepcopy(skeleton)
     outputs = {value.name for value in model.graph.output}
     model.graph.output.extend(onnx.ValueInfoProto(name=name) for name in names if name not in outputs)
@@ -432,7 +422,7 @@ def detach_weights(model: onnx.ModelProto) -> Weights:
 
 
 def weights_digest(weights: Weights) -> str:
-    """Returns the SHA-256 over the names and the bytes of weights."""
+    """Returns the SHA-256 over names and bytes."""
     sha = hashlib.sha256()
     for name in sorted(weights):
         sha.update(name.encode())
@@ -441,7 +431,6 @@ def weights_digest(weights: Weights) -> str:
 
 
 def _bytes_to_detach(tensor: TensorProto) -> int:
-    """The size of an initializer; 0 if it stays in the graph."""
     if tensor.data_type not in _DETACHABLE or tensor.data_location == TensorProto.EXTERNAL:
         return 0
     size = math.prod(tensor.dims) * onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type).itemsize
@@ -458,14 +447,14 @@ def set_external(tensor: TensorProto, size: int, location: str = MEMORY, offset:
 
 
 def detached_tensor(name: str, array: np.ndarray) -> TensorProto:
-    """The initializer that stands for a detached weight in a graph."""
+    """Returns the initializer that stands for a detached weight."""
     tensor = TensorProto(name=name, dims=array.shape, data_type=onnx.helper.np_dtype_to_tensor_dtype(array.dtype))
     set_external(tensor, array.nbytes)
     return tensor
 
 
 def constant_tensor(name: str, values: np.ndarray, weights: Weights) -> TensorProto:
-    """Returns the initializer of a constant; the values of a large one go into ``weights`` instead."""
+    """Returns the initializer of a constant; a large one is detached, and added to ``weights``."""
     if values.nbytes < DETACH_FROM_BYTES:
         return numpy_helper.from_array(values, name)
     weights[name] = values
@@ -473,7 +462,7 @@ def constant_tensor(name: str, values: np.ndarray, weights: Weights) -> TensorPr
 
 
 def refer_to_weights(model: onnx.ModelProto, path: Path) -> None:
-    """Makes the detached weights of ``model`` refer to ``path``, a file that ``save_model`` wrote."""
+    """Lets the detached weights of ``model`` refer to the file ``path`` that ``save_model`` wrote."""
     detached = [tensor for tensor in model.graph.initializer if tensor.data_location == TensorProto.EXTERNAL]
     inside = places_of_weights(path)
     if all(tensor.name in inside for tensor in detached):
@@ -487,8 +476,9 @@ def refer_to_weights(model: onnx.ModelProto, path: Path) -> None:
 
 
 def save_model(skeleton: onnx.ModelProto, weights: Mapping[str, np.ndarray], path: Path) -> list[Path]:
-    """Writes the network to ``path``, large weights to ``<name>.data`` next to it if a file cannot hold them; returns
-    the files written.
+    """Writes the network to ``path``; returns the files written.
+
+    Weights too large for one file go to ``<name>.data``.
     """
     inline_bytes = sum(weights[t.name].nbytes for t in skeleton.graph.initializer if t.name in weights)
     model = deepcopy(skeleton)

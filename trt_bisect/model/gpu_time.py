@@ -1,33 +1,32 @@
 """The time of a kernel on a GPU, predicted without a GPU: the peaks of data sheets, and a few constants.
 
-**The model.** The kernels of an engine run one after another. A kernel takes a launch, a number of cycles, and the root
-of the sum of squares of the times of its arithmetic and its bytes, which overlap, but not fully.
+The kernels of an engine run one after another. The time of a kernel is a launch (a number of cycles) plus
+sqrt(arithmetic² + bytes²): computing and moving bytes overlap in part.
 
 **Bytes** are those of the tensors as stored, channels padded to the width of the format (24 to 32 in INT8). A kernel
-that moves b bytes reads a share 1 - b / size from the second-level cache, at ``_FLOW`` a cycle and SM; the rest from
-memory, at a share ``memory`` of the data sheet's bandwidth and no faster than the cache.
+that moves b bytes reads a share 1 - b / size from the second-level cache, at ``_FLOW`` bytes per cycle and
+multiprocessor (SM); the rest from memory, at a share ``memory`` of the data sheet's bandwidth and no faster than the
+cache.
 
 **Products.** A convolution is a matrix product (implicit GEMM): batch x height x width of the output are the rows,
 filters the columns, filter size x channels the depth.
 
-- *Tiles.* A kernel computes tiles of 64 x 32 to 256 x 128, each on one multiprocessor (SM), in waves of as many tiles
-  as there are SMs. The last wave and the tiles at the edges take as long as full ones. A tile of a x b reads a + b
-  values for a x b multiply-adds, so small tiles are slower by 1 + ``tile`` (1/a + 1/b). TensorRT takes the fastest of
-  many kernels, the model the best tile.
-- *Depth.* A tensor core takes 32 bytes of channels at a time: 32 in INT8, 16 in FP16, 8 in FP32 (TF32).
-- *Images.* With four channels or fewer, tensor cores reach a share ``image`` of their peak. FP32 kernels, and INT8
-  kernels that read a format four channels wide, reach a share ``scalar`` of the CUDA cores' peak there (INT8 four times
-  as much, DP4A).
+- *Tiles.* A kernel computes tiles of 64 x 32 to 256 x 128 values, one on each SM at a time. The last wave and the tiles
+  at the edges take as long as full ones. A tile of a x b reads a + b values for a x b multiply-adds, so small tiles are
+  slower, by 1 + ``tile`` (1/a + 1/b). TensorRT takes the fastest of many kernels, the model the best tile.
+- *Depth.* A tensor core takes 32 bytes of channels at a time: 32 channels in INT8, 16 in FP16, 8 in FP32 (TF32).
+- *Pictures.* With four channels or fewer, tensor cores reach a share ``image`` of their peak. FP32 kernels, and INT8
+  kernels that read a format four channels wide, use the CUDA cores, at a share ``scalar`` of their peak (INT8 at four
+  times as much, DP4A).
+- *INT8* reaches a share ``integer`` of its peak, because results are scaled and rounded again; on some GPUs less
+  (``Gpu.integer``).
+- *Depthwise* convolutions use no tensor cores: an SM reads 128 bytes a cycle from shared memory for 128 FP32
+  multiply-adds. They run at 1/4 of the CUDA cores' rate in FP32, 1/2 in FP16 and all of it in INT8, times ``scalar``.
 
-INT8 reaches a share ``integer`` of its peak, as its results are scaled and rounded again, and on some GPUs less
-(``Gpu.integer``). A *depthwise* convolution uses no tensor cores: an SM reads 128 bytes a cycle from shared memory for
-128 FP32 multiply-adds, so it runs at 1/4 of the CUDA cores' rate in FP32, 1/2 in FP16 and all of it in INT8, times
-``scalar``.
+**Other kernels** only move bytes. A change of a picture's format reaches a share ``narrow`` of ``memory``: its accesses
+are scattered.
 
-**Other kernels** only move bytes. A change of format of a picture (four channels or fewer) reaches a share ``narrow``
-of ``memory``: its accesses are scattered.
-
-The fit of the constants (``FIT``), the errors, and what is not modelled: docs/concepts/time.md.
+Fit of the constants, errors, and what is not modelled: docs/concepts/time.md.
 """
 
 from __future__ import annotations
@@ -46,12 +45,9 @@ BYTES = {Precision.INT8: 1, Precision.FP8: 1, Precision.FP16: 2, Precision.BF16:
 """The bytes of a value in each precision."""
 
 _TILES = ((256, 128), (128, 256), (128, 128), (256, 64), (128, 64), (64, 128), (64, 64), (128, 32), (64, 32))
-_STEP = 32
-"""Bytes of channels that a tensor core takes at a time."""
+_STEP = 32  # Bytes of channels that a tensor core takes at a time.
 PICTURE = 4
-"""The most channels of a tensor that counts as a picture: it is not padded, and moved in scattered pieces where its
-format changes.
-"""
+"""Tensors with at most this many channels are pictures: not padded, and slow to change in format."""
 
 
 @dataclass(frozen=True)
@@ -59,16 +55,14 @@ class Gpu:
     """A GPU, by its data sheet.
 
     Attributes:
-        name: as ``--gpu`` takes it.
-        processors: the number of SMs.
-        clock: the boost clock, in MHz.
-        tera: by precision, the dense peak of the tensor cores in tera operations a second, two for a multiply-add; FP32
-            is TF32. Only precisions that they have.
-        scalar: the peak of the CUDA cores in FP32, in the same unit.
+        processors: multiprocessors (SMs).
+        clock: boost clock, in MHz.
+        tera: dense peaks of the tensor cores by precision, in tera operations per second, two per multiply-add; FP32
+            stands for TF32.
+        scalar: the FP32 peak of the CUDA cores, in the same unit.
         bandwidth: of the memory, in GB/s.
-        cache: the second-level cache, in MB.
-        source: of these figures.
-        measured: true if the model was compared with engines on this GPU.
+        cache: second-level cache, in MB.
+        measured: true if predictions were compared with engines on this GPU.
         integer: a factor of ``Fit.integer``.
     """
 
@@ -84,7 +78,7 @@ class Gpu:
     integer: float = 1.0
 
     def rate(self, precision: Precision) -> float:
-        """The multiply-adds a second in a precision, or in the next higher one if it is absent."""
+        """The multiply-adds per second in a precision, or in the next higher one that the tensor cores have."""
         absent = self.scalar if precision is Precision.FP32 else self.tera.get(Precision.FP16, self.scalar)
         return self.tera.get(precision, absent) * 1e12 / 2
 
@@ -92,7 +86,6 @@ class Gpu:
 def _tera(
     int8: float, fp16: float, tf32: float | None, *, bf16: bool = True, fp8: bool = False
 ) -> dict[Precision, float]:
-    """The peaks of tensor cores; BF16 has that of FP16, FP8 that of INT8."""
     peaks = {Precision.INT8: int8, Precision.FP16: fp16, Precision.FP32: tf32}
     peaks |= {Precision.BF16: fp16 if bf16 else None, Precision.FP8: int8 if fp8 else None}
     return {precision: peak for precision, peak in peaks.items() if peak}
@@ -101,10 +94,8 @@ def _tera(
 _GA102, _ADA = "NVIDIA Ampere GA102 GPU Architecture whitepaper", "NVIDIA Ada GPU Architecture whitepaper"
 _TURING, _BLACKWELL = "NVIDIA Turing GPU Architecture whitepaper", "NVIDIA RTX Blackwell GPU Architecture whitepaper"
 _IN_FP16 = "FP16 with sums in FP16, as the kernels of the published FP16 engine have them"
+# ``Gpu.integer`` of Blackwell GPUs, chosen by the times marked ``tuned`` in ``benchmarks/timed.csv``.
 _ON_BLACKWELL = 0.4
-"""``Gpu.integer`` of Blackwell GPUs, chosen by the published times on a DGX Spark and a Thor that are ``tuned`` in
-``benchmarks/timed.csv``.
-"""
 _ORIN = "NVIDIA Jetson Orin technical brief and module data sheets"
 GPUS = {
     gpu.name: gpu
@@ -160,13 +151,13 @@ GPUS = {
         ),
     )
 }  # fmt: skip
-"""The GPUs of the model, by name. tests/model/test_gpu_time.py has the peaks as SMs x clock x multiply-adds a cycle."""
+"""The known GPUs by name; tests/model/test_gpu_time.py derives their peaks from SMs, clocks and units."""
+# Words that mark GPUs with other peaks than the GPU of the same number.
 _VARIANTS = frozenset({"ti", "super", "laptop", "mobile", "d"})
-"""Words that mark GPUs with other peaks than the GPU of the same number."""
 
 
 def gpu_named(name: str) -> Gpu:
-    """Returns the GPU of a name in any spelling: ``rtx 3090``, ``NVIDIA GeForce RTX 3090``, ``Orin-AGX``.
+    """Returns the GPU of a name in any spelling, such as ``rtx 3090`` or ``NVIDIA GeForce RTX 3090``.
 
     Raises BadInput for an unknown name, or a variant with other peaks.
     """
@@ -185,14 +176,13 @@ _PEAKS = {
     **{str(precision): precision for precision in BYTES if precision is not Precision.FP32},
     "tf32": Precision.FP32,
 }
-"""The keys of a file for the tensor cores' peaks, with the precision of each."""
 _NEEDED = ("processors", "fp32", "bandwidth")
 GPU_KEYS = ("name", *_NEEDED, "clock", "cache", *_PEAKS)
-"""The keys of a file that describes a GPU: see docs/concepts/time.md."""
+"""The keys of a file that describes a GPU, see docs/concepts/time.md."""
 
 
 def gpu_of(described: Mapping[str, Any], name: str) -> Gpu:
-    """Returns the GPU that a file describes by ``GPU_KEYS``; ``name`` is for a file without a name.
+    """Returns the GPU that a file describes by ``GPU_KEYS``; ``name`` replaces a missing name.
 
     Raises BadInput if a figure is missing, or is no number above 0.
     """
@@ -218,13 +208,12 @@ class Product:
     """The matrix product in a kernel.
 
     Attributes:
-        rows: of the result, for each group.
-        columns: of the result, for each group.
+        rows, columns: of the result, for each group.
         channels: the length of the sums, without ``taps``.
-        taps: the size of the filter; 1 for a matrix product.
-        precision: the precision of its inputs.
-        groups: the products of a grouped convolution or a batched matrix product.
-        by_fours: it reads a format four channels wide.
+        taps: the size of a convolution's filter.
+        precision: of the inputs.
+        groups: of a grouped convolution; for matrix products their number.
+        by_fours: true if it reads a format four channels wide.
     """
 
     rows: int
@@ -237,7 +226,7 @@ class Product:
 
     @property
     def macs(self) -> int:
-        """Its multiply-adds."""
+        """The number of multiply-adds."""
         return self.groups * self.rows * self.columns * self.channels * self.taps
 
     @property
@@ -252,7 +241,7 @@ class Product:
 
 
 class Kind(str, Enum):
-    """The work of a kernel."""
+    """The work of a kernel: ``STREAM`` only moves bytes, ``REGION`` is an unknown operator."""
 
     PRODUCT = "product"
     STREAM = "stream"
@@ -266,11 +255,11 @@ class Kernel:
     """A kernel of an engine.
 
     Attributes:
-        name: the names of the layers in it.
+        name: the names of its layers.
         kind: ``NOTHING`` for a change of shape, or of a format's name.
         moved: the bytes read and written, weights included.
-        is_narrow: it changes the format of a tensor with few channels.
-        layers: the indices of its layers; empty if only the engine's file is known.
+        is_narrow: true for a picture's change of format.
+        layers: indices; empty if only the engine's file is known.
     """
 
     name: str
@@ -283,7 +272,7 @@ class Kernel:
 
 @dataclass(frozen=True)
 class Fit:
-    """The constants of the model, defined in the module's docstring; ``launch`` in microseconds on an A100."""
+    """The model's constants, explained at the top of the module; ``launch`` in microseconds on an A100."""
 
     launch: float
     tile: float
@@ -295,11 +284,8 @@ class Fit:
 
 
 FIT = Fit(launch=7.3, tile=25.5, integer=0.87, memory=0.93, scalar=0.75, image=0.298, narrow=0.247)
-"""Fitted on four engines of ResNet-18 that NVIDIA published: ``python -m benchmarks.time --fit``."""
-_FLOW = 10
-"""Bytes a cycle that an SM gets from the cache. Chosen among 7, 10, 14 and 16 by the engines of
-docs/evidence/engines.
-"""
+"""Fitted on four ResNet-18 engines that NVIDIA published: ``python -m benchmarks.time --fit``."""
+_FLOW = 10  # Bytes per cycle that an SM gets from the cache; chosen among 7, 10, 14 and 16 by docs/evidence/engines.
 
 
 def seconds(kernel: Kernel, gpu: Gpu, fit: Fit = FIT) -> float:
@@ -350,11 +336,8 @@ def _computing(product: Product, gpu: Gpu, fit: Fit) -> float:
     return min(macs_by_tiles_of(*tile) for tile in _TILES) / (gpu.rate(precision) / gpu.processors * share)
 
 
+# Factors of a prediction's range: on a measured GPU, on another one, and of a region (docs/concepts/time.md).
 _SURE, _UNSURE, _REGION = 1.2, 1.5, 5.0
-"""Factors of the range: on a GPU that the model was compared with, on another GPU, and of a region.
-
-Source: ``benchmarks.time``; docs/concepts/time.md has the errors.
-"""
 
 
 @dataclass(frozen=True)
@@ -363,8 +346,8 @@ class Predicted:
 
     Attributes:
         ms: milliseconds.
-        least: the least milliseconds of the range.
-        most: the most milliseconds of the range.
+        least: lower end of the range.
+        most: upper end of the range.
     """
 
     ms: float
@@ -376,12 +359,12 @@ class Predicted:
 
 
 def predicted(kernels: Iterable[Kernel], gpu: Gpu, fit: Fit = FIT) -> Predicted:
-    """Returns the predicted time of an engine of these kernels; see ``ranged``."""
+    """Returns the predicted time of an engine of these kernels."""
     return ranged(((kernel.kind, seconds(kernel, gpu, fit)) for kernel in kernels), gpu)
 
 
 def ranged(timed: Iterable[tuple[Kind, float]], gpu: Gpu) -> Predicted:
-    """Returns the time of an engine whose kernels take these seconds, with its range."""
+    """Returns the time of an engine, with its range, from the kind and seconds of each kernel."""
     times = [(kind, taken * 1e3) for kind, taken in timed]
     total = math.fsum(ms for _, ms in times)
     regions = math.fsum(ms for kind, ms in times if kind is Kind.REGION)

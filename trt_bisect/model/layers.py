@@ -2,17 +2,17 @@
 
 Facts about TensorRT's fusions, and their sources:
 
-- TensorRT fuses a convolution with the Add after it, and with pointwise layers in between, unless the Add broadcasts
-  over another axis than the batch ("Layer Fusion Catalog": Convolution and ElementWise, Convolution and Generic
-  Activation). In INT8 it does so if the other input of the Add is quantized and the convolution's output is not
-  ("Working with Quantized Types": quantize the residual input, not the outputs of weighted layers).
-- Model-Optimizer does the same (``build_non_residual_input_map``, pull requests 425 and 450): no pair on the branch
-  from a convolution; of two such branches, none on the longer one from the fork, or the second if equally long.
-  NVIDIA's TensorFlow toolkit also leaves one without (``ResidualConnectionQDQCase``).
+- A convolution is fused with the Add after it, and with pointwise layers in between, unless the Add broadcasts over
+  another axis than the batch ("Layer Fusion Catalog": Convolution and ElementWise, Convolution and Generic Activation).
+  In INT8 the other input of the Add must be quantized and the convolution's output not ("Working with Quantized Types":
+  quantize the residual input, not the outputs of weighted layers).
+- Model-Optimizer (``build_non_residual_input_map``, pull requests 425 and 450) puts no pair on the branch from a
+  convolution; of two such branches, none on the longer one from the fork, or on the second if equally long. NVIDIA's
+  TensorFlow toolkit also leaves one branch without (``ResidualConnectionQDQCase``).
 - An unquantized layer (Sigmoid, Mul, Resize, Transpose) has no constraint under weak typing
   (``builder.tensorrt_weak``): TensorRT may give it INT8 inputs and outputs wherever a tensor has a scale. A tensor is
   free if its maker is in INT8 or free, and an INT8 layer reads it, directly or through unquantized layers. All readers
-  of such a tensor get the rounded values.
+  of a free tensor get the rounded values.
 - Tensors inside a fused kernel are never written, so never rounded: between a convolution and its residual sum; between
   a convolution, a matrix product or a sum and its only reader if that is a Relu, a Clip or the sum with a bias; and
   between two pointwise layers (TensorRT developer guide, "Types of Fusions").
@@ -42,30 +42,27 @@ POINTWISE = frozenset(
     "BatchNormalization Add Sub Mul Div Pow Sqrt Abs Neg Exp Log Erf Relu LeakyRelu PRelu Clip Sigmoid HardSigmoid "
     "HardSwish Tanh Elu Selu Celu ThresholdedRelu Softplus Softsign Gelu Mish Swish".split()
 )
-"""The operators that TensorRT computes element by element; BatchNormalization as a scale."""
+"""The operators that TensorRT computes element by element; BatchNormalization is a scale."""
 TAKES_TENSORS = frozenset(
     "Add Sub Mul Div Pow Max Min Sum Mean PRelu Where Equal Greater Less MatMul Gemm Einsum Concat Expand Gather "
     "GatherElements GatherND ScatterElements ScatterND".split()
 )
-"""The operators whose constant operands are Constant layers of TensorRT, not parts of their own layer."""
+"""The operators whose constant operands are layers of their own in TensorRT."""
 CONSTANT = "Constant"
 MODULE = ("Module", "Module in PyTorch")
 SOURCE_LINE = ("Source line", "Line of the program that PyTorch exported")
-"""The title and the phrase of the columns with a layer's place in a program of PyTorch."""
 _PAIRS = ("QuantizeLinear", "DequantizeLinear")
 
 Shape = tuple[int | str | None, ...]
 
 
 class Wiring:
-    """The producers and readers of the tensors of a graph.
-
-    Args:
-        constants: tensors that do not depend on the network's inputs.
+    """The producers and readers of a graph's tensors.
 
     Attributes:
         makers: the node that computes each tensor.
-        uses: the readers of each tensor, see ``model.file.tensor_uses``.
+        uses: the number of readers of each tensor.
+        constants: the tensors that do not depend on the network's inputs.
     """
 
     def __init__(self, graph: onnx.GraphProto, constants: Collection[str], shapes: Mapping[str, Shape]) -> None:
@@ -73,10 +70,10 @@ class Wiring:
         self.uses, self.constants, self.shapes = tensor_uses(graph), constants, shapes
 
     def fused_with(self, tensor: str, heads: Collection[str] = CONVOLUTIONS) -> onnx.NodeProto | None:
-        """Returns the convolution (of the operators ``heads``) that can be fused with the only reader of a tensor.
+        """Returns the convolution (or operator in ``heads``) that can be fused with the only reader of a tensor, if
+        any.
 
-        Only pointwise nodes with single readers may stand between: a Mul of the output by its own Sigmoid too, but no
-        Mul by another layer's output, and no Add of two activations, which has pairs of its own.
+        Only pointwise nodes with single readers may stand between, such as SiLU; no Add or Mul of two layers' outputs.
         """
         reads, waiting = Counter([tensor]), [tensor]
         head: onnx.NodeProto | None = None
@@ -97,7 +94,7 @@ class Wiring:
         return head if all(self.uses[name] == count for name, count in reads.items()) else None
 
     def before(self, tensor: str) -> set[str]:
-        """The names of all layers that a tensor depends on; Q/DQ nodes are left out."""
+        """Returns the names of all layers that a tensor depends on, without Q/DQ nodes."""
         names, waiting, seen = set[str](), [tensor], {tensor}
         while waiting:
             node = self.makers.get(waiting.pop())
@@ -111,7 +108,6 @@ class Wiring:
         return names
 
     def _broadcasts(self, sides: tuple[str, str]) -> bool:
-        """True if an Add of two tensors repeats one along another axis than the batch; false if unknown."""
         first, second = map(self.shapes.get, sides)
         if first is None or second is None:
             return False
@@ -119,9 +115,9 @@ class Wiring:
         return len(first) != len(second) or any(isinstance(a, int) and isinstance(b, int) and a != b for a, b in sizes)
 
     def bare_side(self, sides: tuple[str, str]) -> int | None:
-        """Returns the input of an Add that gets no pair: 0 or 1; None if both get a pair.
+        """Returns the position of the Add input that gets no Q/DQ pair; None if both get one.
 
-        Of two convolutions it is the one with more layers of its own, or the second: the other is the skip connection.
+        If convolutions make both, the one with more layers of its own gets none, or the second.
         """
         if self._broadcasts(sides):
             return None
@@ -137,22 +133,22 @@ CARRIES = frozenset(
     "Identity Dropout DepthToSpace SpaceToDepth Pad MaxPool GlobalMaxPool ReduceMax ReduceMin Relu Max Min Abs Neg "
     "Where ReverseSequence Compress CenterCropPad Trilu TopK ScatterElements ScatterND Hardmax Sign".split()
 )
-"""Operators that round nothing of their own: their outputs are values that they read, or exact in every type."""
+"""Operators that round nothing: their outputs are values that they read, or exact in every type."""
 
 
 @dataclass(frozen=True)
 class TypedSlots:
-    """The inputs and outputs of a node, by position, that change their type together."""
+    """The positions of a node's inputs and outputs that change their type together."""
 
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
 
 
 def typed_slots(node: onnx.NodeProto, floats: Collection[str], kind: FloatType) -> TypedSlots | None:
-    """Returns the slots of a node that can have a float type; None if it has bodies, or a float32 output that cannot.
+    """Returns the slots of a node that can have a float type; None if the node must stay float32.
 
-    Inputs and outputs can have the type together if their type variable allows it in the operator's newest schema:
-    TensorRT takes bfloat16 for operators of any opset, ONNX for Conv and others from opset 22 on.
+    The operator's newest schema decides: TensorRT takes bfloat16 for operators of any opset, ONNX for Conv and others
+    only from opset 22 on.
     """
     schema = _newest_schema(node.op_type) if not node.domain else None
     if schema is None or bodies_of(node):
@@ -170,13 +166,12 @@ def typed_slots(node: onnx.NodeProto, floats: Collection[str], kind: FloatType) 
 def carries(node: onnx.NodeProto, slots: TypedSlots, exact: Callable[[str], bool]) -> bool:
     """Returns true if a node rounds nothing once its inputs ``slots`` have a float type.
 
-    ``exact``: true for an input that is no constant, or whose values the type holds.
+    ``exact`` is false for a constant whose values the type does not hold.
     """
     return node.op_type in CARRIES and all(exact(node.input[slot]) for slot in slots.inputs)
 
 
 def _variables(names: Sequence[str], formal: Sequence[defs.OpSchema.FormalParameter]) -> Iterator[tuple[int, str]]:
-    """Yields the position and the type variable of each tensor; the last parameter may be repeated."""
     for slot, name in enumerate(names):
         if name and formal:
             yield slot, formal[min(slot, len(formal) - 1)].type_str
@@ -195,11 +190,11 @@ class Rounding:
     """A tensor that is rounded to the low precision for a layer.
 
     Attributes:
-        slot: its position in the layer's inputs (in its outputs if ``at_output``).
-        is_weight: it is a constant.
+        slot: the position among the layer's inputs (outputs if ``at_output``).
+        is_weight: true for a constant.
         axis: the channel axis of a weight's scales; None for one scale.
-        fixed: the quantizers from the network's file, first applied first; empty if the ranges give the scale.
-        at_output: the pair is right before an output of the network.
+        fixed: the file's quantizers, first applied first; empty if calibration gives the scale.
+        at_output: the tensor is rounded right before it becomes an output of the network.
         asymmetric: the file's quantizers if TensorRT refuses them; ``fixed`` then has symmetric ones.
     """
 
@@ -226,15 +221,14 @@ class Layer:
     """A step of the network.
 
     Attributes:
-        inputs: the tensors that it reads, with those that its bodies read, without constants.
-        shape: the shape of its first output; a text is a named dynamic axis, None an unknown size.
-        dtype: the dtype of its first output.
-        roundings: the tensors that the low precision rounds at it; none for an unquantized layer. FP16 and BF16 round
-            its float outputs too.
-        why_not: the reason, if the layer is not quantizable.
-        fixed: the precision that the user gave it; None for a layer left to the search.
-        refused: the reason, if it is fixed because an engine does not run it in the low precision.
-        title: its name in a program of PyTorch, see ``model.modules.titles_of``.
+        inputs: the tensors that it reads, without constants.
+        shape: of its first output; a text is a named dynamic axis, None an unknown size.
+        dtype: of its first output.
+        roundings: the tensors that the low precision rounds for it; FP16 and BF16 round its outputs too.
+        why_not: the reason if the layer is not quantizable.
+        fixed: the precision that the user gave it; None if the search chooses.
+        refused: the reason if it is fixed because an engine does not run it in the low precision.
+        title: its name in a PyTorch program, see ``model.modules.titles_of``.
         module, code: its place there, see ``model.modules.Place``.
     """
 
@@ -270,7 +264,7 @@ class Layer:
 
     @property
     def has_weight(self) -> bool:
-        """True if the low precision rounds a weight of it."""
+        """True if the low precision rounds a weight of the layer."""
         return any(rounding.is_weight for rounding in self.roundings)
 
     def kept_high(self, why: str) -> Layer:
@@ -293,7 +287,7 @@ class TensorTypes:
 
     @classmethod
     def of(cls, graph: onnx.GraphProto) -> TensorTypes:
-        """Reads the graph's value infos, inputs, outputs and initializers."""
+        """Returns the types and shapes that a graph states."""
         values = [(value.name, value.type.tensor_type) for value in (*graph.value_info, *graph.input, *graph.output)]
         types = [(name, tensor.elem_type) for name, tensor in values if tensor.elem_type]
         types += [(tensor.name, tensor.data_type) for tensor in graph.initializer]
@@ -324,9 +318,7 @@ def _size(dim: onnx.TensorShapeProto.Dimension) -> int | str | None:
 def layers_of(
     graph: onnx.GraphProto, weights: Weights, pairs: ExistingPairs, low: LowPrecision = INT8
 ) -> tuple[Layer, ...]:
-    """The layers of a prepared graph in execution order; if there are ``pairs``, only layers with some are
-    quantizable.
-    """
+    """Returns the layers of a prepared graph; with ``pairs``, only layers at Q/DQ pairs are quantizable."""
     types = TensorTypes.of(graph)
     constants = {tensor.name for tensor in graph.initializer} | set(weights)
     small = {tensor.name: tensor for tensor in graph.initializer if tensor.name not in weights}
@@ -421,7 +413,7 @@ def _low_roundings(
 
 
 def weight_axis(node: onnx.NodeProto, slot: int, types: TensorTypes) -> int | None:
-    """The output-channel axis of a weight; None for one scale."""
+    """Returns the output-channel axis of a weight; None for one scale."""
     rank = len(types.shapes.get(node.input[slot], ()))
     of_gemm = 0 if attribute(node, "transB", 0) else 1
     axes = {"Conv": 0, "ConvTranspose": 1, "Gemm": of_gemm, "MatMul": rank - 1}

@@ -1,6 +1,4 @@
-"""The layers that two networks have in common: a float network and its quantized export, or two exports of one
-network.
-"""
+"""The layers that two networks have in common, such as a float network and its quantized export."""
 
 from __future__ import annotations
 
@@ -14,8 +12,7 @@ from trt_bisect.model.layers import Layer
 from trt_bisect.model.network import Network
 
 BY_NAME, BY_OUTPUT, BY_STRUCTURE = "name", "output", "structure"
-_Kind = tuple[object, ...]
-"""Operator, shapes of the weights, shape of the output."""
+_Kind = tuple[object, ...]  # operator, shapes of the weights, shape of the output
 
 
 @dataclass(frozen=True)
@@ -32,8 +29,8 @@ class Matching:
     """Two networks, layer by layer.
 
     Attributes:
-        tensors: by tensor or input of the first network, its name in the second.
-        pairs: by the index of a layer in the second network, its match.
+        tensors: the name in the second network of each tensor and input of the first.
+        pairs: the matches, by layer index in the second network.
         alone: the layers without a partner, those of the first network first.
     """
 
@@ -43,13 +40,11 @@ class Matching:
 
     @property
     def matches(self) -> tuple[Match, ...]:
-        """All layers of both networks, in the second's execution order; those without a partner last."""
+        """All layers of both networks, in the second's execution order; layers without a partner last."""
         return (*(self.pairs[index] for index in sorted(self.pairs)), *self.alone)
 
     def notes(self, first: str, second: str) -> list[str]:
-        """Returns sentences on the layers that were matched, and on those that were not; ``first`` and ``second`` are
-        files.
-        """
+        """Returns sentences on matched and unmatched layers; ``first`` and ``second`` are file names."""
         ways = [match.by for match in self.pairs.values()]
         counts = ", ".join(f"{ways.count(way)} by {way}" for way in (BY_NAME, BY_OUTPUT, BY_STRUCTURE) if way in ways)
         sentences = [f"layers of '{first}' that are in '{second}': {counts or 'none'}"]
@@ -65,10 +60,11 @@ class Matching:
 def match_layers(first: Network, second: Network) -> Matching:
     """Finds the layers that two networks have in common; both have the shapes of one sample (``Network.with_shapes``).
 
-    Partners have the same operator, and weights and outputs of the same shapes. Layers of the same name are matched
-    first, then layers whose output has the same name, without case and punctuation. The rest is aligned in execution
-    order by ``difflib``; two layers whose inputs come from layers with other partners are not matched. Outputs are
-    matched by name, else in order. Raises BadInput if the inputs cannot be matched.
+    Partners have the same operator, and weights and outputs of the same shapes. Layers are matched by name, then by
+    their output's name (without case and punctuation), then in execution order by ``difflib``, unless their inputs come
+    from layers with other partners. Outputs of the networks are matched by name, else in order.
+
+    Raises BadInput if the inputs cannot be matched.
     """
     kinds = {**_kinds(first), **_kinds(second)}
     results = match_names(*([spec.name for spec in network.outputs] for network in (first, second)))
@@ -106,7 +102,7 @@ def match_layers(first: Network, second: Network) -> Matching:
 def match_inputs(first: Network, second: Network) -> dict[str, str]:
     """Maps the inputs of one network to those of another: by name, else by position.
 
-    Raises BadInput if an input of the second network has no counterpart, or one of another size.
+    Raises BadInput if an input of the second network has no counterpart of the same size.
     """
     names = match_specs(first.inputs, second.inputs)
     remedy = "Give two networks of the same inputs."
@@ -127,13 +123,12 @@ def match_inputs(first: Network, second: Network) -> dict[str, str]:
 
 
 def _differ(first: tuple[int | None, ...], second: tuple[int | None, ...]) -> bool:
-    """True if no array has both shapes; None is any size."""
     pairs = zip(first, second, strict=False)
     return len(first) != len(second) or any(None not in pair and pair[0] != pair[1] for pair in pairs)
 
 
 def match_specs(first: Iterable[TensorSpec], second: Iterable[TensorSpec]) -> dict[str, str]:
-    """Maps inputs, or outputs, to those of another network: by name, else in order, of equal ranks."""
+    """Maps inputs (or outputs) to those of another network: by name, else in order if ranks are equal."""
     ours, theirs = list(first), list(second)
     names = match_names((spec.name for spec in ours), (spec.name for spec in theirs))
     partners = set(names.values())
@@ -144,7 +139,6 @@ def match_specs(first: Iterable[TensorSpec], second: Iterable[TensorSpec]) -> di
 
 
 def _kinds(network: Network) -> dict[int, _Kind]:
-    """Returns, by the ``id`` of a layer, the operator and shapes that its partner must have too."""
     graph = network.skeleton.graph
     shapes = {tensor.name: tuple(tensor.dims) for tensor in graph.initializer if len(tensor.dims) > 1}
     read = [tuple(sorted(shapes[name] for name in node.input if name in shapes)) for node in graph.node]
@@ -152,8 +146,6 @@ def _kinds(network: Network) -> dict[int, _Kind]:
 
 
 class _Pairing:
-    """The pairs so far, and the tensors of ``Matching``."""
-
     def __init__(self, tensors: dict[str, str]) -> None:
         self.tensors = tensors
         self.matches: list[Match] = []
@@ -164,9 +156,7 @@ class _Pairing:
         return id(layer) in self._taken
 
     def agrees(self, layer: Layer, partner: Layer, *, supported: bool) -> bool:
-        """False if each layer reads a matched tensor that the other does not, or if a ``supported`` pair shares no
-        matched tensor.
-        """
+        # false if each reads a matched tensor that the other does not; a supported pair must share one
         here = [name for name in layer.inputs if name in self.tensors]
         there = [name for name in partner.inputs if name in self._back]
         apart = [name for name in here if self.tensors[name] not in partner.inputs]
@@ -185,9 +175,6 @@ class _Pairing:
             self.tensors[name], self._back[partner] = partner, name
 
     def follow_readers(self, shapes: Mapping[str, object]) -> None:
-        """Matches tensors of equal shapes that matched layers read at the same position, if at most one of them has a
-        partner.
-        """
         read = {
             pair
             for match in self.matches

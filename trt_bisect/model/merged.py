@@ -22,25 +22,21 @@ from trt_bisect.model.quantizer import RoundedWeights
 from trt_bisect.precision import PrecisionPlan
 
 SAMPLE = "sample"
-"""The input of a merged network that no layer reads: two integers, by which the pipeline finds the sample."""
+"""An input that no layer reads: two integers, by which the pipeline finds the sample."""
 _FIELDS = ("node", "initializer", "sparse_initializer", "value_info", "input", "output")
 _Value = TypeVar("_Value")
 
 
 @dataclass(frozen=True)
 class Part:
-    """A network inside a merged one, with the names of its own file.
-
-    Attributes:
-        layers: the index of each layer in the merged network.
-    """
+    """A network inside a merged one; ``layers`` has the index of each of its layers in the merged network."""
 
     name: str
     network: Network
     layers: tuple[int, ...]
 
     def of(self, values: Mapping[str, _Value]) -> dict[str, _Value]:
-        """Returns the values that belong to this network, by the names of its own file."""
+        """Returns the values that belong to this network, by the names in its file."""
         prefix = prefix_of(self.name)
         return {name.removeprefix(prefix): value for name, value in values.items() if name.startswith(prefix)}
 
@@ -55,11 +51,7 @@ def prefix_of(name: str) -> str:
 
 
 def merged(pipeline: Pipeline) -> Network:
-    """Returns the networks of a pipeline as one.
-
-    Raises:
-        BadInput: some have Q/DQ pairs and others none.
-    """
+    """Returns the networks of a pipeline as one; raises BadInput if only some of them have Q/DQ pairs."""
     networks = pipeline.networks
     if len({network.has_pairs for network in networks.values()}) > 1:
         names = ", ".join(f"'{name}'" for name, network in networks.items() if network.has_pairs)
@@ -110,7 +102,7 @@ def merged(pipeline: Pipeline) -> Network:
 
 
 def split(network: Network) -> tuple[Part, ...]:
-    """Returns the networks of a merged network, with its changes, precisions and scales; empty for other networks."""
+    """Returns the parts of a merged network, with its changes, precisions and scales; empty for other networks."""
     if network.pipeline is None:
         return ()
     is_changed = network.skeleton is not network.pipeline.skeleton

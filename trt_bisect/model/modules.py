@@ -19,13 +19,11 @@ _SCOPES, _CLASSES, _TRACE = (f"pkg.torch.onnx.{key}" for key in ("name_scopes", 
 _TEXT = re.compile(r"'([^']*)'")
 _FRAME = re.compile(r'File "([^"\n]+)", line (\d+)')
 _FRAME_IN_TORCHSCRIPT = re.compile(r"^([^\n(]+)\((\d+)\): ", re.MULTILINE)
+# PyTorch's own files, and the names of code that it generates.
 _NOT_OWN = re.compile(r"[/\\](site|dist)-packages[/\\]torch[/\\]|^<")
-"""PyTorch's own files, and the names of code that it generates."""
 _LONGEST = 300
-_AGAIN = re.compile(r"_\d+$")
-"""The suffix of a module's scope at its second and later calls in TorchScript."""
-_BESIDE = ("Constant", "QuantizeLinear", "DequantizeLinear")
-"""Operators that belong to no module."""
+_AGAIN = re.compile(r"_\d+$")  # The suffix of a module's scope at its second and later calls in TorchScript.
+_BESIDE = ("Constant", "QuantizeLinear", "DequantizeLinear")  # operators of no module
 WEIGHTED = frozenset({"Conv", "ConvTranspose", "Gemm", "MatMul"})
 """The operators whose weight is a parameter of their module."""
 METADATA_IR_VERSION = 10
@@ -54,7 +52,7 @@ class Place:
 
 
 def places_of(graph: onnx.GraphProto) -> dict[str, Place]:
-    """Returns the places that the exporter wrote, by the names of nodes."""
+    """Returns the place of each node, by name, as far as the exporter wrote it."""
     parameters = {tensor.name: tensor.name.rpartition(".")[0] for tensor in graph.initializer}
     modules = set(filter(None, parameters.values()))
     biases = {}
@@ -82,19 +80,18 @@ def places_of(graph: onnx.GraphProto) -> dict[str, Place]:
 
 
 ModuleTensor = tuple[Place, str]
-"""A module and the tensor that a call of it gives; no module for an output of the network."""
+"""A module and the tensor that one call of it returns; an empty place is the whole network."""
 
 
 def enclosing(path: str) -> list[str]:
-    """Returns the modules that a module is in, the outermost first, and itself; none for the network itself."""
+    """Returns a module and those around it, outermost first: ``['a', 'a.b']`` for ``a.b``."""
     return list(accumulate(path.split("."), "{}.{}".format)) if path else []
 
 
 def module_tensors(made: Iterable[ModuleTensor]) -> list[ModuleTensor]:
-    """Returns the tensor of each call of a module, in the order in which calls end; inner calls first.
+    """Returns the tensor of each call of a module, in the order in which calls end.
 
-    Args:
-        made: the place and the tensor of each operation, in execution order; operations in a row are one call.
+    ``made`` has the place and tensor of each operation, in execution order; consecutive operations are one call.
     """
     ended, running = list[ModuleTensor](), dict[str, ModuleTensor]()
     for place, tensor in made:
@@ -105,10 +102,10 @@ def module_tensors(made: Iterable[ModuleTensor]) -> list[ModuleTensor]:
 
 
 def matched_modules(first: Sequence[ModuleTensor], second: Sequence[ModuleTensor]) -> dict[str, str]:
-    """Returns, for the tensors of module calls in one network, the tensor of the same call in another.
+    """Maps the tensors of module calls in one network to those of the same calls in another.
 
-    Modules that are not called equally often in both are left out. If one network lacks a normalization, it counts as
-    fused into the module before it.
+    Modules that one of them calls more often are left out. A normalization that only one has counts as fused into the
+    module before it.
     """
     ours, theirs = _by_call(first, second), _by_call(second, first)
     pairs = dict[str, str]()
@@ -120,7 +117,7 @@ def matched_modules(first: Sequence[ModuleTensor], second: Sequence[ModuleTensor
 
 
 def _by_call(tensors: Sequence[ModuleTensor], others: Sequence[ModuleTensor]) -> dict[tuple[str, int, int], str]:
-    """Returns the tensors by module, number of the call, and number of its calls."""
+    # by module, number of the call, and number of the module's calls
     here, there = ({place.path for place, _ in side} for side in (tensors, others))
     moved = {
         before.path: norm.path
@@ -136,10 +133,7 @@ def _by_call(tensors: Sequence[ModuleTensor], others: Sequence[ModuleTensor]) ->
 
 
 def calls_of(graph: onnx.GraphProto) -> dict[str, int]:
-    """Returns how often each module is called, as far as the file tells.
-
-    Nodes in a row are one call. A module is called at least as often as the weights in it are read.
-    """
+    """Returns how often each module is called: its runs of consecutive nodes, or reads of its weights if more."""
     places, calls, open_before = places_of(graph), Counter[str](), set[str]()
     reads, owners = Counter[str](), dict[str, set[str]]()
     for node in graph.node:
@@ -168,7 +162,6 @@ def _from_metadata(metadata: dict[str, str]) -> Place:
 
 
 def _from_torchscript(node: onnx.NodeProto, modules: Collection[str]) -> Place:
-    """Returns the place from a node's name and ``doc_string``; ``modules`` are those known to have parameters."""
     *scopes, operator = node.name.split("/")
     is_path = scopes[:1] == [""] and operator.startswith(node.op_type)
     scopes = scopes[1:] if is_path else []
@@ -197,7 +190,6 @@ def write_place(node: onnx.NodeProto, place: Place) -> None:
 
 
 def _own_line(frames: list[tuple[str, str]]) -> str:
-    """Returns the innermost frame that is the user's; ``frames`` are files and lines, the innermost last."""
     own = [frame for frame in frames if not _NOT_OWN.search(frame[0])]
     return ":".join((own or frames)[-1])[:_LONGEST] if frames else ""
 
@@ -205,11 +197,10 @@ def _own_line(frames: list[tuple[str, str]]) -> str:
 def titles_of(nodes: Iterable[tuple[str, str, bool]], places: dict[str, Place]) -> dict[str, str]:
     """Returns the names that nodes have in the user's program; nodes without a module are left out.
 
-    The only layer of a module, or its only one with a weight, has the module's name; for others the operator is
-    appended: ``layer1.0/Add``, ``layer1.0/Add_1``.
+    A module's only node, or only one with a weight, has the module's name, others also the operator:
+    ``layer1.0/Add_1``.
 
-    Args:
-        nodes: the name and operator of each, and true if it has a weight.
+    ``nodes`` has name, operator, and true for a node with a weight.
     """
     known = [(*node, places[node[0]].path) for node in nodes if node[0] in places and places[node[0]].path]
     inside = {outer for *_, path in known for outer in enclosing(path)[:-1]}

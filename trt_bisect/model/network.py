@@ -69,21 +69,20 @@ Slot = tuple[int, int]
 _HEADS = frozenset({"Conv", "ConvTranspose", "Gemm", "MatMul", "Add"})
 _REQUANTIZED = "They are requantized to symmetric INT8 of the same reach, which is measured and written as the recipe"
 _KEPT = "They are measured as in the file; 'run' requantizes them to symmetric INT8 of the same reach"
-_NEAR = 0.4
-"""The least ``difflib`` similarity of the names of layers that are suggested."""
+_NEAR = 0.4  # The least ``difflib`` similarity of the names of layers that are suggested.
 _FUSED_READERS = frozenset({"Relu", "Clip", "BatchNormalization"})
 
 
 @dataclass(frozen=True, eq=False)
 class Pipeline:
-    """The networks that a user's function runs together; see ``model.merged``.
+    """The networks that a user's function runs together, see ``model.merged``.
 
     Attributes:
-        networks: as read, by name, in the order of the merged graph.
-        run: runs the function on a sample, given as feeds of the merged network, with an engine for each network.
-            Returns its outputs, and the reason if there are none.
-        calls: by name, the mean number of calls a sample in FP32.
-        skeleton: the merged graph as read.
+        networks: by name, in the order of the merged graph.
+        run: runs the function on feeds of the merged network, with an engine for each network. Returns the outputs, and
+            the reason if there are none.
+        calls: by name, the mean number of calls per sample in FP32.
+        skeleton: the merged graph.
     """
 
     networks: Mapping[str, Network]
@@ -101,19 +100,19 @@ class Network:
         source: the path of its file.
         skeleton: the prepared graph; its large weights are detached (see ``model.file``).
         layers: in execution order.
-        has_pairs: the file has Q/DQ pairs; their scales are in the layers' roundings.
-        base: the precision of unquantized layers, and of the float tensors that INT8 and FP8 layers read and make.
-            None: the high precision of each plan, and float32 at low layers.
+        has_pairs: true if the file has Q/DQ pairs, whose scales are in the layers' roundings.
+        base: the precision of unquantized layers, and of the float tensors at INT8 and FP8 layers. None: the high
+            precision of each plan, and float32 at low layers.
         notes: remarks for the user, one sentence each.
-        typed_in_file: the file has layers in the low precision, FP16 or BF16; the skeleton is float32.
-        one_scale: the layers whose weights have one scale each.
-        scales: the INT8 scales that the user gave, by activation; they replace those of calibration.
+        typed_in_file: true if the low precision is FP16 or BF16, and the file has layers in it.
+        one_scale: the layers whose weights have one scale, not one per channel.
+        scales: the INT8 scales that the user gave, by activation.
         part: a sentence on the part of the file that this is; empty for the whole.
         properties: the file's ``metadata_props``.
-        restored: the activations that pairs of the file replaced.
-        changes: in words, the changes made to lose less in INT8.
-        on_grid: by weight, values that INT8 layers round in its place: near their grid, but not always the nearest.
-        rounded: the rounded weights and their quantizers; networks with the same weights share it.
+        restored: the activations that Q/DQ pairs of the file replaced.
+        changes: in words, the changes of weights made to lose less in INT8.
+        on_grid: weights that INT8 layers round instead of their own: near INT8 levels, but not always the nearest.
+        rounded: rounded weights, shared by networks with the same weights.
         pipeline: the networks that were merged into this one.
     """
 
@@ -139,7 +138,7 @@ class Network:
     pipeline: Pipeline | None = None
 
     def calls(self, name: str) -> float:
-        """The mean number of calls a sample of the network that a layer or tensor belongs to; 1 without a pipeline."""
+        """The mean number of calls per sample of the network that ``name`` is part of; 1 without a pipeline."""
         return 1.0 if self.pipeline is None else self.pipeline.calls.get(name.partition("/")[0], 1.0)
 
     @property
@@ -162,8 +161,7 @@ class Network:
         return tuple(k for k in self.quantizable if self.layers[k].fixed is None)
 
     def plan(self, chosen: Iterable[int], high: Precision) -> PrecisionPlan:
-        """Returns the plan with the ``chosen`` layers low, fixed ones as fixed, unquantized ones in the base, others
-        high.
+        """Returns the plan with the ``chosen`` layers low, others high, unquantized ones in the base; fixed ones stay.
         """
         plan = self.in_base(self.free_plan(chosen, high), high)
         return replace(plan, precisions=tuple(layer.fixed or plan.precisions[layer.index] for layer in self.layers))
@@ -173,7 +171,7 @@ class Network:
         return plan.keeping(self._following, self.base or high)
 
     def used_precisions(self, plan: PrecisionPlan) -> frozenset[Precision]:
-        """Returns the precisions in an engine of ``plan``, that of tensors at low layers included."""
+        """Returns the precisions in an engine of ``plan``, float tensors at low layers included."""
         return frozenset(plan.precisions) | ({self.base} if self.base is not None and plan.lowered else set())
 
     @property
@@ -195,7 +193,6 @@ class Network:
         return replace(renamed, skeleton=skeleton)
 
     def _changing(self, change: Callable[[Layer], Layer]) -> Network:
-        """Returns this network with every layer changed."""
         return replace(self, layers=tuple(map(change, self.layers)))
 
     def with_base(self, base: Precision) -> Network:
@@ -208,11 +205,11 @@ class Network:
         return replace(self, base=base)
 
     def free_plan(self, chosen: Iterable[int] = (), high: Precision = Precision.FP32) -> PrecisionPlan:
-        """Returns the plan with the ``chosen`` layers low and the others high, whatever the user fixed."""
+        """Returns the plan with the ``chosen`` layers low and all others high, whatever is fixed."""
         return low_set(len(self.layers), chosen, high, self.low.precision)
 
     def all_in(self, precision: Precision) -> PrecisionPlan:
-        """Returns the plan with every layer in a float precision, except layers that the user fixed in another one."""
+        """Returns the plan with every layer in a float precision, except layers fixed in another."""
 
         def is_free(layer: Layer) -> bool:
             return bool(layer.refused) or (layer.fixed is not None and layer.fixed.needs_scale)
@@ -221,15 +218,15 @@ class Network:
         return replace(free, base=precision).plan((), precision)
 
     def full(self, high: Precision) -> PrecisionPlan:
-        """Returns the plan with every quantizable layer low that the user did not fix otherwise."""
+        """Returns the plan with all quantizable layers low, except fixed ones."""
         return self.plan(self.movable, high)
 
     def fixing(self, precisions: Mapping[int, Precision]) -> Network:
-        """Returns this network with the precision of some layers, by index, fixed."""
+        """Returns this network with the precisions of some layers (by index) fixed."""
         return self._changing(lambda layer: replace(layer, fixed=precisions.get(layer.index, layer.fixed)))
 
     def refusing(self, reasons: Mapping[int, str], high: Precision) -> Network:
-        """Returns this network with layers fixed in ``high``; ``reasons``, by index: why no engine runs them low."""
+        """Returns this network with layers fixed in ``high``; ``reasons``, by index, why no engine has them low."""
         network = self.fixing(dict.fromkeys(reasons, high))
         return network._changing(lambda layer: replace(layer, refused=reasons.get(layer.index, layer.refused)))
 
@@ -266,7 +263,7 @@ class Network:
 
     @cached_property
     def rounded_activations(self) -> tuple[str, ...]:
-        """The activations that a quantizable layer rounds and whose scale comes from the ranges."""
+        """The activations that a quantizable layer rounds and whose scale comes from ranges."""
         if not self.low.needs_ranges:
             return ()
         roundings = (rounding for layer in self.layers for rounding in layer.roundings)
@@ -286,12 +283,12 @@ class Network:
 
     @cached_property
     def uses(self) -> Counter[str]:
-        """The number of readers of each tensor, see ``model.file.tensor_uses``."""
+        """The number of readers of each tensor."""
         return tensor_uses(self.skeleton.graph)
 
     @cached_property
     def readers(self) -> Mapping[str, Sequence[Slot]]:
-        """The inputs of layers that read each tensor, in execution order; bodies left out."""
+        """The inputs of layers that read each tensor, in execution order, without graphs inside nodes."""
         slots: defaultdict[str, list[Slot]] = defaultdict(list)
         for index, node in enumerate(self.skeleton.graph.node):
             for slot, name in enumerate(node.input):
@@ -309,14 +306,14 @@ class Network:
         return first
 
     def layer_named(self, name: str) -> Layer:
-        """The layer with this name; raises BadInput, with similar names, if there is none."""
+        """Returns the layer with this name; raises BadInput, with similar names, if there is none."""
         for layer in self.layers:
             if layer.name == name:
                 return layer
         raise self.no_layer(name, name)
 
     def no_layer(self, asked: str, plain: str) -> BadInput:
-        """Returns the error for a layer that is not there; similar names are those like ``plain``."""
+        """Returns the error for a missing layer ``asked``, with names similar to ``plain``."""
         near = difflib.get_close_matches(plain, [layer.name for layer in self.layers], 3, _NEAR)
         hint = "Did you mean " + ", ".join(f"'{name}'" for name in near) + "? " if near else ""
         remedy = f"{hint}'trt-bisect layers {self.source}' lists them."
@@ -327,7 +324,7 @@ class Network:
         return self._changing(lambda layer: layer.kept_high(reasons[layer.index]) if layer.index in reasons else layer)
 
     def with_low(self, low: LowPrecision) -> Network:
-        """Returns this network, as it was loaded, with another low precision.
+        """Returns this network with another low precision.
 
         Raises BadInput if its Q/DQ pairs have another low precision, or its opset is too old.
         """
@@ -341,7 +338,7 @@ class Network:
         return replace(self, layers=layers, low=low).with_shapes(shapes)
 
     def with_shapes(self, shapes: Mapping[str, Shape]) -> Network:
-        """Returns this network with the output shapes of its layers taken from ``shapes``, by tensor."""
+        """Returns this network with the output shapes of its layers replaced, by tensor."""
         return self._changing(lambda layer: replace(layer, shape=shapes.get(layer.outputs[0], layer.shape)))
 
     @cached_property
@@ -350,7 +347,7 @@ class Network:
         return tuple(rounding for layer in self.layers for rounding in layer.roundings if rounding.asymmetric)
 
     def as_in_file(self) -> Network:
-        """Returns a network with Q/DQ pairs as its file has it: asymmetric quantizers, no base, all its pairs."""
+        """Returns a network with Q/DQ pairs as in its file: asymmetric quantizers, no base, all pairs."""
         if not self.has_pairs:
             return self
 
@@ -363,21 +360,21 @@ class Network:
 
     @property
     def has_scales(self) -> bool:
-        """True if the scales are those of the file's pairs."""
+        """True if all scales come from the file's Q/DQ pairs."""
         return self.has_pairs and not self.rounded_activations
 
     @property
     def stand_in(self) -> float | None:
-        """The one scale of all the file's pairs on activations; None if two differ.
+        """The scale of all Q/DQ pairs on activations; None if two differ.
 
-        ModelOpt's autotune writes such files: it searches the places of pairs, and leaves the scales to calibration.
+        ModelOpt's autotune writes such files: it chooses the places of pairs, and leaves the scales to calibration.
         """
         rounded = [rounding for layer in self.layers for rounding in layer.roundings if not rounding.is_weight]
         scales = {float(np.max(quantizer.scale)) for rounding in rounded for quantizer in rounding.fixed}
         return scales.pop() if len(scales) == 1 and len({rounding.tensor for rounding in rounded}) > 1 else None
 
     def without_scales(self) -> Network:
-        """Returns this network with its pairs in place, and their scales left to the ranges."""
+        """Returns this network with its Q/DQ pairs in place, and their scales left to calibration."""
 
         def without(layer: Layer) -> Layer:
             node, roundings = self.skeleton.graph.node[layer.index], list[Rounding]()
@@ -389,9 +386,7 @@ class Network:
         return self._changing(without)
 
     def with_one_scale_a_weight(self, chosen: Iterable[int] | None = None) -> Network:
-        """Returns this network with one scale for each weight of the ``chosen`` layers (default: all), not for
-        quantizers of the file.
-        """
+        """Returns this network with one scale per weight in the ``chosen`` layers (default: all); the file's stay."""
         indices, layers = frozenset(range(len(self.layers)) if chosen is None else chosen), list(self.layers)
         for k in indices:
             roundings = (r if r.fixed else replace(r, axis=None) for r in layers[k].roundings)
@@ -399,9 +394,7 @@ class Network:
         return replace(self, layers=tuple(layers), one_scale=self.one_scale | indices)
 
     def digest(self) -> str:
-        """Returns the SHA-256 of the graph, the weights, the base, the quantizable layers and the tensors that they
-        round, but not of precisions, which belong to plans.
-        """
+        """Returns the SHA-256 of graph, weights, base, quantizable layers and the tensors that they round."""
         self.rounded.digest = self.rounded.digest or weights_digest(self.weights)
         sha = hashlib.sha256(self.skeleton.SerializeToString(deterministic=True))
         sha.update(self.rounded.digest.encode())
@@ -443,11 +436,11 @@ def load_network(
 
     Args:
         path: the file, with external data in the same folder; or the network as ``onnx.load`` returns it.
-        shapes: sizes of dynamic axes, by input; other dynamic axes stay.
-        low: the low precision in question.
+        shapes: sizes of dynamic axes, by input; others stay dynamic.
+        low: the low precision.
         base: see ``Network``.
-        fuse_norms: a decomposed LayerNormalization becomes one node, of opset 17.
-        unseen: layers in ``restored`` to leave out, because data do not show that an activation was removed there.
+        fuse_norms: make one node of each decomposed LayerNormalization (opset 17).
+        unseen: layers in ``restored`` to leave out, because data show no activation there.
         opset: the oldest opset of the result.
 
     Raises:
@@ -534,7 +527,6 @@ def _in_program(layers: tuple[Layer, ...], places: dict[str, Place]) -> tuple[La
 
 
 def _others_in_fp32(layers: Iterable[Layer], in_base: Collection[str]) -> tuple[Layer, ...]:
-    """Returns the layers of a file with pairs; those neither in eight bits nor in the base are fixed in FP32."""
     return tuple(
         replace(layer, fixed=Precision.FP32)
         if layer.follows and layer.dtype == np.float32 and layer.name not in in_base and layer.op_type != "Cast"
@@ -550,12 +542,6 @@ def _notes_of(
     in_type: Collection[str] | None,
     in_base: Collection[str] | None,
 ) -> Iterator[str]:
-    """Yields notes on asymmetric pairs, on activations that may be missing, and on the file's types.
-
-    Args:
-        in_type: the nodes that the file has in the float type ``low``, if any.
-        in_base: the nodes that a file with pairs has in BF16, if any.
-    """
     roundings = [rounding for layer in layers for rounding in layer.roundings]
     asymmetric = [rounding for rounding in roundings if rounding.asymmetric]
     if asymmetric:
@@ -607,7 +593,7 @@ def _export(graph: gs.Graph, source: str) -> onnx.ModelProto:
 
 
 def spec_of(value: onnx.ValueInfoProto) -> TensorSpec:
-    """The name, dtype and shape of an input or output; a dynamic axis is None."""
+    """Returns name, dtype and shape of an input or output; a dynamic axis is None."""
     tensor = value.type.tensor_type
     dims = tuple(
         int(dim.dim_value) if dim.HasField("dim_value") and dim.dim_value > 0 else None for dim in tensor.shape.dim
@@ -617,9 +603,7 @@ def spec_of(value: onnx.ValueInfoProto) -> TensorSpec:
 
 
 def followed_tensors(network: Network, int8: Collection[int]) -> frozenset[str]:
-    """Returns the tensors that may be in INT8 in addition to those that the layers ``int8`` (indices) round; see
-    ``model.layers``.
-    """
+    """Returns the tensors of unquantized layers that TensorRT may hold in INT8 if the layers ``int8`` are."""
     chosen = {k for k in int8 if network.layers[k].quantizable}
     fed, read = set[str](), set[str]()
     for layer in network.layers:
@@ -638,7 +622,6 @@ def tensors_in_low(network: Network) -> frozenset[str]:
 
 
 def _inside_kernels(network: Network, int8: Collection[int]) -> set[str]:
-    """The tensors between a layer and the only reader, fused with it."""
     makers = network.producers
     reads = ((tensor, layer) for layer in network.layers for tensor in layer.inputs if tensor in makers)
     return {name for name, layer in reads if network.uses[name] == 1 and _is_fused(makers[name], layer, name, int8)}

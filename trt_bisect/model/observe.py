@@ -1,4 +1,4 @@
-"""The tensors of a graph, read while it runs over samples; segments limit the memory."""
+"""Reads the tensors inside a graph while it runs over samples; segments limit the memory."""
 
 from __future__ import annotations
 
@@ -26,21 +26,19 @@ from trt_bisect.support.memory import give_back_memory
 from trt_bisect.support.text import shape_text
 
 _Item = TypeVar("_Item")
-SHARE_OF_GROUP = 4
-"""The share of the memory that a group's tensors may take; later segments need the rest."""
+SHARE_OF_GROUP = 4  # The share of the memory that a group's tensors may take; later segments need the rest.
+# Parts of names of operators whose outputs may not be tensors: no session takes these as inputs.
 _NO_TENSORS = ("Sequence", "Optional", "ZipMap", "DictVectorizer", "CastMap", "StringSplit")
-"""Parts of names of operators whose outputs may not be tensors: a session cannot take these as inputs."""
 
 
 @dataclass(frozen=True)
 class _Cut:
-    """A segment of the graph, run alone; after it one group of the tensors asked for is known.
+    """A segment of the graph, run alone to compute one group of tensors.
 
     Attributes:
-        nodes: the indices of its nodes, ascending.
-        reads: the tensors from outside that it reads, except constants.
-        gives: its tensors that belong to a group or are read later.
-        let_go: the tensors that nothing needs after it.
+        reads: the tensors from outside, except constants.
+        gives: the tensors that belong to a group or are read later.
+        let_go: the tensors that nothing needs afterwards.
     """
 
     nodes: tuple[int, ...]
@@ -50,7 +48,7 @@ class _Cut:
 
 
 def groups_of(items: Iterable[_Item], size: Callable[[_Item], int], memory: int) -> list[tuple[_Item, ...]]:
-    """Returns items, in order, in groups of at most ``memory`` bytes; at least one group, a larger item alone."""
+    """Returns items, in order, in groups of at most ``memory`` bytes; a larger item is alone."""
     groups, held = [list[_Item]()], 0
     for item in items:
         if groups[-1] and held + size(item) > memory:
@@ -67,7 +65,6 @@ def can_be_cut(model: onnx.ModelProto) -> bool:
 
 
 def _cut(written: Written, groups: Sequence[Sequence[str]]) -> list[_Cut]:
-    """Returns by group the segment of the nodes that it needs and no earlier group needed."""
     graph = written.model.graph
     makers = {name: node_index for node_index, node in enumerate(graph.node) for name in node.output if name}
     fed = {value.name for value in graph.input} - {tensor.name for tensor in graph.initializer}
@@ -97,7 +94,7 @@ def _cut(written: Written, groups: Sequence[Sequence[str]]) -> list[_Cut]:
 
 
 def observe(network: Network, names: Sequence[str], samples: Iterable[Feeds]) -> Iterator[dict[str, np.ndarray]]:
-    """Runs the FP32 network over samples; yields its tensors (or inputs) ``names`` for each.
+    """Runs the FP32 network over samples; yields the tensors or inputs ``names`` for each sample.
 
     Sequences and optional values are left out. Raises BadInput if ONNX Runtime refuses the network or a sample.
     """
@@ -108,9 +105,9 @@ def observe(network: Network, names: Sequence[str], samples: Iterable[Feeds]) ->
 def observe_in_parts(
     network: Network, groups: Sequence[Sequence[str]], samples: Iterable[Feeds]
 ) -> Iterator[Iterator[dict[str, np.ndarray]]]:
-    """Like ``observe``, group by group: only one group, and what later groups need, is held.
+    """Like ``observe``, but yields for each sample an iterator over the ``groups``, to save memory.
 
-    Raises BadInput for a refused sample while its groups are iterated.
+    A refused sample raises BadInput while its groups are iterated.
     """
     observer = Observer(Written(network.skeleton, dict(network.weights)), groups, network.source)
     for position, feeds in enumerate(samples):
@@ -120,7 +117,7 @@ def observe_in_parts(
 def observe_ahead(
     network: Network, groups: Sequence[Sequence[str]], samples: Iterable[Feeds]
 ) -> Iterator[dict[str, np.ndarray]]:
-    """Yields the groups of ``observe_in_parts`` one after another; a thread computes the next group, so two are held.
+    """Yields the groups of ``observe_in_parts`` one after another; a thread computes the next group.
 
     Samples are drawn in the caller's thread: they may come from a user's function.
     """
@@ -137,19 +134,19 @@ def observe_ahead(
 
 
 class Observer:
-    """Runs a written graph and returns tensors inside it and inputs, one group after another.
+    """Runs a graph and returns inputs and tensors inside, one group after another.
 
-    A single group comes from one session of the whole graph. Of several, each has a segment: the nodes that it needs
-    and no earlier group does. Segments need tensors between all nodes (``can_be_cut``).
+    A single group comes from one session of the whole graph. Of several, each has a session of the nodes that no
+    earlier group needed; ``can_be_cut`` must be true.
 
     Args:
-        in_segments: a single group has a segment too: other nodes are not computed.
+        in_segments: compute only the nodes that a single group needs.
 
     Attributes:
-        types: by tensor, ONNX Runtime's name of its type; empty with segments.
+        types: ONNX Runtime's type of each tensor; empty with segments.
 
     Raises:
-        BadInput: ONNX Runtime refuses the whole graph.
+        BadInput: ONNX Runtime refuses the graph.
     """
 
     def __init__(
@@ -169,7 +166,7 @@ class Observer:
             self.types = {output.name: output.type for output in self._sessions[0].get_outputs()}
 
     def run(self, feeds: Feeds, position: int) -> Iterator[dict[str, np.ndarray]]:
-        """Yields the tensors of each group for sample ``position``; sequences and optional values are left out.
+        """Yields the tensors of each group for sample ``position``.
 
         Raises BadInput if ONNX Runtime refuses a segment or the sample.
         """
@@ -185,7 +182,7 @@ class Observer:
                 give_back_memory()
 
     def _infer(self, number: int, live: dict[str, Any]) -> dict[str, Any]:
-        """Returns a group's tensors; ``live`` is changed: it has what later segments need."""
+        # live is changed: it has the tensors that later segments need.
         if not self._cuts:
             names = self._groups[0]
             return dict(zip(names, self._sessions[0].run(names, live), strict=True)) if names else {}
@@ -232,7 +229,7 @@ class Observer:
 
 
 def facts_for(network: Network, feeds: Feeds) -> TensorFacts:
-    """Returns the shape and dtype of every tensor for ``feeds``: inferred, else read from a run.
+    """Returns the shape and dtype of every tensor for ``feeds``.
 
     Raises BadInput if ONNX Runtime refuses the network or the feeds.
     """
@@ -255,7 +252,7 @@ def facts_for(network: Network, feeds: Feeds) -> TensorFacts:
 
 
 def facts_of_shapes(network: Network, shapes: Mapping[str, Sequence[int]]) -> TensorFacts:
-    """Like ``facts_for``, for inputs of these shapes; any other dynamic axis is 1."""
+    """Like ``facts_for``, for inputs of these shapes; other dynamic axes are 1."""
     feeds = {}
     for spec in network.inputs:
         shape = shapes.get(spec.name, [size or 1 for size in spec.shape])
@@ -266,9 +263,9 @@ def facts_of_shapes(network: Network, shapes: Mapping[str, Sequence[int]]) -> Te
 def groups_within(
     network: Network, names: Iterable[str], feeds: Feeds, memory: int, *, runs: int = 1
 ) -> list[tuple[str, ...]]:
-    """Returns tensors in groups to be read one after another; one group if the network cannot be cut.
+    """Returns ``names`` in groups for ``observe_in_parts``; one group if the network cannot be cut.
 
-    ``memory``, in bytes, is for a group and what later groups need, in ``runs`` inferences at once.
+    ``memory``, in bytes, is for ``runs`` inferences at once.
     """
     if any(spec.name not in feeds for spec in network.inputs) or not can_be_cut(network.skeleton):
         return [tuple(names)]

@@ -1,6 +1,4 @@
-"""Operators that ONNX Runtime cannot run, such as TensorRT's plugins: a network is cut before them. And invalid
-files.
-"""
+"""Cuts a network before operators that ONNX Runtime cannot run, such as TensorRT's plugins; refuses invalid files."""
 
 from __future__ import annotations
 
@@ -23,11 +21,11 @@ from trt_bisect.support.text import counted, listed
 _NAMED = 3
 
 Operator = tuple[str, str]
-"""The domain and the name of an operator."""
+"""Domain and name."""
 
 
 Cut = tuple[str, str]
-"""A cut network, as texts: the part that is judged; and the operators and tensors that are not, with a remedy."""
+"""Two sentences on a cut network: the part that is judged; the rest, with a remedy."""
 
 
 def cut_around(
@@ -35,11 +33,8 @@ def cut_around(
 ) -> tuple[onnx.ModelProto, Cut | None]:
     """Returns the part of a network before all nodes that ONNX Runtime cannot run, and the cut, if any.
 
-    Raises BadInput if nothing is left.
-
-    Args:
-        model: its functions are inlined and its nodes named.
-        weights: those that are detached from it.
+    Functions of ``model`` are inlined and its nodes named; ``weights`` are its detached weights. Raises BadInput if
+    nothing is left.
     """
     unknown: set[Operator] = set()
     doubted = {operator_of(node) for node in model.graph.node if _not_of_onnx(node)}
@@ -60,7 +55,7 @@ def cut_around(
 
 
 def operator_of(node: onnx.NodeProto) -> Operator:
-    """Returns the operator of a node; for a node with bodies, that of an unknown node inside, if any."""
+    """Returns a node's operator; for a node with bodies, an unknown operator inside, if any."""
     inside = (inner for body in bodies_of(node) for inner in body.node)
     return next((operator_of(inner) for inner in inside if _not_of_onnx(inner)), (node.domain, node.op_type))
 
@@ -72,7 +67,6 @@ def _not_of_onnx(node: onnx.NodeProto) -> bool:
 
 
 def _is_named(kind: Operator, refusal: str) -> bool:
-    """True if ONNX Runtime's error names an operator, or its unknown domain."""
     domain, name = kind
     return re.search(rf"\b{re.escape(name)}\b", refusal) is not None or (domain != "" and f"domain {domain}" in refusal)
 
@@ -85,14 +79,7 @@ def _opened(
 
 
 class _Split:
-    """The nodes of a graph around nodes that cannot be run.
-
-    Attributes:
-        unknown: the nodes that cannot be run.
-        before: the nodes that need nothing of them.
-        after: the nodes that do.
-        fixed: the tensors that need no input of the network.
-    """
+    # Nodes before and after unknown ones; fixed tensors depend on no input.
 
     def __init__(self, graph: onnx.GraphProto, operators: set[Operator]) -> None:
         self.unknown, self.before, self.after = (list[onnx.NodeProto]() for _ in range(3))
@@ -149,7 +136,7 @@ def _named(nodes: Sequence[onnx.NodeProto]) -> str:
 
 
 def add_types(model: onnx.ModelProto, weights: Mapping[str, np.ndarray]) -> None:
-    """Adds the types of the outputs of libraries' operators, which ONNX cannot infer, to a model in place."""
+    """Adds to ``model`` the output types of custom operators, which ONNX cannot infer."""
     typed = {value.name for value in (*model.graph.value_info, *model.graph.output) if value.type.tensor_type.elem_type}
     made = [name for node in model.graph.node if _not_of_onnx(node) for name in node.output if name not in typed]
     if not made:
@@ -167,7 +154,7 @@ def add_types(model: onnx.ModelProto, weights: Mapping[str, np.ndarray]) -> None
 
 @contextmanager
 def refusing_invalid(path: Path) -> Iterator[None]:
-    """Turns an unexpected error into BadInput if memory is exhausted, or ``refusal_of`` gives a reason."""
+    """A context that turns other errors into BadInput if memory is exhausted or ``refusal_of`` gives a reason."""
     try:
         yield
     except TrtBisectError:
@@ -188,7 +175,7 @@ def refusing_invalid(path: Path) -> Iterator[None]:
 
 
 def refusal_of(path: Path) -> str | None:
-    """The first line of the error of ONNX's checker, else of ONNX Runtime, for a file; None if both accept it."""
+    """Returns the error of ONNX's checker or ONNX Runtime for a file; None if both accept it."""
     try:
         onnx.checker.check_model(str(path), full_check=True)
         options = new_options()

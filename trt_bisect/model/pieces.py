@@ -12,9 +12,7 @@ from trt_bisect.model.layers import TensorFacts
 from trt_bisect.model.network import Network
 
 PIECE_LAYERS = 4
-"""The desired number of quantizable layers in a piece: smaller pieces need more sessions, larger ones are run again
-more often.
-"""
+"""The usual number of quantizable layers in a piece: fewer need more sessions, more repeat more work."""
 
 
 @dataclass(frozen=True)
@@ -22,8 +20,8 @@ class Piece:
     """Layers ``start`` to ``stop - 1``.
 
     Attributes:
-        reads: its inputs: tensors of earlier layers, or inputs of the network.
-        leaves: its outputs: tensors that later layers read or that are outputs of the network.
+        reads: tensors of earlier layers, and the network's inputs.
+        leaves: tensors that later layers read, and the network's outputs.
     """
 
     start: int
@@ -41,8 +39,8 @@ class Boundaries:
     """The layers between which each tensor is live.
 
     Attributes:
-        made: by tensor, the layer that computes it; -1 for the network's inputs.
-        last_read: by tensor, the last layer that reads it; the number of layers for an output of the network.
+        made: the layer that computes each tensor; -1 for the network's inputs.
+        last_read: the last layer that reads each tensor; for the network's outputs the number of layers.
     """
 
     def __init__(self, network: Network) -> None:
@@ -54,7 +52,7 @@ class Boundaries:
 
     @cached_property
     def live(self) -> tuple[tuple[str, ...], ...]:
-        """For every layer k the tensors computed up to k and read after it, in the order of computation."""
+        """For every layer k the tensors computed up to k and read after k."""
         by_layer, alive = list[tuple[str, ...]](), list[str]()
         for layer in self.layers:
             alive = [name for name in (*alive, *layer.outputs) if self.last_read.get(name, -1) > layer.index]
@@ -62,12 +60,12 @@ class Boundaries:
         return tuple(by_layer)
 
     def most_bytes(self, facts: TensorFacts) -> int:
-        """Returns the most bytes of tensors, live or just read, in an inference."""
+        """Returns the most bytes of tensors that one inference holds at once."""
         alive = [{*self.live[k.index], *k.inputs, *k.outputs} & self.made.keys() for k in self.layers]
         return max((sum(map(facts.size, names)) for names in alive), default=0)
 
     def piece(self, start: int, stop: int) -> Piece:
-        """The piece of layers ``start`` to ``stop - 1``."""
+        """Returns the piece of layers ``start`` to ``stop - 1``."""
         inside = self.layers[start:stop]
         reads = dict.fromkeys(name for layer in inside for name in layer.inputs if self.made.get(name, stop) < start)
         leaves = (name for layer in inside for name in layer.outputs if self.last_read.get(name, -1) >= stop)
@@ -77,8 +75,7 @@ class Boundaries:
 def cut(network: Network, facts: TensorFacts, layers: int = PIECE_LAYERS) -> tuple[Piece, ...]:
     """Cuts the network into pieces of about ``layers`` quantizable layers, where live tensors have the fewest bytes.
 
-    A piece begins with a quantizable layer and ends with the unquantized layers after its last one. A network that
-    cannot be cut is one piece.
+    A piece begins with a quantizable layer. A network that cannot be cut is one piece.
     """
     boundaries = Boundaries(network)
     starts = [k for k in network.quantizable[1:] if _can_cut(network, boundaries, k, facts)]
@@ -96,17 +93,12 @@ def _can_cut(network: Network, boundaries: Boundaries, k: int, facts: TensorFact
 
 
 def _has_two_versions(network: Network, boundaries: Boundaries, tensor: str) -> bool:
-    """True for an output that is rounded as such, and read unrounded by a layer."""
     rounded = any(r.at_output and r.tensor == tensor for r in network.producers[tensor].roundings)
     return rounded and any(tensor in layer.inputs for layer in boundaries.layers)
 
 
 def _best_cuts(counts: Sequence[int], live_bytes: Sequence[int], layers: int) -> list[int]:
-    """Returns the cheapest cuts, both ends included, as indices into ``counts``: the quantizable layers before each
-    possible cut. The network's start and end are possible cuts.
-
-    A cut costs its live bytes. A piece costs the mean of ``live_bytes`` times its relative deviation from ``layers``.
-    """
+    # A cut costs its live bytes, a piece the mean of live_bytes times its relative deviation from layers.
     usual = sum(live_bytes) / max(len(live_bytes), 1)
     cost = [0.0] + [float("inf")] * (len(counts) - 1)
     before = [0] * len(counts)

@@ -1,7 +1,7 @@
 """Prepares the graph of a file for measuring: inlined, opset 13 or later, constants and BatchNormalization folded.
 
-TensorRT simplifies a graph before it chooses precisions; the same is done here, so that every engine gets the same
-layers. Large weights stay detached in ONNX-GraphSurgeon's graph, so that nothing copies them.
+TensorRT simplifies a graph before it chooses precisions; so every engine gets the same layers. Large weights stay
+detached in ONNX-GraphSurgeon's graph, so that nothing copies them.
 """
 
 from __future__ import annotations
@@ -31,9 +31,7 @@ NORM_OPSET = 17
 
 
 Decomposed = tuple[list[gs.Node], int, float, "np.ndarray | None", "np.ndarray | None"]
-"""A LayerNormalization in parts: its nodes from the first ReduceMean to the output; the first normalized axis, from the
-end; the epsilon; scale and bias.
-"""
+"""A LayerNormalization in parts: its nodes; first normalized axis, from the end; epsilon; scale; bias."""
 
 
 def decomposed_normalizations(graph: gs.Graph) -> Iterator[Decomposed]:
@@ -53,7 +51,7 @@ def fuse_normalizations(graph: gs.Graph) -> int:
                                           d -> Div(d, .) -> Mul(scale) -> Add(bias)
 
     In FP16 the square overflows above 255, and its mean is inexact; TensorRT computes the single node in FP32 inside
-    (TensorRT issue 4493). Only sure matches are taken: the mean is over the last axes, of known sizes; nothing else
+    (TensorRT issue 4493). Only sure matches are fused: the mean is over the last axes, of known sizes; nothing else
     reads a tensor in between; scale and bias are constants of these sizes.
     """
     norms = list(decomposed_normalizations(graph))
@@ -96,7 +94,6 @@ def _from_mean(mean: gs.Node) -> Decomposed | None:
 
 
 def _then(nodes: list[gs.Node], operator: str, sizes: tuple[int, ...]) -> np.ndarray | None:
-    """Adds the next node if it is the operator with a constant of the sizes; returns the constant."""
     following = _only_reader(nodes[-1], operator)
     constant = None if following is None else _constant_beside(following, nodes[-1].outputs[0])
     if constant is None or constant.shape != sizes:
@@ -106,7 +103,7 @@ def _then(nodes: list[gs.Node], operator: str, sizes: tuple[int, ...]) -> np.nda
 
 
 def _axes(mean: gs.Node) -> int | None:
-    """Returns the first axis of a ReduceMean, from the end; None unless it is over the last axes, all known."""
+    # from the end; None unless the mean is over the last axes, all known
     axes = mean.attrs.get("axes")
     if axes is None and len(mean.inputs) > 1 and isinstance(mean.inputs[1], gs.Constant):
         axes = mean.inputs[1].values.tolist()
@@ -149,7 +146,7 @@ _COMPUTED_UNTIL_BYTES = 1 << 30
 _ONLY_ERRORS = 3
 
 NAME_IN_FILE = "trt-bisect, name in the network's file: "
-"""The prefix of the ``doc_string`` of a node that ``Network.for_parser`` renamed; the old name follows."""
+"""Begins the ``doc_string`` of a node that ``Network.for_parser`` renamed; the old name follows."""
 
 Shapes = Mapping[str, tuple[int, ...]]
 
@@ -167,12 +164,11 @@ def prepare(
 
     Args:
         model: as read from the file; changed.
-        weights: those that are detached from it.
-        opset: the oldest that the result may have.
-        fuse_norms: see ``fuse_normalizations``.
+        weights: the model's detached weights.
+        opset: the oldest opset of the result.
 
     Returns:
-        The graph; the cut, None without one; and the nodes' places in the PyTorch program.
+        The graph; the cut (see ``cut_around``); and the nodes' places in the PyTorch program.
 
     Raises:
         BadInput: the opset is too old or cannot be converted, a shape does not fit, or the graph is not valid.
@@ -209,11 +205,8 @@ def prepare(
 
 
 def _state_kernel_shapes(graph: gs.Graph) -> None:
-    """Gives each convolution its ``kernel_shape``, in place.
-
-    TensorRT before 10 refuses a convolution without it whose weight comes from a DequantizeLinear (8.6.0, see
-    docs/evidence).
-    """
+    # TensorRT before 10 refuses a convolution without kernel_shape whose weight comes from a DequantizeLinear (8.6.0,
+    # see docs/evidence).
     for node in graph.nodes:
         if node.op in ("Conv", "ConvTranspose") and "kernel_shape" not in node.attrs:
             sizes = list(node.inputs[1].shape or ())[2:]
@@ -222,7 +215,7 @@ def _state_kernel_shapes(graph: gs.Graph) -> None:
 
 
 def _use_numpy_types(graph: gs.Graph) -> None:
-    """Gives tensors of BF16 and FP8 the types of ml_dtypes, in place: GraphSurgeon has ONNX numbers."""
+    # GraphSurgeon has ONNX numbers as the types of BF16 and FP8 tensors.
     for tensor in graph.tensors().values():
         if tensor.dtype in _ML_TYPES:
             if isinstance(tensor, gs.Constant):
@@ -246,7 +239,6 @@ def _refuse_incomplete(model: onnx.ModelProto, source: str) -> None:
 
 
 def _refuse_large_constants(graph: gs.Graph, source: str) -> None:
-    """Raises BadInput for a node that computes a too large constant (Expand, Range, Tile), without computing it."""
     computed: set[int] = set()
     for node in graph.nodes:
         if not all(isinstance(tensor, gs.Constant) or id(tensor) in computed for tensor in node.inputs):
@@ -261,7 +253,6 @@ def _refuse_large_constants(graph: gs.Graph, source: str) -> None:
 
 
 def _computed_bytes(node: gs.Node) -> int:
-    """The approximate bytes that an Expand, Tile, Range or ConstantOfShape of constants computes; 0 for others."""
     values = [np.asarray(tensor.values).ravel() for tensor in node.inputs if isinstance(tensor, gs.Constant)]
     if len(values) != len(node.inputs) or any(array.dtype.kind not in "iuf" for array in values):
         return 0
@@ -281,7 +272,7 @@ def _size(tensor: gs.Tensor) -> int:
 
 
 def with_named_nodes(model: onnx.ModelProto) -> onnx.ModelProto:
-    """Returns ``model``, which is changed, with its local functions replaced by their nodes; see ``name_nodes``."""
+    """Returns ``model``, which is changed, with functions inlined and nodes named."""
     _use_default_domain(model)
     if model.functions:
         model = inliner.inline_local_functions(model)
@@ -290,7 +281,7 @@ def with_named_nodes(model: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def _leave_unknown_sizes_nameless(graph: onnx.GraphProto) -> None:
-    """Removes names such as ``?``, Paddle's for any unknown size: TensorRT takes axes of one name for equally long."""
+    # Paddle names any unknown size ``?``, and TensorRT takes axes of one name for equally long.
     for value in (*graph.input, *graph.output, *graph.value_info):
         for dim in value.type.tensor_type.shape.dim:
             if dim.dim_param and not any(letter.isalnum() for letter in dim.dim_param):
@@ -307,7 +298,7 @@ def infer_shapes(model: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def refuse_shapes(graph: onnx.GraphProto, shapes: Shapes, source: str) -> None:
-    """Raises BadInput if the graph has no input of a name, or it does not take the shape."""
+    """Raises BadInput if an input in ``shapes`` is missing or does not take its shape."""
     inputs = _inputs_of(graph)
     for name, shape in shapes.items():
         if name not in inputs:
@@ -356,7 +347,7 @@ def _shape_remedy(name: str, shape: tuple[int, ...], dims: Sequence[Any]) -> str
 
 
 def opset_of(model: onnx.ModelProto) -> int:
-    """The version of the ONNX operators (opset)."""
+    """Returns the version of the ONNX operators (opset)."""
     return next((entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx")), 1)
 
 
@@ -378,7 +369,7 @@ def _convert_opset(model: onnx.ModelProto, source: str, needed: int) -> onnx.Mod
 
 
 def sort_nodes(graph: onnx.GraphProto, source: str) -> None:
-    """Sorts the nodes in place in execution order, unless they are; ``source`` names the file in an error."""
+    """Sorts the nodes in execution order, in place; raises BadInput for a cycle."""
     maker = {name: i for i, node in enumerate(graph.node) for name in node.output if name}
     needed = [{maker[name] for name in tensors_read(node) if name in maker} for node in graph.node]
     if all(max(before, default=-1) < i for i, before in enumerate(needed)):
@@ -394,9 +385,9 @@ def sort_nodes(graph: onnx.GraphProto, source: str) -> None:
 
 
 def name_nodes(graph: onnx.GraphProto) -> None:
-    """Gives unnamed nodes the names that TensorRT's parser gives them, ``node_of_<output>``, and makes names unique.
+    """Names unnamed nodes as TensorRT's parser does, ``node_of_<output>``, and makes all names unique.
 
-    Nodes that were renamed for TensorRT's parser get their names back. Source: ``getNodeName`` in onnx-tensorrt's
+    Nodes that ``names_for_parser`` renamed get their names back. Source: ``getNodeName`` in onnx-tensorrt's
     ``onnxProtoUtils.cpp``.
     """
     taken: set[str] = set()
@@ -409,9 +400,9 @@ def name_nodes(graph: onnx.GraphProto) -> None:
 def names_for_parser(nodes: Sequence[str], constants: Collection[str]) -> dict[str, str]:
     """Returns new names for nodes whose names TensorRT's parser may give to layers that it adds.
 
-    The parser names such a layer after its node, with ``_`` and a number: the sum with the bias of ``fc`` may become
-    ``fc_6``. So a node ``fc_6`` is renamed ``fc.6``. Source: ``ImporterContext::registerLayer`` in onnx-tensorrt's
-    ``ImporterContext.cpp``; seen in TensorRT-RTX 1.7.
+    The parser names such a layer after its node: the sum with the bias of ``fc`` may become ``fc_6``. Therefore a node
+    ``fc_6`` is renamed ``fc.6``. Source: ``ImporterContext::registerLayer`` in onnx-tensorrt's ``ImporterContext.cpp``;
+    seen in TensorRT-RTX 1.7.
     """
     taken = {*nodes, *constants}
     names: dict[str, str] = {}
@@ -428,7 +419,7 @@ def names_for_parser(nodes: Sequence[str], constants: Collection[str]) -> dict[s
 
 
 def _use_default_domain(model: onnx.ModelProto) -> None:
-    """Replaces the domain ``ai.onnx`` by the equivalent empty text, in place: not every tool knows the former."""
+    # The domain ``ai.onnx`` means the empty text, but not every tool knows it.
     for entry in (*model.opset_import, *(opset for function in model.functions for opset in function.opset_import)):
         entry.domain = "" if entry.domain == "ai.onnx" else entry.domain
     bodies: list[onnx.GraphProto | onnx.FunctionProto] = [model.graph, *model.functions]
@@ -439,7 +430,7 @@ def _use_default_domain(model: onnx.ModelProto) -> None:
 
 
 def spell_out_partial_shapes(graph: onnx.GraphProto) -> None:
-    """Rewrites ``Shape(start, end)`` as Shape and Slice, in place: GraphSurgeon would fold it as the whole shape."""
+    """Rewrites ``Shape(start, end)`` as Shape and Slice, in place: GraphSurgeon folds it as the whole shape."""
     nodes = []
     for node in graph.node:
         for body in bodies_of(node):
@@ -486,7 +477,7 @@ def _is_identity(node: gs.Node) -> bool:
 
 
 def tensor_names(graph: gs.Graph) -> set[str]:
-    """The names of all tensors of a graph and its bodies."""
+    """Returns the names of all tensors, also inside nodes."""
     return {name for scope in scopes_of(graph) for name in scope.tensors(check_duplicates=False)}
 
 
@@ -535,7 +526,6 @@ def _can_absorb(producer: gs.Node, norm: gs.Node, graph: gs.Graph) -> bool:
 
 
 def _absorb(producer: gs.Node, scale: np.ndarray, shift: np.ndarray, taken: set[str]) -> None:
-    """Scales a layer's weight and bias, in place; a shared weight is copied first."""
     weight = producer.inputs[1]
     dtype, is_shared = weight.values.dtype, len(weight.outputs) > 1
     folded = _scaled(weight.values.astype(np.float64), scale, producer)
@@ -568,9 +558,9 @@ DYNAMIC_OPS = frozenset({"ConvInteger", "MatMulInteger", "DynamicQuantizeLinear"
 
 
 def drop_odd_outputs(graph: onnx.GraphProto, source: str) -> tuple[str, ...]:
-    """Removes outputs that are maps or optional values, in place; returns a note with their names.
+    """Removes outputs that are maps or optional values, in place; returns a note on them.
 
-    Raises BadInput if the graph has no other outputs.
+    Raises BadInput if no output is left.
     """
     odd = [
         value.name
@@ -611,19 +601,16 @@ _OF_SHAPES = ("Shape", "Size")
 
 
 class _Detached(LazyValues):  # type: ignore[misc]
-    """The values of a detached constant; GraphSurgeon writes the reference."""
-
     def __init__(self, name: str, array: np.ndarray) -> None:
         super().__init__(detached_tensor(name, array))
         self.array = array
 
     def load(self) -> np.ndarray:
-        """Returns the values, for GraphSurgeon."""
         return self.array
 
 
 def import_detached(model: onnx.ModelProto, weights: Mapping[str, np.ndarray]) -> gs.Graph:
-    """Returns GraphSurgeon's graph of a model, whose initializers without values are ``weights``."""
+    """Returns GraphSurgeon's graph of a model with detached ``weights``."""
     graph = gs.import_onnx(model)
     fixed, outputs = _not_foldable(graph), {id(tensor) for tensor in graph.outputs}
     for scope in scopes_of(graph):
@@ -639,12 +626,12 @@ def import_detached(model: onnx.ModelProto, weights: Mapping[str, np.ndarray]) -
 
 
 def scopes_of(graph: gs.Graph) -> list[gs.Graph]:
-    """A graph and all bodies inside it."""
+    """Returns a graph and all graphs inside its nodes."""
     return [graph, *graph.subgraphs(recursive=True)]
 
 
 def _not_foldable(graph: gs.Graph) -> set[int]:
-    """The ids of nodes that depend on the values of an input, not on its shape alone."""
+    # nodes that depend on the values of an input, not on its shape alone
     depends = {id(tensor) for tensor in graph.inputs}
     fixed, before = set[int](), -1
     while len(fixed) > before:

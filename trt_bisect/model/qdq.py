@@ -1,13 +1,13 @@
 """A precision plan written into the ONNX graph: Q/DQ pairs for layers in INT8 or FP8, Casts for FP16 and BF16.
 
-The pairs are on the inputs of each INT8 layer: activations per tensor, weights per output channel, biases not at all; a
+The pairs are on the inputs of each INT8 layer: activations per tensor, weights per output channel, biases not at all. A
 tensor is rounded once for all its INT8 consumers. A residual sum that TensorRT fuses with a convolution has a pair on
 its skip input only (see ``model.layers``). So a high layer reads unrounded tensors, and an INT8 layer with high
 consumers has a float output: a boundary adds no rounding.
 
-A switch is one graph that runs any plan with any scales: an If for each quantizable layer holds the layer in every
-precision. The conditions of all Ifs are one input of the graph, the scales of all activations another: ONNX Runtime's
-check of input names is quadratic in their number (2,000 layers: 82 of the 144 ms of an inference).
+A *switch* is one graph that runs any plan with any scales: an If for each quantizable layer holds the layer in every
+precision. All conditions are one input of the graph, the scales of all activations another: ONNX Runtime's check of
+input names is quadratic in their number (2,000 layers: 82 of the 144 ms of an inference).
 """
 
 from __future__ import annotations
@@ -32,9 +32,8 @@ from trt_bisect.precision import Precision, PrecisionPlan
 class GraphTarget(Enum):
     """The engine that a graph is written for.
 
-    ``ONNXRUNTIME``: weights are rounded in advance, and FP16 or BF16 layers compute in float32 between roundings to
-    that type, so that the arithmetic is the same on every CPU. ``TENSORRT``: weights keep their pairs, layers have the
-    type.
+    ``ONNXRUNTIME``: weights are rounded in advance; FP16 and BF16 layers compute in float32 between roundings, so that
+    all CPUs compute the same. ``TENSORRT``: weights keep their Q/DQ pairs, layers their type.
     """
 
     ONNXRUNTIME = "onnxruntime"
@@ -42,7 +41,7 @@ class GraphTarget(Enum):
 
 
 class PlanWriter(WritingContext):
-    """Writes plans of one network with one set of scales; its graphs share rounded weights. See ``WritingContext``."""
+    """Writes plans of one network with one set of scales; its graphs share rounded weights."""
 
     def __init__(
         self,
@@ -57,7 +56,7 @@ class PlanWriter(WritingContext):
         super().__init__(network, scales, emulates=emulates, unquantized_round=unquantized_round, held=held)
 
     def write(self, plan: PrecisionPlan) -> Written:
-        """Writes the network in the precisions of ``plan``; raises ValueError if ``plan`` does not have its layers."""
+        """Writes the network in the precisions of ``plan``; raises ValueError for another number of layers."""
         self._check(plan)
         writing, graph = GraphWriting(self), self.network.skeleton.graph
         pairs = self._write_layers(writing, plan, range(len(plan)))
@@ -65,7 +64,7 @@ class PlanWriter(WritingContext):
         return Written(model, weights, pairs)
 
     def write_piece(self, piece: Piece, plan: PrecisionPlan) -> Written:
-        """Writes a piece in the precisions of ``plan``, a plan of the whole network; raises as ``write``."""
+        """Writes a piece in the precisions of ``plan``, a plan of the whole network."""
         self._check(plan)
         writing = GraphWriting(self)
         pairs = self._write_layers(writing, plan, piece.layers)
@@ -80,7 +79,6 @@ class PlanWriter(WritingContext):
     def _write_layers(
         self, writing: GraphWriting, plan: PrecisionPlan, layers: Iterable[int]
     ) -> dict[int, tuple[str, ...]]:
-        """Returns by low layer the rounded tensors."""
         followed, names = self.followed(plan.lowered), Names()
         rounded = {k: writing.layer(self.network.layers[k], plan.precisions[k], names, followed) for k in layers}
         return {k: tensors for k, tensors in rounded.items() if tensors}
@@ -95,12 +93,11 @@ class WrittenSwitch(Written):
     """A graph for all plans.
 
     Attributes:
-        gates: a layer and a precision each. The input ``gates_input``, bool ``[gates + followed]``, is true where the
-            layer has that precision. A layer with no true gate has its last precision.
-        followed: the tensors that some plans round where they are made; their gates are the last.
-        scales: the rounded activations; the input ``scales_input``, float32 ``[scales]``, has their scales.
-        gates_input: its name; empty without gates.
-        scales_input: its name; empty without scales.
+        gates: layer and precision of each gate. The input ``gates_input``, bool ``[gates + followed]``, is true where
+            the layer has that precision. A layer without a true gate has its last precision.
+        followed: the tensors that some plans round where they are made; their gates come last.
+        scales: the rounded activations, whose scales are the input ``scales_input``, float32 ``[scales]``.
+        gates_input, scales_input: the names of these inputs; empty without any.
     """
 
     gates: Sequence[tuple[int, Precision]] = ()
@@ -115,9 +112,9 @@ Choices = Sequence[tuple[Precision, ...]]
 
 
 def choices_of(network: Network, high: Precision, more: Iterable[Precision] = ()) -> Choices:
-    """Returns by layer the precisions that the plans of a search give it, the base last.
+    """Returns for each layer the precisions that the plans of a search give it, the base last.
 
-    A quantizable layer is low, in one of ``more``, ``high``, or in the base (``high`` if the network has none).
+    A quantizable layer is low, in one of ``more``, ``high``, or in the base.
     """
     base, choices = network.base or high, list[tuple[Precision, ...]]()
     for layer in network.layers:
@@ -134,7 +131,7 @@ def choices_of(network: Network, high: Precision, more: Iterable[Precision] = ()
 def write_switch(writer: PlanWriter, choices: Choices, piece: Piece | None = None) -> WrittenSwitch:
     """Writes the network of ``writer``, or a piece, with every precision of every layer.
 
-    No leaf of ``piece`` may have two versions, rounded and unrounded (see ``model.pieces``).
+    No leaf of ``piece`` may be read both rounded and unrounded.
     """
     writing, names, tag = GraphWriting(writer, scales_are_inputs=True), Names(), writer.tag
     graph = writer.network.skeleton.graph
@@ -176,11 +173,7 @@ def _split(
 def _choice(
     writing: GraphWriting, layer: Layer, gates: Mapping[Precision, str], last: Precision, names: Names, tag: str
 ) -> onnx.NodeProto:
-    """Returns the If of a layer: in the first precision whose gate is true, else in the last one.
-
-    Several gates are nested Ifs, the last outermost. A tensor that is rounded only as an output of the network has two
-    outputs: both versions.
-    """
+    # Several gates are nested Ifs. A tensor rounded only as an output of the network has two outputs: both versions.
     rounded = {rounding.tensor for rounding in layer.roundings if rounding.at_output}
     otherwise = _body(writing, layer, last, names, f"{tag}switch{layer.index}e", rounded)
     for number, (precision, gate) in reversed([*enumerate(gates.items())]):
@@ -204,7 +197,6 @@ def _choice(
 def _body(
     writing: GraphWriting, layer: Layer, precision: Precision, names: Names, suffix: str, rounded: Collection[str]
 ) -> onnx.GraphProto:
-    """Returns a branch of an If: a layer in a precision, with both versions of the tensors in ``rounded``."""
     inside, results = names.copy(suffix), list[str]()
     with writing.body() as nodes:
         writing.layer(layer, precision, inside)
@@ -218,7 +210,6 @@ def _body(
 
 
 def _held(writing: GraphWriting, layer: Layer, tensor: str, names: Names, gate: str, tag: str) -> onnx.NodeProto:
-    """The If that rounds a tensor where it is made, or passes it on; layers read its output from then on."""
     name, outside, unrounded = names.read.get(tensor, tensor), f"{tensor}{tag}heldswitch", f"{tensor}{tag}heldleft"
     with writing.body() as nodes:
         rounded = writing.rounded_where_made(layer, tensor, name)

@@ -1,4 +1,4 @@
-"""Networks of integer layers (ONNX Runtime's QOperator format) as networks with Q/DQ pairs of the same levels.
+"""Networks of integer layers (ONNX Runtime's QOperator format) as networks with Q/DQ pairs.
 
 Both compute the same but for float noise. Source: ONNX Runtime's ``ContribOperators.md``, and ONNX's ``QLinearConv``
 and ``QLinearMatMul``.
@@ -16,6 +16,7 @@ from onnx import helper, numpy_helper
 from trt_bisect.model.file import attribute, refill
 
 _QUANTIZE, _DEQUANTIZE = "QuantizeLinear", "DequantizeLinear"
+# By operator, the slots of the integers that it reads, of its output's scale, and of its bias; 0 for no bias.
 _FORMS: Mapping[str, tuple[tuple[int, ...], int, int]] = {
     **dict.fromkeys(("QLinearAdd", "QLinearMul", "QLinearMatMul"), ((0, 3), 6, 0)),
     **dict.fromkeys(("QLinearSigmoid", "QLinearLeakyRelu", "QLinearSoftmax"), ((0,), 3, 0)),
@@ -24,17 +25,14 @@ _FORMS: Mapping[str, tuple[tuple[int, ...], int, int]] = {
     "QGemm": ((0, 3), 7, 6),
     "QLinearWhere": ((1, 4), 7, 0),
 }
-"""By operator, the slots of the levels that it reads, of its output's scale, and of its bias; 0 for no bias."""
+# Operators that take integers like floats, and only move them.
 _KEEPING = frozenset(
     "Reshape Flatten Transpose Squeeze Unsqueeze MaxPool Slice Split Gather Identity Resize Expand Tile DepthToSpace "
     "SpaceToDepth".split()
 )
-"""Operators that take levels (integers) like floats, and make no new ones."""
-_ENDING = "_quantized"
-"""ONNX Runtime's quantizer appends it to the name of a rounded tensor."""
+_ENDING = "_quantized"  # ONNX Runtime's quantizer appends it to the name of a rounded tensor.
 
-_Levels = tuple[str, str, str]
-"""The names of a tensor of levels, its scale, and its zero point, if any."""
+_Levels = tuple[str, str, str]  # The names of a tensor of integers, its scale, and its zero point (empty without one).
 
 
 @dataclass(frozen=True)
@@ -43,9 +41,9 @@ class _Integer:
 
     Attributes:
         op_type: of the layer in floats.
-        read: its inputs in order: levels, or the name of another tensor.
-        made: the scale and zero point of its output; empty for floats.
-        bias: the levels of the bias, at the scale of the product of the first two inputs; empty for none.
+        read: integers with their scale, or the name of another tensor.
+        made: the output's scale and zero point; empty for floats.
+        bias: integers, at the scale of the product of the first two inputs.
     """
 
     op_type: str
@@ -55,10 +53,10 @@ class _Integer:
 
 
 def with_pairs(model: onnx.ModelProto, weights: Mapping[str, np.ndarray]) -> onnx.ModelProto:
-    """Returns ``model``, which is changed, with its integer layers in floats, between dequantizers and a quantizer.
+    """Returns ``model``, which is changed, with its integer layers in floats between Q/DQ nodes.
 
-    Float tensors have the names before ONNX Runtime's quantizer, where these are free. Layers with computed scales, or
-    another layout of channels, stay. ``model`` has named nodes, and ``weights`` detached from it.
+    Float tensors get the names that they had before quantization, if free. Layers with computed scales, or another
+    layout of channels, stay. Nodes must have names; ``weights`` are the detached weights.
     """
     layers = [_integer(node) for node in model.graph.node]
     if not any(layers):
@@ -152,7 +150,6 @@ class _Writing:
         return name
 
     def _dequantized(self, part: _Levels, node: onnx.NodeProto, layer: _Integer) -> str:
-        """Returns the output's name. Several scales of a weight are along its output channels."""
         name = self._free(f"{part[0]}_of_{node.name}")
         dequantize = helper.make_node(_DEQUANTIZE, list(filter(None, part)), [name])
         if self._constant(part[1]).size > 1:

@@ -1,7 +1,7 @@
 """The low precisions, and the arithmetic of one rounding to eight bits and of the scales of weights.
 
 INT8 and FP8 are *quantized*: a Q/DQ pair with a scale on inputs and weights. FP16 and BF16 are *float types*: a layer
-reads, computes and writes values of that type, without a scale.
+reads, computes and writes values of that type.
 """
 
 from __future__ import annotations
@@ -19,18 +19,15 @@ from trt_bisect.errors import BadInput
 from trt_bisect.precision import Precision
 
 EVERY_INPUT = -1
+# The inputs that need Q/DQ so that TensorRT runs an operator in INT8. Source: TensorRT developer guide, "Working with
+# Quantized Types", and ModelOpt's default list. Other operators follow the layer with which they are fused.
 _INT8_SLOTS: dict[str, tuple[int, ...]] = {
     **dict.fromkeys(("Conv", "ConvTranspose", "Gemm", "MatMul", "Add"), (0, 1)),
     **dict.fromkeys(("MaxPool", "AveragePool", "GlobalAveragePool"), (0,)),
     "Concat": (EVERY_INPUT,),
 }
-"""The operators that TensorRT runs in INT8 if their inputs have Q/DQ, with the slots of those inputs.
-
-Source: TensorRT developer guide, "Working with Quantized Types", and ModelOpt's default list. Activations, elementwise
-operators with constants, normalizations and shuffles follow the layer with which they are fused.
-"""
+# The same for FP8, from TensorRT 10 and compute capability 8.9 on.
 _FP8_SLOTS: dict[str, tuple[int, ...]] = {"Conv": (0, 1), "Gemm": (0, 1), "MatMul": (0, 1)}
-"""The operators that TensorRT runs in FP8 from TensorRT 10 and compute capability 8.9 on."""
 
 
 _FIRST = 64
@@ -41,9 +38,9 @@ class FloatType:
     """A float type that a layer can have instead of float32.
 
     Attributes:
-        onnx: the value of ``TensorProto.DataType``.
-        name: in the type constraints of ONNX operators: ``float16``.
-        largest: its largest finite value.
+        onnx: the ``TensorProto.DataType``.
+        name: as in ONNX type constraints: ``float16``.
+        largest: the largest finite value.
     """
 
     dtype: np.dtype[np.generic]
@@ -62,7 +59,7 @@ class FloatType:
         return np.asarray(np.clip(self.rounded(values), least, np.float32(self.largest)), np.float32)
 
     def holds(self, values: np.ndarray) -> bool:
-        """Returns true if this type holds all ``values`` exactly, or they are NaN."""
+        """Returns true if this type holds all ``values`` exactly (NaN included)."""
         flat = np.asarray(values, np.float32).reshape(-1)
         # Most weights differ within their first values.
         return all(np.array_equal(self.rounded(part), part, equal_nan=True) for part in (flat[:_FIRST], flat[_FIRST:]))
@@ -73,13 +70,12 @@ class LowPrecision:
     """A low precision.
 
     Attributes:
-        precision: as plans name it.
         opset: the oldest opset of its graphs.
         slots: by operator that can be quantized, the inputs that are rounded.
         float_type: None if quantized.
         level: the dtype of stored values, if quantized.
-        levels: the largest stored value; a scale is the largest magnitude divided by it.
-        wide: activations are rounded to INT16; an experiment, which no engine runs.
+        levels: the largest stored value: a scale is the largest magnitude divided by it.
+        wide: activations are rounded to INT16: an experiment, which no engine runs.
     """
 
     precision: Precision
@@ -91,16 +87,16 @@ class LowPrecision:
     wide: bool = False
 
     def __reduce__(self) -> tuple[Callable[[Precision], LowPrecision], tuple[Precision]]:
-        """Unpickles to this process's own instance, because code compares with ``is``."""
+        # Unpickles to this process's own instance, because code compares with ``is``.
         return find_low, (Precision.INT16 if self.wide else self.precision,)
 
     @property
     def title(self) -> str:
-        """Its name in texts, such as ``FP16``."""
+        """The name in texts, such as ``FP16``."""
         return "W8A16" if self.wide else str(self.precision).upper()
 
     def oldest_opset(self, base: Precision | None) -> int:
-        """Returns the oldest opset of its graphs if other layers are in ``base``."""
+        """Returns the oldest opset of graphs whose other layers are in ``base``."""
         return max(self.opset, TYPED_PAIRS_OPSET if base in FLOAT_TYPES and self.needs_ranges else 0)
 
     @property
@@ -122,7 +118,7 @@ FP8 = LowPrecision(Precision.FP8, 19, _FP8_SLOTS, level=np.dtype(ml_dtypes.float
 FP16 = LowPrecision(Precision.FP16, float_type=_FP16)
 BF16 = LowPrecision(Precision.BF16, 13, float_type=_BF16)
 W8A16 = replace(INT8, opset=21, wide=True)
-"""Weights in INT8 and activations in INT16, in ONNX from opset 21 on; TensorRT has no such precision."""
+"""INT8 weights and INT16 activations, from opset 21 on; TensorRT has no such precision."""
 LOWS: Mapping[Precision, LowPrecision] = {low.precision: low for low in (INT8, FP16, BF16, FP8)}
 
 
@@ -136,10 +132,10 @@ def find_low(precision: str | Precision) -> LowPrecision:
 
 INT8_MAX = 127
 SMALLEST_SCALE = float(np.finfo(np.float32).tiny)
-"""The smallest scale that a GPU does not take for 0: float32's smallest normal value, for scales in FP16 and BF16 too.
+"""The smallest scale that a GPU does not take for 0: float32's smallest normal value, also for FP16 and BF16.
 
-Engines multiply by scales in float32, and every positive FP16 value is a normal float32 value. Source: the CUDA C++
-Programming Guide flushes denormal values of single precision only (``-ftz``).
+Engines multiply by scales in float32. Source: the CUDA C++ Programming Guide: only single precision flushes denormals
+(``-ftz``).
 """
 _INT16 = np.iinfo(np.int16)
 FP8_DTYPE: np.dtype[np.generic] = np.dtype(ml_dtypes.float8_e4m3fn)
@@ -171,7 +167,7 @@ class Quantizer:
         return parameters if self.dtype == FLOAT32 else (*parameters, self.dtype.str)
 
     def of_part(self, part: tuple[slice, ...]) -> Quantizer:
-        """Returns the quantizer of a part of a tensor, given by a slice along each axis; no slices: all of it."""
+        """Returns the quantizer of a part of a tensor, given by one slice per axis; of all for an empty ``part``."""
         if not part or self.axis is None or self.scale.ndim == 0:
             return self
         channels = part[self.axis]
@@ -180,8 +176,8 @@ class Quantizer:
     def symmetric(self) -> Quantizer:
         """Returns this quantizer if TensorRT accepts it, else the symmetric INT8 quantizer with the same range.
 
-        Levels l..h about zero point z with scale s reach s (l - z) to s (h - z), symmetric INT8 with scale t reaches
-        -128 t to 127 t: t = max(s (z - l) / 128, s (h - z) / 127). A UINT8 zero point of 128 keeps s.
+        Levels l..h with zero point z and scale s reach s (l - z) to s (h - z), symmetric INT8 with scale t reaches -128
+        t to 127 t: t = max(s (z - l) / 128, s (h - z) / 127). A UINT8 zero point of 128 keeps s.
         """
         if self.zero_point.dtype in (np.int8, FP8_DTYPE) and not np.any(self.zero_point):
             return self
@@ -200,7 +196,7 @@ class Quantizer:
 
     @property
     def begins_at_zero(self) -> bool:
-        """True if there is one scale, and the lowest level is zero, so that negative values saturate."""
+        """True if there is one scale, and negative values saturate: the lowest level is zero."""
         zero_point = self.zero_point
         return not self.in_fp8 and not zero_point.ndim and bool(zero_point == np.iinfo(zero_point.dtype).min)
 
@@ -210,19 +206,17 @@ class Quantizer:
         return bool(self.zero_point.dtype == FP8_DTYPE)
 
     def dequantized(self, levels: np.ndarray) -> np.ndarray:
-        """Returns the values of stored ones, in ``dtype``: (levels - zero point) * scale."""
+        """Returns (levels - zero point) * scale, in ``dtype``."""
         steps = levels if self.in_fp8 else levels.astype(np.int64) - self._broadcast(self.zero_point, levels)
         with np.errstate(invalid="ignore", over="ignore"):
             return np.asarray(steps.astype(np.float32) * self._broadcast(self.scale, levels), self.dtype)
 
     def round_trip(self, values: np.ndarray) -> np.ndarray:
-        """Returns ``values`` quantized and dequantized, in ``dtype``: divided, rounded half to even, saturated,
-        multiplied.
+        """Returns ``values`` quantized (half to even, saturated) and dequantized, in ``dtype``.
 
         FP8 rounds to four significant bits, and saturates at 448. With the scale of a mask (about 1e36) the lowest
-        level becomes infinite, as in an engine; an infinite scale makes NaN of everything. float16 is computed in
-        float32, as in ONNX Runtime. Source: ONNX operators QuantizeLinear and DequantizeLinear; TensorRT rounds the
-        same way.
+        level becomes infinite, as in an engine; an infinite scale gives NaN. float16 is computed in float32, as in ONNX
+        Runtime. Source: ONNX operators QuantizeLinear and DequantizeLinear; TensorRT rounds the same way.
         """
         levels = self.levels(values)
         np.clip(levels, *self.limits, out=levels)
@@ -232,9 +226,7 @@ class Quantizer:
             return np.asarray(levels, self.dtype)
 
     def levels(self, values: np.ndarray) -> np.ndarray:
-        """Returns ``values`` rounded to levels, float32, before saturation; FP8 values beyond the largest are not
-        rounded.
-        """
+        """Returns ``values`` rounded to levels, as float32, before saturation; too large FP8 values are not rounded."""
         with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
             levels = np.asarray(np.divide(values, self._broadcast(self.scale, values), dtype=np.float32))
         if self.in_fp8:
@@ -263,10 +255,10 @@ def round_trips(values: np.ndarray, quantizers: Iterable[Quantizer]) -> np.ndarr
 
 
 class RoundedWeights(WeakValueDictionary[tuple[object, ...], np.ndarray]):
-    """Rounded weights by name and quantizers, each kept while something else uses it; empty in another process.
+    """Rounded weights by name and quantizers, kept while in use; empty when unpickled.
 
     Attributes:
-        digest: the digest of the unrounded weights; empty until first needed.
+        digest: of the unrounded weights; empty until first needed.
         quantizers: by name, axis and low precision.
     """
 
@@ -287,7 +279,7 @@ def symmetric(scale: np.ndarray | np.float32, axis: int | None = None, low: LowP
 
 
 def scale_in(low: LowPrecision, scale: np.float32) -> np.float32:
-    """Returns the scale of an activation in a low precision, from its INT8 scale: the same range with other steps."""
+    """Returns an activation's scale in a low precision, with the range of its INT8 scale."""
     levels = _INT16.max if low.wide else low.levels
     return scale if levels == INT8_MAX else np.float32(np.float32(scale * INT8_MAX) / np.float32(levels))
 

@@ -1,4 +1,4 @@
-"""Compares the prepared network with its file: ONNX Runtime runs both, and their tensors must be equal."""
+"""Compares the prepared network with its file: ONNX Runtime runs both; their tensors must be equal."""
 
 from __future__ import annotations
 
@@ -42,17 +42,15 @@ def compare_with_file(
 ) -> list[str]:
     """Compares the network with its file on one sample, and returns notes, one sentence each.
 
-    See docs/concepts/preparation.md. Nothing is compared if the file is too large to be loaded twice, is on another
-    machine, or cannot be run by ONNX Runtime; if it is in FP16 or BF16, which ONNX Runtime's CPU kernels round
-    differently; or if its outputs vary.
+    Skips files that are too large, on another machine, in FP16 or BF16, random, or refused by ONNX Runtime
+    (docs/concepts/preparation.md).
 
     Args:
-        network: compared as in the file: without layers kept high or pairs made symmetric.
-        outputs: those that are compared first.
+        outputs: the outputs to compare; if they differ, each layer is compared.
         prepared: the network's FP32 outputs on the sample, if known.
 
     Raises:
-        BadInput: the network does not compute what the file does; the message names the first tensor that differs.
+        BadInput: the network computes something else; the message names the first tensor that differs.
     """
     notes = list[str]()
     if random_nodes(network.skeleton):
@@ -87,7 +85,7 @@ def compare_with_file(
 
 
 def random_nodes(model: onnx.ModelProto) -> dict[str, str]:
-    """Returns by name the operators of nodes with random outputs, such as Dropout in training mode."""
+    """Returns the operators of nodes with random outputs, by node name; Dropout only in training mode."""
     constants = {tensor.name: tensor for tensor in model.graph.initializer}
 
     def is_random(node: onnx.NodeProto) -> bool:
@@ -102,8 +100,8 @@ def random_nodes(model: onnx.ModelProto) -> dict[str, str]:
 def relative_difference(original: np.ndarray, other: np.ndarray) -> float:
     """Returns |difference| / |original|, in norms, over the values that are finite in both.
 
-    0 if only sizes of axes differ (a detector's number of boxes depends on float noise). 1 if the numbers of axes
-    differ, or more than half of the values are finite in only one of the two.
+    0 if only the sizes of axes differ (a detector's number of boxes depends on float noise); 1 if the numbers of axes
+    differ, or more than half of the values are finite in only one array.
     """
     if original.shape != other.shape:
         return 0.0 if original.ndim == other.ndim else 1.0
@@ -116,7 +114,7 @@ def relative_difference(original: np.ndarray, other: np.ndarray) -> float:
 
 
 def _comparisons(network: Network) -> Iterator[tuple[PrecisionPlan, Written]]:
-    """The plans to compare, each with the graph of the file that must compute the same."""
+    """Yields plans, each with the graph of the file that must compute the same."""
     weights = sum(array.nbytes for array in network.weights.values())
     there = Path(network.source).is_file()
     if weights > INLINE_UNTIL_BYTES or network.typed_in_file or not there:
@@ -156,9 +154,6 @@ def _run_prepared(
 
 
 def _run_file(file: Written, names: Sequence[str], feeds: Feeds) -> dict[str, np.ndarray] | None:
-    """Runs the file without optimisation, so without INT8 kernels; returns its numeric tensors ``names``, None if
-    refused.
-    """
     made = {name for node in file.model.graph.node for name in node.output}
     present = [name for name in names if name in made]
     try:
@@ -175,11 +170,7 @@ def _is_numeric(value: object) -> bool:
 
 
 def _first_difference(network: Network, plan: PrecisionPlan, file: Written, feeds: Feeds) -> tuple[str, bool]:
-    """Compares each piece of the network with the file, from the file's tensors.
-
-    Returns:
-        The first difference in words, or an empty text; and true if pieces were skipped.
-    """
+    """Returns the first difference from the file, in words; and true if pieces were skipped."""
     facts = facts_for(network, feeds)
     made = {name for node in file.model.graph.node for name in node.output}
     pieces = _pieces(network, facts, made)
@@ -204,7 +195,6 @@ def _first_difference(network: Network, plan: PrecisionPlan, file: Written, feed
 
 
 def _pieces(network: Network, facts: TensorFacts, made: set[str]) -> list[Piece]:
-    """The shortest pieces whose inputs and outputs (``reads`` and ``leaves``) are also tensors of the file."""
     rounded_too = {rounding.tensor for layer in network.layers for rounding in layer.roundings if rounding.at_output}
     comparable = (made & set(facts.shapes)) - rounded_too
     boundaries = Boundaries(network)
@@ -225,12 +215,7 @@ def _piece_difference(
     tensors: Mapping[str, np.ndarray],
     facts: TensorFacts,
 ) -> str:
-    """Returns the first leaf that differs from the file's, in words, or an empty text; the piece reads the file's
-    tensors.
-
-    A leaf differs if its relative difference is above ``FLOAT_NOISE`` and above ``_TIMES_ITS_NOISE`` times the largest
-    caused by noise in the inputs, over ``_DRAWS`` draws.
-    """
+    """Returns the first output that differs by more than float noise, in words; a piece reads the file's tensors."""
     leaves = [name for name in piece.leaves if name in tensors]
     if not leaves or any(name not in tensors for name in piece.reads):
         return ""

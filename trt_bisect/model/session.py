@@ -24,10 +24,10 @@ from trt_bisect.support.memory import file_of, give_back_memory
 
 NO_QDQ_FUSION = ("session.disable_quant_qdq", "1")
 NO_SPINNING = ("session.intra_op.allow_spinning", "0")
-"""Session options that make waiting threads sleep, since a search alternates between tens of sessions."""
+"""Lets waiting threads sleep, because a search alternates between tens of sessions."""
 WRONG_BEFORE_FP8 = ("ReluQuantRewrite", "ClipQuantRewrite")
-"""Optimisations that remove an activation before a QuantizeLinear that saturates at the same value. The first also
-removes a Relu before FP8, although FP8 holds negative values (seen in 1.31).
+"""Optimisations that remove an activation before a QuantizeLinear; the first also a Relu before FP8, which holds
+negative values (seen in 1.31).
 """
 _FOLDER_OF_WEIGHTS = "session.model_external_initializers_file_folder_path"
 _IDENTITY = '<ir_version: 8, opset_import: ["": 13]> g (float[1] x) => (float[1] y) {y = Identity(x)}'
@@ -39,25 +39,23 @@ g (float[1, {_SUMMED}] x) => (float[1, 1] y) <float one = {{1}}, int8 zero = {{0
     wd = DequantizeLinear(w, one, zero)
     y = MatMul(xd, wd)
 }}"""
-_WARNING, _FATAL = 2, 4
-"""ONNX Runtime's levels of messages; the first is its default."""
+_WARNING, _FATAL = 2, 4  # ONNX Runtime's levels of messages; the first is its default.
 CPU, CUDA = "CPUExecutionProvider", "CUDAExecutionProvider"
 CPU_DEVICE = "cpu"
 SAME_SUMS = ort.GraphOptimizationLevel.ORT_ENABLE_EXTENDED
-"""The highest level of optimisations that keeps the order of float sums."""
+"""The highest level that keeps the order of float sums: only fused or folded operators can differ, in the last bit."""
 UNOPTIMISED = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
 _TENSOR = re.compile(r"tensor\((\w+)\)")
 _ENTRY_POINT = b"RegisterCustomOps"
 _libraries: list[Path] = []
-_devices: list[str] = []
-"""The device of later sessions; empty for the default."""
+_devices: list[str] = []  # the device of later sessions; empty for the default
 
 
 def use_libraries(paths: Iterable[str | Path]) -> None:
     """Makes the operators of shared libraries available to every later session of ``new_options``.
 
-    Each library has the function ``RegisterCustomOps`` of ONNX Runtime's C interface. Raises BadInput if it cannot be
-    loaded.
+    Each library has the function ``RegisterCustomOps`` of ONNX Runtime's C interface. Raises BadInput if a library
+    cannot be loaded.
     """
     for path in paths:
         library = Path(path).resolve()
@@ -74,10 +72,10 @@ def use_libraries(paths: Iterable[str | Path]) -> None:
 
 
 def use_device(device: str | None, *, or_cpu: bool = False) -> None:
-    """Makes later sessions for a device.
+    """Sets the device of later sessions.
 
     Args:
-        device: ``cpu`` or ``cuda:0``; None: plans run on the first CUDA device if sessions can use it, else on the CPU.
+        device: ``cpu`` or ``cuda:0``; None: the first CUDA device for plans if usable, else the CPU.
         or_cpu: use the CPU if ONNX Runtime has no such GPU.
 
     Raises:
@@ -113,14 +111,12 @@ def new_options() -> ort.SessionOptions:
 
 @cache
 def for_onnx_runtime(library: str | Path) -> bool:
-    """Returns true for a library with ONNX Runtime's entry point, false for TensorRT's plugins; raises BadInput
-    without a file.
-    """
+    """Returns true for a library of ONNX Runtime, false for TensorRT's plugins; raises BadInput without a file."""
     return _ENTRY_POINT in _content(library)
 
 
 def digests_of(paths: Sequence[str | Path]) -> str:
-    """Returns the first 16 digits of each library's SHA-256; raises BadInput if a file cannot be read."""
+    """Returns 16 digits of each library's SHA-256; raises BadInput if a file cannot be read."""
     return " ".join(hashlib.sha256(_content(path)).hexdigest()[:16] for path in paths)
 
 
@@ -132,7 +128,7 @@ def _content(library: str | Path) -> bytes:
 
 
 def element_type(name: str) -> int | None:
-    """Returns the ``TensorProto.DataType`` of a type such as ``tensor(float)``; None if it is no tensor type."""
+    """Returns the ``TensorProto.DataType`` of a type such as ``tensor(float)``; None for other types."""
     kind = _TENSOR.fullmatch(name)
     return TensorProto.DataType.Value(kind[1].upper()) if kind else None
 
@@ -152,10 +148,9 @@ def make_session(
     Args:
         provider: default: that of the device in use.
         threads: for one inference.
-        one_of_many: use an arena that all such sessions share.
-        level: of optimisations. Up to ``SAME_SUMS`` float sums keep their order, and only operators that are fused or
-            folded can differ in the last bit.
-        arena: keep memory between inferences; without it they take longer.
+        one_of_many: share a memory arena with all such sessions.
+        level: of optimisations; see ``SAME_SUMS``.
+        arena: keep memory between inferences, which is faster.
         integers: use ONNX Runtime's INT8 kernels, as default options do.
     """
     options = new_options()
@@ -182,9 +177,7 @@ def make_session(
 
 
 def _with_weights(written: Written, options: ort.SessionOptions) -> onnx.ModelProto:
-    """Adds the weights to the options, and returns the graph, which refers to weights in files: so they are not
-    copied.
-    """
+    # Options take weights in memory; the graph refers to weights in files. So nothing is copied.
     files = {name: path for name, array in written.weights.items() if (path := file_of(array)) is not None}
     arrays = {name: np.ascontiguousarray(array) for name, array in written.weights.items() if name not in files}
     if arrays:
@@ -202,7 +195,7 @@ def _with_weights(written: Written, options: ort.SessionOptions) -> onnx.ModelPr
 
 
 def usable_provider() -> str:
-    """Returns the execution provider for plans: that of the device in use, else CUDA's if a session gets it."""
+    """Returns the execution provider for plans: that of the device in use, else CUDA's if usable."""
     if _devices:
         return CPU if _devices[0] == CPU_DEVICE else CUDA
     # ``onnxruntime-gpu`` names CUDA even where GPU, driver or libraries are missing.
@@ -246,7 +239,7 @@ def give_back_arena() -> None:
 
 @cache
 def _shrinking() -> tuple[ort.InferenceSession, ort.IOBinding, ort.RunOptions]:
-    """Returns a session and the options of a run after which ONNX Runtime shrinks the shared arena."""
+    # ONNX Runtime shrinks the shared arena after such a run.
     session = make_session(Written(parser.parse_model(_IDENTITY), {}), CPU, threads=1, one_of_many=True)
     binding, options = session.io_binding(), ort.RunOptions()
     binding.bind_ortvalue_input("x", ort.OrtValue.ortvalue_from_numpy(np.zeros(1, np.float32)))

@@ -2,10 +2,11 @@
 
 TensorRT rounds an activation with one scale for all channels: a channel ten times as large as the others costs them
 three of eight bits. Dividing channel c by s[c] and multiplying the weights that read it by s[c] changes nothing in
-FP32. The idea is SmoothQuant's (Xiao et al., ICML 2023), behind LayerNormalization. Here the division goes back from
-the readers to the first constants that can take it, through operators that commute with positive factors: scale and
-bias of a normalization, weights of a convolution or MatMul, the constant of a Mul, Div or Add. If other layers read the
-tensor, or no constant can take the division, the tensor is left unchanged. At a Concat of channels the division goes on
+FP32. SmoothQuant (Xiao et al., ICML 2023) does this behind LayerNormalization.
+
+Here the division goes back from the readers to the first constants that can take it, through operators that commute
+with positive factors: scale and bias of a normalization, weights of a convolution or MatMul, the constant of a Mul, Div
+or Add. If no constant can take the division, the tensor is left unchanged. At a Concat of channels the division goes on
 in each input:
 
     Conv a ---------- [0:16] -+
@@ -19,12 +20,12 @@ Suppression", NeurIPS 2022, move the scale of the normalization):
     LayerNormalization / s -+- MatMul * s --- ...
                             +- Mul s -------- Add       the only layer that is added; TensorRT fuses it with others
 
-The factors. With the step D = max_c(a[c] / s[c]) / 127, where a[c] is the largest magnitude of a channel, each value is
-rounded with an error of variance D^2 / 12; a reader's outputs get the sum over o, c of (w[o,c] s[c])^2 D^2 / 12. The
+The factors. With a[c] the largest magnitude of a channel and the step D = max_c(a[c] / s[c]) / 127, each value is
+rounded with an error of variance D^2 / 12. A reader's outputs get the sum over o, c of (w[o,c] s[c])^2 D^2 / 12. The
 weights of output o have a step d[o] = max_c |w[o,c] s[c]| / 127, whose errors give the sum over o, c of E[x[c]^2] /
 s[c]^2 d[o]^2 / 12. Of the factors a[c]^p / w[c]^q, with w[c] the largest weight that reads the channel, those with the
-smallest sum of both are taken: s = a for depthwise convolutions, whose weights have a scale for each channel anyway, a
-compromise for others (p = q = 1/2 is SmoothQuant's).
+smallest sum of both errors are taken: s = a for depthwise convolutions, whose weights have a scale per channel anyway,
+a compromise for others (p = q = 1/2 is SmoothQuant's).
 """
 
 from __future__ import annotations
@@ -48,20 +49,16 @@ from trt_bisect.model.prepare import unused_name
 
 _PRODUCTS = ("MatMul", "Gemm")
 _POWERS = tuple((p / 4, q / 4) for p in range(5) for q in range(5) if p + q)
-_WORTH = 0.9
-"""A tensor is left unchanged if smoothing would leave a larger share of the expected error."""
-_WORTH_A_LAYER = 0.5
-"""The same limit for a tensor with other readers, which needs a Mul."""
+_WORTH = 0.9  # A tensor is left unchanged if smoothing would leave a larger share of the expected error.
+_WORTH_A_LAYER = 0.5  # The same limit for a tensor with other readers, which needs a Mul.
+# The least magnitude of a channel, as a share of the largest: it may be larger on other samples.
 _LEAST_MAGNITUDE = 1e-3
-"""The least magnitude of a channel, as a share of the largest: it may be larger on other samples."""
-_SAMPLES = 64
-"""The number of samples over which the channels' magnitudes are measured."""
+_SAMPLES = 64  # The number of samples over which the channels' magnitudes are measured.
 
 
+# A constant that is divided by the channels' factors: its input slot; its channel axis from the end; its channels in
+# the smoothed tensor; and true for a divisor, which is multiplied instead.
 _Divided = tuple[Slot, int, slice, bool]
-"""A constant that is divided by the channels' factors: its input slot; its channel axis from the end; the channels of
-the smoothed tensor that it has; and true for a divisor, which is multiplied instead.
-"""
 
 
 @dataclass(frozen=True)
@@ -71,7 +68,7 @@ class _Smoothable:
     Attributes:
         readers: the layers whose weights are multiplied.
         taken_by: the constants that are divided.
-        others: the inputs of other layers, which read the tensor after a Mul.
+        others: inputs of other layers, which read the tensor after a Mul.
     """
 
     axis: int
@@ -81,10 +78,10 @@ class _Smoothable:
 
 
 def smooth(network: Network, samples: Iterable[Feeds]) -> tuple[Network, dict[str, float]]:
-    """Returns a network with similar channels, equal in FP32 up to float noise; and by tensor the share of the expected
-    error that remains.
+    """Returns a network with similar channel ranges, equal in FP32 up to float noise; and by tensor the share of the
+    expected error that remains.
 
-    The network has no Q/DQ pairs and known shapes; the samples are calibration data.
+    The network must have known shapes and no Q/DQ pairs; the samples are calibration data.
     """
     nodes, smoothable = network.skeleton.graph.node, dict(_Finder(network).smoothable())
     constants: dict[Slot, np.ndarray] = {}
@@ -114,10 +111,7 @@ def smooth(network: Network, samples: Iterable[Feeds]) -> tuple[Network, dict[st
 
 
 def _with_products(network: Network, products: Mapping[str, tuple[np.ndarray, Sequence[Slot]]]) -> Network:
-    """Returns a network with a Mul by a constant behind the makers of some tensors.
-
-    ``products`` has by tensor the constant and the inputs that read the product. Later layers get new indices.
-    """
+    """Inserts a Mul by a constant before the given inputs, by tensor; later layers get new indices."""
     if not products:
         return network
     skeleton = deepcopy(network.skeleton)
@@ -149,7 +143,6 @@ def _with_products(network: Network, products: Mapping[str, tuple[np.ndarray, Se
 def _magnitudes(
     network: Network, smoothable: Mapping[str, _Smoothable], samples: Iterable[Feeds]
 ) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-    """Returns by tensor the largest magnitude and the mean square of each channel; only finite ones."""
     largest: dict[str, np.ndarray] = {}
     squares: dict[str, list[np.ndarray]] = {name: [] for name in smoothable}
     for _, tensors in zip(range(_SAMPLES), observe(network, list(smoothable), samples), strict=False):
@@ -167,10 +160,6 @@ def _magnitudes(
 
 
 def _factors(largest: np.ndarray, squares: np.ndarray, weights: Sequence[np.ndarray]) -> tuple[np.ndarray, float]:
-    """Returns the best factors of the channels, and the share of the expected error that remains.
-
-    By channel, ``largest`` has the magnitude, ``squares`` the mean square; ``weights`` are the ``_magnitudes_read``.
-    """
     read = np.maximum.reduce([weight.max(axis=0) for weight in weights])
     a, w = (np.maximum(magnitudes / max(magnitudes.max(), 1e-30), _LEAST_MAGNITUDE) for magnitudes in (largest, read))
 
@@ -198,7 +187,7 @@ def _read_axis(node: onnx.NodeProto, weight: np.ndarray) -> int:
 
 
 def _magnitudes_read(node: onnx.NodeProto, weight: np.ndarray) -> np.ndarray:
-    """The magnitudes of a reader's weights, [outputs, channels]; of a depthwise convolution [1, channels]."""
+    # [outputs, channels]; of a depthwise convolution [1, channels]
     largest: np.ndarray = np.abs(weight_grid(node, weight)).max(axis=3)
     return np.moveaxis(largest, 0, 1).reshape(largest.shape[1], -1)
 
@@ -225,7 +214,6 @@ class _Finder:
                     yield tensor, _Smoothable(axis % rank, scaled, taken_by, others)
 
     def _can_be_scaled(self, index: int) -> bool:
-        """True for a layer whose weight is a constant of its own, with a scale for each output."""
         node, network = self._nodes[index], self._network
         names = [name for name in node.input[1:] if name]
         if not all(map(network.has_constant, names)) or network.uses[names[0]] != 1 or index in network.one_scale:
@@ -238,10 +226,7 @@ class _Finder:
         return weight.ndim == 2 and not attribute(node, "transA", 0)
 
     def _taken_by(self, tensor: str, axis: int, rank: int, channels: slice) -> list[_Divided]:
-        """The constants before a tensor that can take a division of its channels; empty if there are none.
-
-        ``axis`` is the channel axis, from the end; ``channels`` are the channels of the smoothed tensor in this one.
-        """
+        """Returns the constants before a tensor that can take a division of its ``channels``; ``axis`` from the end."""
         divided: list[_Divided] = []
         while (maker := self._network.producers.get(tensor)) is not None:
             index, node = maker.index, self._nodes[maker.index]
@@ -269,11 +254,9 @@ class _Finder:
         return []
 
     def _is_divided(self, tensor: str, rank: int) -> bool:
-        """True if a division may pass through a tensor: it has one reader, and the rank of the smoothed tensor."""
         return self._network.uses[tensor] == 1 and len(self._shapes.get(tensor, ())) == rank
 
     def _in_parts(self, index: int, axis: int, rank: int, channels: slice) -> list[_Divided]:
-        """The constants before the inputs of a Concat of channels; none if an input cannot take its part."""
         if attribute(self._nodes[index], "axis", 0) % rank != axis % rank:
             return []
         divided, start = list[_Divided](), channels.start
@@ -287,7 +270,6 @@ class _Finder:
         return divided
 
     def _commutes(self, node: onnx.NodeProto, tensor: str, axis: int, constants: Sequence[int]) -> bool:
-        """True for a node that works on each channel by itself and commutes with positive factors."""
         if node.domain:
             return False
         shape, before = (self._shapes.get(name, ()) for name in (tensor, node.input[0]))
@@ -299,7 +281,6 @@ class _Finder:
         return node.op_type in ("Relu", "LeakyRelu") or by_channel
 
     def _in_layer(self, index: int, axis: int, rank: int, channels: slice) -> list[_Divided]:
-        """The constants of a layer or a normalization that take a division of its output."""
         node = self._nodes[index]
         slots = [slot for slot in (1, BIAS_SLOT) if slot < len(node.input) and node.input[slot]]
         if node.op_type == "LayerNormalization":
@@ -315,7 +296,6 @@ class _Finder:
         return [((index, slot), weight_axis if slot == 1 else -1, channels, False) for slot in slots]
 
     def _fits(self, node: onnx.NodeProto, slot: int, axis: int) -> bool:
-        """True if a constant has one element, or varies along the axis of the channels at most."""
         values = self._network.constant(node.input[slot])
         if values.dtype != np.float32 or not np.isfinite(values).all():
             return False

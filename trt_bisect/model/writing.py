@@ -1,4 +1,4 @@
-"""Writes layers into an ONNX graph one after another, each in its precision, with the Q/DQ pairs or Casts it needs."""
+"""Writes layers into an ONNX graph, each in its precision, with the Q/DQ pairs or Casts it needs."""
 
 from __future__ import annotations
 
@@ -30,24 +30,21 @@ from trt_bisect.precision import Precision
 from trt_bisect.support.memory import are_large, file_of, mapped
 
 _SUM, _SQUARE = "ReduceSum", "Mul"
+# Operators that TensorRT's parser writes as several layers, each of which rounds in FP16 and BF16. Source: networks
+# that TensorRT-RTX 1.7 parses. Softmax and ONNX's normalizations stay one layer; ReduceLogSumExp subtracts its maximum
+# first, so that nothing overflows.
 _PARTS = {
     "ReduceL2": (_SQUARE, _SUM, "Sqrt"),
     "ReduceSumSquare": (_SQUARE, _SUM),
     "ReduceLogSum": (_SUM, "Log"),
     "ReduceL1": ("Abs", _SUM),
 }
-"""Operators that TensorRT's ONNX parser writes as several layers, each of which rounds in FP16 and BF16.
-
-Source: networks that TensorRT-RTX 1.7 parses. Softmax and ONNX's normalizations stay one layer; ReduceLogSumExp has its
-maximum subtracted first, so that nothing overflows.
-"""
 
 
 def parts_of(node: onnx.NodeProto, final: str) -> tuple[list[onnx.NodeProto], list[onnx.TensorProto]]:
-    """Returns the nodes that TensorRT's parser makes of a node, and new constants that they read; the node itself if it
-    stays one layer.
+    """Returns the nodes that TensorRT's parser makes of a node (often itself), and new constants that they read.
 
-    ``final`` begins the names of new tensors.
+    Names of new tensors begin with ``final``.
     """
     if node.op_type not in _PARTS or node.domain:
         return [node], []
@@ -77,15 +74,15 @@ class WritingContext:
 
     Args:
         scales: of the activations without quantizers in the file.
-        emulates: the graph is for ONNX Runtime: see ``GraphTarget``.
-        unquantized_round: tensors of unquantized layers are rounded too, where an engine may hold them in INT8.
-        held: exactly these tensors are rounded where they are made; None for those of ``unquantized_round``.
+        emulates: write for ONNX Runtime, see ``GraphTarget``.
+        unquantized_round: also round tensors of unquantized layers where an engine may hold them in INT8.
+        held: exactly the tensors to round where they are made; None for those of ``unquantized_round``.
 
     Attributes:
-        tag: underscores that make the names of new tensors new.
+        tag: underscores that make the names of new tensors unique.
         initializers: the constants of the graph, detached weights included.
         types: the known types and shapes of tensors.
-        base_slots: by quantizable layer, the inputs and outputs that have the network's base type if the layer is low.
+        base_slots: by quantizable layer, the inputs and outputs in the base's type if the layer is low.
     """
 
     def __init__(
@@ -108,7 +105,7 @@ class WritingContext:
         self.tag = _unused_tag(network)
 
     def quantizers(self, layer: Layer, rounding: Rounding) -> tuple[Quantizer, ...]:
-        """Returns the quantizers of a rounding, first applied first; raises KeyError if the scales lack the tensor."""
+        """Returns the quantizers of a rounding, first applied first; raises KeyError without a scale."""
         key = (layer.index, rounding.slot, rounding.at_output)
         if key not in self._quantizers:
             low, kind = self.network.low, self.network.base_type
@@ -130,9 +127,7 @@ class WritingContext:
         return (quantizers[key],)
 
     def rounded(self, name: str, quantizers: tuple[Quantizer, ...], kind: FloatType | None = None) -> np.ndarray:
-        """Returns the values of a constant, first rounded to a type if given, then by its quantizers, in the dtype
-        of the last.
-        """
+        """Returns a constant rounded to the type ``kind``, if given, and by its quantizers."""
         key = (name, kind, *(quantizer.key() for quantizer in quantizers))
         if key not in self._constants:
             rounded = self.network.rounded.get(key)
@@ -148,7 +143,7 @@ class WritingContext:
         return self._constants[key]
 
     def followed(self, int8: Collection[int]) -> frozenset[str]:
-        """Returns the tensors that are rounded where they are made, with the layers ``int8`` in INT8."""
+        """Returns the tensors to round where they are made if the layers ``int8`` are in INT8."""
         if self.held is not None:
             return self.held
         if not self._unquantized_round or self.network.low.precision is not Precision.INT8:
@@ -157,13 +152,13 @@ class WritingContext:
         return frozenset(name for name in tensors & self.float_tensors if name in self._scales)
 
     def typed_slots(self, layer: Layer, precision: Precision) -> TypedSlots | None:
-        """Returns the inputs and outputs that a layer has in FP16 or BF16; None if it has to be float32."""
+        """Returns the inputs and outputs that a layer has in FP16 or BF16; None if it must be float32."""
         kind = FLOAT_TYPES.get(precision)
         node = self.network.skeleton.graph.node[layer.index]
         return None if kind is None else typed_slots(node, self.float_tensors, kind)
 
     def carries(self, layer: Layer, precision: Precision, slots: TypedSlots) -> bool:
-        """Returns true if a layer with these slots rounds nothing where its inputs have the type already."""
+        """Returns true if a layer rounds nothing where its inputs ``slots`` have the type already."""
         kind, node = FLOAT_TYPES[precision], self.network.skeleton.graph.node[layer.index]
 
         def exact(name: str) -> bool:
@@ -173,7 +168,6 @@ class WritingContext:
 
 
 def _unused_tag(network: Network) -> str:
-    """The shortest run of two or more underscores that no name has before a word of ``_OWN_WORDS``."""
     taken = [*network.producers, *(tensor.name for tensor in network.skeleton.graph.initializer)]
     taken += [spec.name for spec in network.inputs]
     tag = "__"
@@ -190,8 +184,8 @@ class Names:
 
     Attributes:
         suffix: of every tensor that the copy makes; empty for the network's own names.
-        read: by tensor, the name under which layers of the copy read it.
-        final: by tensor, its name as an output of the graph.
+        read: the names under which layers of the copy read tensors.
+        final: the names of tensors as outputs of the graph.
     """
 
     def __init__(self, suffix: str = "", read: Mapping[str, str] = {}, final: Mapping[str, str] = {}) -> None:
@@ -209,12 +203,13 @@ class Names:
 
 
 class GraphWriting:
-    """A graph that is being written: its nodes so far, and their rounded copies of tensors.
+    """A graph that is being written.
 
     Args:
-        scales_are_inputs: the scales of activations are inputs of the graph, except those of the file's own pairs.
+        scales_are_inputs: make the scales of activations inputs of the graph, except those of the file.
 
     Attributes:
+        nodes: the nodes so far.
         scale_inputs: by rounded tensor, the name of its scale, float32 with one element.
     """
 
@@ -227,17 +222,15 @@ class GraphWriting:
         self._shapes: list[onnx.ValueInfoProto] = []
         self._rounded_names: dict[tuple[object, ...], str] = {}
         self._times_rounded: Counter[tuple[str, str]] = Counter()
+        # By tensor and type, its name in that type if a layer has made or moved it in that type.
         self._typed_names: dict[tuple[str, str], str] = {}
-        """By tensor and type, the name of the tensor in that type, if a layer has made or moved it in that type."""
-        self._cast_names: dict[tuple[str, str], str] = {}
-        """The same for tensors that were rounded for a reader."""
-        self._spare: set[str] = set()
-        """Float32 copies of tensors of another type; unread ones are left out in the end."""
+        self._cast_names: dict[tuple[str, str], str] = {}  # the same for tensors that were rounded for a reader
+        self._spare: set[str] = set()  # float32 copies of tensors of another type; dropped if unread
 
     def layer(
         self, layer: Layer, precision: Precision, names: Names, followed: Collection[str] = ()
     ) -> tuple[str, ...]:
-        """Writes a layer; returns the tensors rounded for it. It rounds its outputs that are in ``followed``."""
+        """Writes a layer, and rounds its outputs in ``followed``; returns the tensors rounded for it."""
         node = onnx.NodeProto()  # deepcopy takes three times as long
         node.CopyFrom(self._network.skeleton.graph.node[layer.index])
         rename_reads(node, names)
@@ -253,9 +246,7 @@ class GraphWriting:
         return rounded
 
     def rounded_where_made(self, layer: Layer, tensor: str, name: str) -> str:
-        """Writes the Q/DQ pair of a tensor that a layer makes under ``name``; returns the name of the rounded
-        tensor.
-        """
+        """Writes the Q/DQ pair of a layer's output ``name``; returns the rounded tensor's name."""
         rounding = Rounding(layer.outputs.index(tensor), tensor, at_output=True)
         held = self._new(name, "held")
         self._chain(name, self._context.quantizers(layer, rounding), held, rounding)
@@ -318,7 +309,6 @@ class GraphWriting:
     def _rounded(
         self, name: str, rounding: Rounding, quantizers: tuple[Quantizer, ...], kind: FloatType | None = None
     ) -> str:
-        """Returns the name of a tensor rounded to a type (if given) and by its quantizers; written at the first use."""
         key = (name, kind, *(quantizer.key() for quantizer in quantizers))
         if key not in self._rounded_names:
             final = self._rounded_names[key] = self._numbered(name, "fp8" if quantizers[-1].in_fp8 else "int8")
@@ -332,7 +322,7 @@ class GraphWriting:
         return self._rounded_names[key]
 
     def _give_shape(self, name: str, dtype: int | None, like: str) -> None:
-        """Adds the shape of a new tensor: ONNX Runtime then makes a session twice as fast."""
+        # ONNX Runtime makes a session twice as fast if new tensors have shapes.
         if like in self._context.types:
             shape = renamed(self._context.types[like], name)
             if dtype is not None:
@@ -354,7 +344,7 @@ class GraphWriting:
             name = out
 
     def _rounded_wide(self, name: str, rounding: Rounding, quantizer: Quantizer) -> str:
-        """The name of an activation rounded to 16 bits, in floats: ONNX has 16-bit pairs only from opset 21 on."""
+        # In floats: ONNX has 16-bit pairs only from opset 21 on.
         key = (name, None, "int16", *quantizer.key())
         if key in self._rounded_names:
             return self._rounded_names[key]
@@ -371,7 +361,6 @@ class GraphWriting:
         return out
 
     def _scale(self, quantizer: Quantizer, rounding: Rounding, out: str) -> str:
-        """The name of a quantizer's scale: an input of the graph, or a constant of the pair that makes ``out``."""
         if self._scales_are_inputs and not rounding.fixed and not rounding.is_weight:
             return self.scale_inputs.setdefault(rounding.tensor, self._new(rounding.tensor, "scale"))
         return self.small_constant(f"{out}_scale", quantizer.scale.astype(quantizer.dtype))
@@ -379,10 +368,7 @@ class GraphWriting:
     def _write_typed(
         self, layer: Layer, kind: FloatType, slots: TypedSlots, node: onnx.NodeProto, carries: bool = False
     ) -> None:
-        """Writes a layer in a float type; in the emulation in float32, with rounded inputs and outputs.
-
-        Outputs are not rounded again if the layer ``carries`` its inputs' values.
-        """
+        # In the emulation in float32, with rounded inputs and outputs; outputs only if the layer rounds.
         original = self._network.skeleton.graph.node[layer.index]
         for slot in slots.inputs:
             node.input[slot] = self._typed(node.input[slot], kind, original.input[slot])
@@ -406,12 +392,11 @@ class GraphWriting:
                 self._add("Cast", [raw], final, to=TensorProto.FLOAT)
 
     def _add_carrying(self, node: onnx.NodeProto, kind: FloatType, slots: TypedSlots) -> None:
-        """Adds a node of the emulation whose outputs hold values of its inputs, and so need no rounding."""
         self._typed_names.update(((node.output[slot], kind.name), node.output[slot]) for slot in slots.outputs)
         self.nodes.append(node)
 
     def _add_rounded_parts(self, node: onnx.NodeProto, kind: FloatType) -> None:
-        """Adds a node; in the emulation as TensorRT's layers, with a rounding after each but the last."""
+        # In the emulation TensorRT's layers, each rounded but the last, which the caller rounds.
         parts, constants = parts_of(node, node.output[0]) if self._context.emulates else ([node], [])
         self._constants += constants
         for part in parts[:-1]:
@@ -422,7 +407,7 @@ class GraphWriting:
         self.nodes.append(parts[-1])
 
     def _write_carrying(self, layer: Layer, node: onnx.NodeProto) -> bool:
-        """Writes a layer that only moves data in its inputs' type; returns false for another layer."""
+        # A layer that only moves data is written in its inputs' type.
         low = self._network.low
         kind, slots = low.float_type, self._context.typed_slots(layer, low.precision)
         if kind is None or slots is None or layer.quantizable or not self._context.carries(layer, low.precision, slots):
@@ -437,7 +422,6 @@ class GraphWriting:
         return True
 
     def _typed(self, name: str, kind: FloatType, like: str) -> str:
-        """Returns the name of a tensor in a float type (in the emulation rounded to it); written at the first use."""
         typed_name = self._typed_names.get((name, kind.name)) or self._cast_names.get((name, kind.name))
         if typed_name is not None:
             return typed_name
@@ -480,7 +464,7 @@ class GraphWriting:
     def assemble(
         self, inputs: Iterable[onnx.ValueInfoProto], outputs: Iterable[onnx.ValueInfoProto]
     ) -> tuple[onnx.ModelProto, Weights]:
-        """Returns the model of the nodes written so far, and the detached weights that it uses."""
+        """Returns the model of the nodes written so far, and its detached weights."""
         skeleton = self._network.skeleton
         model = onnx.ModelProto(ir_version=skeleton.ir_version, producer_name=skeleton.producer_name)
         model.opset_import.extend(skeleton.opset_import)
@@ -504,7 +488,7 @@ class GraphWriting:
 
 
 def renamed(value: onnx.ValueInfoProto, name: str) -> onnx.ValueInfoProto:
-    """Returns a type and shape under another name, without names of axes: equal names would mean equal sizes."""
+    """Returns a type and shape under another name, without names of axes: equal names mean equal sizes."""
     copied = onnx.ValueInfoProto()
     copied.CopyFrom(value)
     copied.name = name
@@ -520,7 +504,7 @@ def _rounds(precision: Precision, rounding: Rounding) -> bool:
 
 
 def rename_reads(node: onnx.NodeProto, names: Names) -> None:
-    """Renames the inputs of a node and of its bodies, in place."""
+    """Renames the inputs of a node and of graphs inside it, in place."""
     if not names.read:
         return
     for slot, name in enumerate(node.input):
