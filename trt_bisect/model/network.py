@@ -161,7 +161,8 @@ class Network:
         return tuple(k for k in self.quantizable if self.layers[k].fixed is None)
 
     def plan(self, chosen: Iterable[int], high: Precision) -> PrecisionPlan:
-        """Returns the plan with the ``chosen`` layers low, others high, unquantized ones in the base; fixed ones stay.
+        """Returns the plan with the ``chosen`` layers low, others high, unquantized in the base. Fixed ones keep
+        theirs.
         """
         plan = self.in_base(self.free_plan(chosen, high), high)
         return replace(plan, precisions=tuple(layer.fixed or plan.precisions[layer.index] for layer in self.layers))
