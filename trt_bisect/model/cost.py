@@ -4,9 +4,7 @@ With predicted times, the cost of a plan is the share of INT8's speedup over FP1
 INT8, 1 for an engine in FP16. The cost of a layer is that of the plan in which only this layer is high. Neighbouring
 high layers share reformats, so a plan can cost less than the sum of its layers.
 
-**A profile** of the network's engine corrects the predictions (docs/concepts/time.md). Reformats are multiplied by the
-ratio of measured to predicted time of all measured reformats, layers that the profile does not name by that of the
-whole engine.
+**A profile** of the network's engine corrects the predictions (docs/concepts/time.md).
 
 # The kernels
 
@@ -543,6 +541,8 @@ class TimeCosts:
         return self._timed[kernel]
 
     def _ratio(self, kernel: Kernel) -> float:
+        # Of reformats: that of all measured reformats; of layers that the profile does not name: that of the engine. In
+        # another precision its root, because half of an error belongs to the layer's shape, half to the kernel.
         if not self._profile:
             return 1.0
         inside, product = frozenset(kernel.layers), kernel.product

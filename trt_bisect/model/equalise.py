@@ -72,7 +72,7 @@ def equalise(network: Network) -> tuple[Network, dict[tuple[str, str], np.ndarra
     """Returns a network with equalised channels, equal in FP32 up to float noise, and the factors.
 
     A pair of layers is a Conv, ConvTranspose or Gemm and the next such layer, if each tensor between them has one
-    reader and all operators between them commute with positive factors (Relu, LeakyRelu, PRelu, pooling, zero padding,
+    reader and the operators between them commute with positive factors (Relu, LeakyRelu, PRelu, pooling, zero padding,
     flattening; not Clip). Weights must be constant, float32, finite and not shared, and the network without Q/DQ pairs,
     whose scales would not fit. The factors, float64 by channel, are under the names of the two layers.
     """
@@ -136,10 +136,7 @@ def from_grid(node: onnx.NodeProto, grid: np.ndarray, shape: tuple[int, ...]) ->
 
 
 class _Weighted:
-    """A layer with a constant weight, and the number of channels before it.
-
-    A Gemm after a flattening reads several inputs of each channel.
-    """
+    # A Gemm after a flattening reads several inputs of each channel.
 
     def __init__(self, network: Network, index: int, channels: int = 0) -> None:
         node = self._node = network.skeleton.graph.node[index]

@@ -2,14 +2,14 @@
 
 A plan with all layers low writes the file's network again. ONNX Runtime's quantizer replaces some activations by a Q/DQ
 pair (``QDQRemovableActivation`` in ``onnxruntime.quantization``). Such an activation is restored if the graph proves
-that it existed. A range that begins at zero is no proof, because a coarse scale rounds the negative values of GELU and
-SiLU to zero too. The proof:
+that it existed. A range that begins at zero is no proof: a coarse scale rounds the negative values of GELU and SiLU to
+zero too. The proof:
 
 1. The pair has one scale, and its zero point is the lowest level.
 2. Its values come from a layer whose results have no lower bound (a convolution, a matrix product, a normalization),
 and are only moved, pooled, scaled by constants or added since.
 3. The tensor is not named after its producer (``/conv1/Conv_output_0`` after ``/conv1/Conv``): the quantizer gives the
-name of the removed activation's output to the output of the layer before.
+name of the removed activation's output to the layer before.
 
 Values that are always positive pass the proof too. Then data decide: a pair that cuts off nothing at zero replaced no
 activation (``RestoredActivation.is_seen``).
@@ -361,11 +361,8 @@ def take_out_types(graph: gs.Graph, low: LowPrecision, source: str) -> frozenset
     A Cast to the type and directly back stays: the network itself rounds there. FP16 inputs and outputs of the network
     keep their type; BF16 ones become float32, because ONNX Runtime has no BF16 arrays in Python.
 
-    Returns:
-        The names of the nodes that had the type; None without any.
-
-    Raises:
-        BadInput: the file has another 16-bit type than ``low``, or has the type inside control flow.
+    Returns the names of the nodes that had the type, or None without any. Raises BadInput if the file has another
+    16-bit type than ``low``, or has the type inside control flow.
     """
     kind = low.float_type
     assert kind is not None

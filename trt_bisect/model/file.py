@@ -1,9 +1,8 @@
 """Reads and writes ONNX files with external data; large weights are kept apart from protobuf messages.
 
 A *detached* weight remains in the graph as a tensor with external data in a file named ``MEMORY``, which does not
-exist. Protobuf copies a weight when it parses a file, reads or sets bytes of a message, and serialises it. Therefore
-the fields that lead to a weight's ``raw_data`` in the main graph are read and written directly (source: "Encoding" in
-the protobuf documentation; field numbers of ``onnx.proto``).
+exist. Protobuf copies a weight at every step. Therefore the fields that lead to a weight's ``raw_data`` in the main
+graph are read and written directly (source: "Encoding" in the protobuf documentation; field numbers of ``onnx.proto``).
 """
 
 from __future__ import annotations
@@ -51,8 +50,7 @@ def read_without_weights(
         least: the fewest bytes of a weight that is taken out.
         types: the ``TensorProto.DataType`` of such weights.
 
-    Raises:
-        ValueError, DecodeError: the file is no ONNX message.
+    Raises ValueError or DecodeError if the file is no ONNX message.
     """
     model, weights = onnx.ModelProto(), dict[str, np.ndarray]()
     for content in _read_but_initializers(model, np.memmap(path, np.uint8, "r").data):
@@ -69,7 +67,7 @@ def read_without_weights(
 
 
 def places_of_weights(path: Path) -> dict[str, tuple[int, int]]:
-    """Returns the offset and size in the file, in bytes, of each weight in ``raw_data``."""
+    """Returns the offset and size, in bytes, of each weight in the file's ``raw_data``."""
     content = np.memmap(path, np.uint8, "r")
     places = dict[str, tuple[int, int]]()
     for initializer in _read_but_initializers(onnx.ModelProto(), content.data):
@@ -155,7 +153,7 @@ def read_but_initializers(path: Path) -> onnx.ModelProto:
 def write_again(model: onnx.ModelProto, source: Path, folder: Path) -> None:
     """Writes a changed result of ``read_but_initializers`` into ``folder``, under the file name of ``source``.
 
-    Initializers and external data are copied byte for byte from ``source``.
+    Copies initializers and external data from ``source``.
     """
     initializers = _read_but_initializers(onnx.ModelProto(), np.memmap(source, np.uint8, "r").data)
     tensors = [*_tensors(model)]
@@ -257,8 +255,7 @@ def folder_until_the_end() -> Path:
 def read_model(path: Path) -> tuple[onnx.ModelProto, Weights]:
     """Reads a network and its external data; returns the network and its detached weights.
 
-    Raises:
-        BadInput: the file does not exist or is not an ONNX network, or external data is missing or outside its folder.
+    Raises BadInput if the file is no ONNX network, or external data is missing or outside its folder.
     """
     if not path.is_file():
         raise _no_file(path)

@@ -1,7 +1,8 @@
 """The time of a kernel on a GPU, predicted without a GPU: the peaks of data sheets, and a few constants.
 
-The kernels of an engine run one after another. The time of a kernel is a launch (a number of cycles) plus
-sqrt(arithmetic² + bytes²): computing and moving bytes overlap in part.
+The kernels of an engine run one after another. Each takes a launch (a number of cycles) plus sqrt(arithmetic² +
+bytes²), because computing and moving bytes overlap in part. Fit of the constants, errors, and what is not modelled:
+docs/concepts/time.md.
 
 **Bytes** are those of the tensors as stored, channels padded to the width of the format (24 to 32 in INT8). A kernel
 that moves b bytes reads a share 1 - b / size from the second-level cache, at ``_FLOW`` bytes per cycle and
@@ -25,8 +26,6 @@ filters the columns, filter size x channels the depth.
 
 **Other kernels** only move bytes. A change of a picture's format reaches a share ``narrow`` of ``memory``: its accesses
 are scattered.
-
-Fit of the constants, errors, and what is not modelled: docs/concepts/time.md.
 """
 
 from __future__ import annotations
@@ -57,8 +56,8 @@ class Gpu:
     Attributes:
         processors: multiprocessors (SMs).
         clock: boost clock, in MHz.
-        tera: dense peaks of the tensor cores by precision, in tera operations per second, two per multiply-add; FP32
-            stands for TF32.
+        tera: dense peaks of the tensor cores by precision, in tera operations per second, two per multiply-add; FP32 is
+            TF32.
         scalar: the FP32 peak of the CUDA cores, in the same unit.
         bandwidth: of the memory, in GB/s.
         cache: second-level cache, in MB.

@@ -62,7 +62,7 @@ class Wiring:
     Attributes:
         makers: the node that computes each tensor.
         uses: the number of readers of each tensor.
-        constants: the tensors that do not depend on the network's inputs.
+        constants: the tensors that depend on no input of the network.
     """
 
     def __init__(self, graph: onnx.GraphProto, constants: Collection[str], shapes: Mapping[str, Shape]) -> None:

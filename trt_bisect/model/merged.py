@@ -1,4 +1,4 @@
-"""Several networks as one: a graph without edges between them, which can be split again.
+"""Several networks as one graph, which can be split again.
 
 Names of layers, tensors and inputs begin with the name of their network and a slash: ``detector/conv1``.
 """

@@ -36,7 +36,6 @@ class _Cut:
     """A segment of the graph, run alone to compute one group of tensors.
 
     Attributes:
-        reads: the tensors from outside, except constants.
         gives: the tensors that belong to a group or are read later.
         let_go: the tensors that nothing needs afterwards.
     """
@@ -136,17 +135,15 @@ def observe_ahead(
 class Observer:
     """Runs a graph and returns inputs and tensors inside, one group after another.
 
-    A single group comes from one session of the whole graph. Of several, each has a session of the nodes that no
-    earlier group needed; ``can_be_cut`` must be true.
+    Of several groups, each has a session of the nodes that no earlier group needed; ``can_be_cut`` must be true.
 
     Args:
         in_segments: compute only the nodes that a single group needs.
 
     Attributes:
-        types: ONNX Runtime's type of each tensor; empty with segments.
+        types: ONNX Runtime's type of each tensor; empty with several groups.
 
-    Raises:
-        BadInput: ONNX Runtime refuses the graph.
+    Raises BadInput if ONNX Runtime refuses the graph.
     """
 
     def __init__(

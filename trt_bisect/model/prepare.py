@@ -1,7 +1,6 @@
 """Prepares the graph of a file for measuring: inlined, opset 13 or later, constants and BatchNormalization folded.
 
-TensorRT simplifies a graph before it chooses precisions; so every engine gets the same layers. Large weights stay
-detached in ONNX-GraphSurgeon's graph, so that nothing copies them.
+TensorRT simplifies a graph before it chooses precisions; so every engine gets the same layers.
 """
 
 from __future__ import annotations
@@ -170,8 +169,7 @@ def prepare(
     Returns:
         The graph; the cut (see ``cut_around``); and the nodes' places in the PyTorch program.
 
-    Raises:
-        BadInput: the opset is too old or cannot be converted, a shape does not fit, or the graph is not valid.
+    Raises BadInput if the opset is too old or cannot be converted, a shape does not fit, or the graph is not valid.
     """
     model = with_pairs(with_named_nodes(model), weights)
     sort_nodes(model.graph, source)
@@ -387,8 +385,7 @@ def sort_nodes(graph: onnx.GraphProto, source: str) -> None:
 def name_nodes(graph: onnx.GraphProto) -> None:
     """Names unnamed nodes as TensorRT's parser does, ``node_of_<output>``, and makes all names unique.
 
-    Nodes that ``names_for_parser`` renamed get their names back. Source: ``getNodeName`` in onnx-tensorrt's
-    ``onnxProtoUtils.cpp``.
+    Undoes ``names_for_parser``. Source: ``getNodeName`` in onnx-tensorrt's ``onnxProtoUtils.cpp``.
     """
     taken: set[str] = set()
     for node in graph.node:
@@ -611,6 +608,7 @@ class _Detached(LazyValues):  # type: ignore[misc]
 
 def import_detached(model: onnx.ModelProto, weights: Mapping[str, np.ndarray]) -> gs.Graph:
     """Returns GraphSurgeon's graph of a model with detached ``weights``."""
+    # Large weights stay detached, so that nothing copies them.
     graph = gs.import_onnx(model)
     fixed, outputs = _not_foldable(graph), {id(tensor) for tensor in graph.outputs}
     for scope in scopes_of(graph):

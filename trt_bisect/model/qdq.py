@@ -5,9 +5,9 @@ tensor is rounded once for all its INT8 consumers. A residual sum that TensorRT 
 its skip input only (see ``model.layers``). So a high layer reads unrounded tensors, and an INT8 layer with high
 consumers has a float output: a boundary adds no rounding.
 
-A *switch* is one graph that runs any plan with any scales: an If for each quantizable layer holds the layer in every
-precision. All conditions are one input of the graph, the scales of all activations another: ONNX Runtime's check of
-input names is quadratic in their number (2,000 layers: 82 of the 144 ms of an inference).
+A *switch* is one graph for all plans and scales: an If for each quantizable layer holds the layer in every precision.
+All conditions are one input of the graph, the scales of all activations another: ONNX Runtime's check of input names is
+quadratic in their number (2,000 layers: 82 of the 144 ms of an inference).
 """
 
 from __future__ import annotations

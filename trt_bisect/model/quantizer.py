@@ -134,8 +134,7 @@ INT8_MAX = 127
 SMALLEST_SCALE = float(np.finfo(np.float32).tiny)
 """The smallest scale that a GPU does not take for 0: float32's smallest normal value, also for FP16 and BF16.
 
-Engines multiply by scales in float32. Source: the CUDA C++ Programming Guide: only single precision flushes denormals
-(``-ftz``).
+Engines multiply by scales in float32. Source: the CUDA C++ Programming Guide: only single precision flushes denormals.
 """
 _INT16 = np.iinfo(np.int16)
 FP8_DTYPE: np.dtype[np.generic] = np.dtype(ml_dtypes.float8_e4m3fn)
@@ -177,7 +176,7 @@ class Quantizer:
         """Returns this quantizer if TensorRT accepts it, else the symmetric INT8 quantizer with the same range.
 
         Levels l..h with zero point z and scale s reach s (l - z) to s (h - z), symmetric INT8 with scale t reaches -128
-        t to 127 t: t = max(s (z - l) / 128, s (h - z) / 127). A UINT8 zero point of 128 keeps s.
+        t to 127 t: t = max(s (z - l) / 128, s (h - z) / 127).
         """
         if self.zero_point.dtype in (np.int8, FP8_DTYPE) and not np.any(self.zero_point):
             return self
@@ -216,7 +215,7 @@ class Quantizer:
 
         FP8 rounds to four significant bits, and saturates at 448. With the scale of a mask (about 1e36) the lowest
         level becomes infinite, as in an engine; an infinite scale gives NaN. float16 is computed in float32, as in ONNX
-        Runtime. Source: ONNX operators QuantizeLinear and DequantizeLinear; TensorRT rounds the same way.
+        Runtime. Source: ONNX operators QuantizeLinear and DequantizeLinear, as in TensorRT.
         """
         levels = self.levels(values)
         np.clip(levels, *self.limits, out=levels)
@@ -255,10 +254,10 @@ def round_trips(values: np.ndarray, quantizers: Iterable[Quantizer]) -> np.ndarr
 
 
 class RoundedWeights(WeakValueDictionary[tuple[object, ...], np.ndarray]):
-    """Rounded weights by name and quantizers, kept while in use; empty when unpickled.
+    """A cache of rounded weights by name and quantizers, kept while in use; empty when unpickled.
 
     Attributes:
-        digest: of the unrounded weights; empty until first needed.
+        digest: of the unrounded weights; empty until needed.
         quantizers: by name, axis and low precision.
     """
 

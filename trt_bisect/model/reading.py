@@ -49,8 +49,7 @@ def compare_with_file(
         outputs: the outputs to compare; if they differ, each layer is compared.
         prepared: the network's FP32 outputs on the sample, if known.
 
-    Raises:
-        BadInput: the network computes something else; the message names the first tensor that differs.
+    Raises BadInput, with the first tensor that differs, if the network computes something else.
     """
     notes = list[str]()
     if random_nodes(network.skeleton):
@@ -114,7 +113,6 @@ def relative_difference(original: np.ndarray, other: np.ndarray) -> float:
 
 
 def _comparisons(network: Network) -> Iterator[tuple[PrecisionPlan, Written]]:
-    """Yields plans, each with the graph of the file that must compute the same."""
     weights = sum(array.nbytes for array in network.weights.values())
     there = Path(network.source).is_file()
     if weights > INLINE_UNTIL_BYTES or network.typed_in_file or not there:

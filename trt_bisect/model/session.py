@@ -54,8 +54,7 @@ _devices: list[str] = []  # the device of later sessions; empty for the default
 def use_libraries(paths: Iterable[str | Path]) -> None:
     """Makes the operators of shared libraries available to every later session of ``new_options``.
 
-    Each library has the function ``RegisterCustomOps`` of ONNX Runtime's C interface. Raises BadInput if a library
-    cannot be loaded.
+    Each has the function ``RegisterCustomOps`` of ONNX Runtime's C interface. Raises BadInput if one cannot be loaded.
     """
     for path in paths:
         library = Path(path).resolve()
@@ -78,8 +77,7 @@ def use_device(device: str | None, *, or_cpu: bool = False) -> None:
         device: ``cpu`` or ``cuda:0``; None: the first CUDA device for plans if usable, else the CPU.
         or_cpu: use the CPU if ONNX Runtime has no such GPU.
 
-    Raises:
-        EngineUnavailable: ONNX Runtime gets no session on the device.
+    Raises EngineUnavailable if ONNX Runtime gets no session on the device.
     """
     _devices.clear()
     if device is None:
@@ -217,10 +215,8 @@ def _gets_cuda(index: int) -> bool:
 
 @cache
 def integer_sums_are_exact() -> bool:
-    """Returns true if ONNX Runtime's INT8 kernels add up the largest products exactly here.
-
-    Without VNNI, x86 kernels add pairs of products in 16 bits, which saturate.
-    """
+    """Returns true if ONNX Runtime's INT8 kernels add up the largest products exactly on this machine."""
+    # Without VNNI, x86 kernels add pairs of products in 16 bits, which saturate.
     model = parser.parse_model(_PRODUCT)
     largest = np.full((_SUMMED, 1), np.iinfo(np.int8).max, np.int8)
     model.graph.initializer.append(numpy_helper.from_array(largest, "w"))

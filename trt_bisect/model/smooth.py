@@ -6,16 +6,15 @@ FP32. SmoothQuant (Xiao et al., ICML 2023) does this behind LayerNormalization.
 
 Here the division goes back from the readers to the first constants that can take it, through operators that commute
 with positive factors: scale and bias of a normalization, weights of a convolution or MatMul, the constant of a Mul, Div
-or Add. If no constant can take the division, the tensor is left unchanged. At a Concat of channels the division goes on
-in each input:
+or Add. Without such constants the tensor stays as it is. At a Concat of channels the division goes on in each input:
 
     Conv a ---------- [0:16] -+
                               Concat --- Conv c     a and b are divided by their part of the factors, c is multiplied
     Conv b - Resize - [16:48]-+
 
 With LayerNormalization after the residual sum, as in BERT, the next block's sum reads the tensor too. Then a Mul
-restores the channels for the other readers, if the expected error at least halves (as Wei et al., "Outlier
-Suppression", NeurIPS 2022, move the scale of the normalization):
+restores the channels for the other readers, if the expected error at least halves (Wei et al., "Outlier Suppression",
+NeurIPS 2022, move the scale of the normalization like this):
 
     LayerNormalization / s -+- MatMul * s --- ...
                             +- Mul s -------- Add       the only layer that is added; TensorRT fuses it with others

@@ -75,11 +75,11 @@ class WritingContext:
     Args:
         scales: of the activations without quantizers in the file.
         emulates: write for ONNX Runtime, see ``GraphTarget``.
-        unquantized_round: also round tensors of unquantized layers where an engine may hold them in INT8.
+        unquantized_round: also round tensors of unquantized layers that an engine may hold in INT8.
         held: exactly the tensors to round where they are made; None for those of ``unquantized_round``.
 
     Attributes:
-        tag: underscores that make the names of new tensors unique.
+        tag: underscores that make new names unique.
         initializers: the constants of the graph, detached weights included.
         types: the known types and shapes of tensors.
         base_slots: by quantizable layer, the inputs and outputs in the base's type if the layer is low.
