@@ -76,7 +76,7 @@ def macs(network: Network, facts: TensorFacts) -> dict[int, int]:
 
 
 def times_by_macs(network: Network, facts: TensorFacts) -> Times:
-    """Returns times of the quantizable layers in proportion to their multiply-adds, or else output values."""
+    """Returns times of quantizable layers in proportion to their multiply-adds (without any, to output values)."""
     counts, shapes = macs(network, facts), facts.shapes
     work = {
         k: counts[k] or max(math.prod(shapes.get(network.layers[k].outputs[0], ())), 1) for k in network.quantizable

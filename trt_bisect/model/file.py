@@ -144,7 +144,7 @@ def _write(file: BinaryIO, model: onnx.ModelProto, initializers: Iterable[list[b
 
 
 def read_but_initializers(path: Path) -> onnx.ModelProto:
-    """Reads an ONNX file without its main graph's initializers; raises as ``read_without_weights``."""
+    """Reads an ONNX file without its main graph's initializers; raises as ``read_without_weights``, or OSError."""
     model = onnx.ModelProto()
     _read_but_initializers(model, np.memmap(path, np.uint8, "r").data)
     return model

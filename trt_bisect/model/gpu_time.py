@@ -77,7 +77,7 @@ class Gpu:
     integer: float = 1.0
 
     def rate(self, precision: Precision) -> float:
-        """The multiply-adds per second in a precision, or in the next higher one that the tensor cores have."""
+        """The multiply-adds per second in a precision, or in the next higher one if it is absent."""
         absent = self.scalar if precision is Precision.FP32 else self.tera.get(Precision.FP16, self.scalar)
         return self.tera.get(precision, absent) * 1e12 / 2
 

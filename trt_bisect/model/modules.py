@@ -80,7 +80,7 @@ def places_of(graph: onnx.GraphProto) -> dict[str, Place]:
 
 
 ModuleTensor = tuple[Place, str]
-"""A module and the tensor that one call of it returns; an empty place is the whole network."""
+"""A module and the tensor that one call of it returns; an empty place stands for the whole network."""
 
 
 def enclosing(path: str) -> list[str]:
@@ -104,7 +104,7 @@ def module_tensors(made: Iterable[ModuleTensor]) -> list[ModuleTensor]:
 def matched_modules(first: Sequence[ModuleTensor], second: Sequence[ModuleTensor]) -> dict[str, str]:
     """Maps the tensors of module calls in one network to those of the same calls in another.
 
-    Modules that one of them calls more often are left out. A normalization that only one has counts as fused into the
+    Modules that one network calls more often are left out. A normalization that only one has counts as fused into the
     module before it.
     """
     ours, theirs = _by_call(first, second), _by_call(second, first)

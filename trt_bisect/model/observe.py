@@ -141,7 +141,7 @@ class Observer:
         in_segments: compute only the nodes that a single group needs.
 
     Attributes:
-        types: ONNX Runtime's type of each tensor; empty with several groups.
+        types: ONNX Runtime's type of each tensor; empty with several groups or ``in_segments``.
 
     Raises BadInput if ONNX Runtime refuses the graph.
     """

@@ -33,7 +33,7 @@ class GraphTarget(Enum):
     """The engine that a graph is written for.
 
     ``ONNXRUNTIME``: weights are rounded in advance; FP16 and BF16 layers compute in float32 between roundings, so that
-    all CPUs compute the same. ``TENSORRT``: weights keep their Q/DQ pairs, layers their type.
+    all CPUs compute the same. ``TENSORRT``: weights keep their Q/DQ pairs; FP16 and BF16 layers have that type.
     """
 
     ONNXRUNTIME = "onnxruntime"

@@ -42,7 +42,7 @@ def compare_with_file(
 ) -> list[str]:
     """Compares the network with its file on one sample, and returns notes, one sentence each.
 
-    Skips files that are too large, on another machine, in FP16 or BF16, random, or refused by ONNX Runtime
+    Skips files that are too large, on another machine, in FP16 or BF16, with random nodes, or refused by ONNX Runtime
     (docs/concepts/preparation.md).
 
     Args:
