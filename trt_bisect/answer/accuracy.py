@@ -1,6 +1,4 @@
-"""Accuracy by the user's labels (classes, class folders, masks, boxes, texts) or function, and the target that judges
-by it.
-"""
+"""Accuracy by the user's labels (classes, class folders, masks, boxes, texts) or function."""
 
 from __future__ import annotations
 
@@ -134,8 +132,8 @@ def labels_in_order(labels: object, samples: Dataset, dataset: object) -> tuple[
         labels: a path, ``Labels``, or an array of classes.
 
     Raises:
-        BadInput: the labels cannot be read, a sample has no label, or the files have another order by the numbers in
-            their names than by name.
+        BadInput: the labels cannot be read, a sample has no label, or names and numbers give the files different
+            orders.
     """
     labels = read_labels(Path(labels)) if isinstance(labels, (str, Path)) else labels
     pictures = image_files(Path(dataset)) if isinstance(dataset, (str, Path)) and Path(dataset).is_dir() else []
@@ -509,7 +507,7 @@ class AskedAccuracy:
         return Checked({OWN: inf if loss is None else loss})
 
     def put_back(self, plan: PrecisionPlan, experiment: Experiment, setting: str = OWN, **_: object) -> PutBack:
-        """Measures ``plan`` on the whole data set."""
+        """Measures ``plan``, a recipe with one unit low again, on the whole data set."""
         (loss,) = self.losses([plan], experiment.ranges)
         return PutBack(loss, setting, None)
 

@@ -68,9 +68,8 @@ class AnswerSearch:
     """Searches the answer in stages: ``choose_ranges``, then the curve (measured elsewhere), then ``finish``.
 
     Attributes:
-        experiment: the experiment with the chosen ranges.
-        effort: how far a recipe is made cheaper (``--effort``). By default thorough with few units, or where an
-            accuracy or a budget is the goal.
+        effort: how far a recipe is made cheaper (``--effort``). By default thorough with few units, or if an accuracy
+            or a budget is the goal.
         most: the largest cost of a recipe (``--budget``), within which the most accurate plan is searched; None without
             a budget.
         target: judges plans, by default by the similarity of their outputs.
@@ -185,9 +184,7 @@ class AnswerSearch:
         return sorted(self.plans.worst(self.plans.full, self.experiment.ranges)[:count])
 
     def finish(self) -> Answer:
-        """Finds the layers that stay high, checks this recipe on all inputs, and measures it with each of its layers
-        put back.
-        """
+        """Finds the layers that stay high, checks this recipe on all inputs, and puts each of its layers back."""
         if self.most is not None:
             return self._within(self.most)
         plans, target, budget = self.plans, self.target, self.target.budget
@@ -221,7 +218,6 @@ class AnswerSearch:
         return with_all_put_back(self.target, recipe)
 
     def _within(self, most: float) -> Answer:
-        """Finds the most accurate plan within the cost ``most`` and measures it with each unit put back."""
         plans, target, experiment = self.plans, self.target, self.experiment
         self.space = space = replace(self.space, budget=target.budget)
         plans.judged = sorted({*plans.judged, *self._worst_inputs(JUDGED)})
@@ -231,15 +227,13 @@ class AnswerSearch:
         put_back = dict[int, PutBack]()
         if recipe.holds:
             self._found_recipe(recipe)
-        # Where the plan misses, no layer was shown to be to blame.
+        # If the plan misses, putting a layer back shows nothing.
         for unit in sorted(kept) if recipe.holds else ():
             put_back[unit] = target.put_back(space.plan(kept - {unit}), experiment)
         return self._answer(in_fp16(replace(recipe, meets=recipe.holds, put_back=put_back), plans, target))
 
     def so_far(self, settled: Recipe | None = None) -> Answer | None:
         """Returns the answer of a stopped search; None if full INT8 or the recipe was not measured on all inputs.
-
-        A recipe chosen by accuracy may not have run on all inputs yet. Layers that were not put back are ``untested``.
 
         Args:
             settled: the recipe returned by ``settle``, whose layers are then put back on all inputs. By default nothing
@@ -264,8 +258,8 @@ class AnswerSearch:
     def settle(self) -> Recipe:
         """Returns the recipe of a search that ran out of time, measured on all inputs.
 
-        The cheapest sets of high units that meet the target on the judged inputs are checked on all inputs. If none
-        holds, more layers are kept high until a plan holds.
+        The recipe is the cheapest set known to hold on the judged inputs that also holds on all inputs, else a set with
+        more layers high.
         """
         plans, target, in_use = self.plans, self.target, self.experiment.ranges
         plans.whole(plans.full, self.experiment)
@@ -379,7 +373,6 @@ class AnswerSearch:
         return replace(answer, held_out=held_out, held_out_inputs=plans.held_out)
 
     def _further_settings(self, plan: PrecisionPlan, experiment: Experiment) -> dict[str, Callable[[], Any]]:
-        """Returns functions that measure a plan on all inputs in the settings that do not decide, by setting."""
         plans, measures = self.plans, dict[str, Callable[[], Any]]()
         if plans.switches and plans.has_plain(plan, experiment):
             measures[PLAIN] = partial(plans.plain, plan, experiment)
@@ -395,7 +388,6 @@ class AnswerSearch:
         return measures
 
     def _made(self, recipe: Recipe, trial_of: Callable[[PrecisionPlan, Experiment], Trial | None]) -> Answer | None:
-        """Returns the answer with a recipe, from known trials; None if a trial is unknown."""
         # both trials are of the recipe's experiment, so that their ranges are the same
         full, restored = (trial_of(plan, recipe.experiment) for plan in (self.plans.full, recipe.plan))
         if full is None or restored is None:
@@ -431,8 +423,8 @@ def answer_search(setup: Setup, experiment: Experiment, options: RunOptions) -> 
 
 
 def measure_front(answering: AnswerSearch, answer: Answer) -> tuple[FrontPoint, ...]:
-    """Measures plans between full INT8 and all layers high, with the recipe's ranges on all given inputs; returns the
-    Pareto front and the plans with a name.
+    """Measures plans between full INT8 and all layers high on all given inputs; returns the Pareto front and the named
+    plans.
     """
     plans, target, experiment = answering.plans, answering.target, answer.experiment
     recipe, ranges, network = answer.recipe, experiment.ranges, experiment.network

@@ -56,7 +56,7 @@ CHANGES = {
     SMOOTHED: ("tensor", "channels of {} smoothed"),
     ROUNDED: ("weight", "{} rounded for the outputs"),
 }
-"""The changes, in order: a word for the changed part, and for the change."""
+"""The changes, in order: a word for the changed part, and words for the change."""
 _ONE_SAMPLE_IN = 2
 """Changes are made from one in this many samples."""
 _HIGH_SHARE = 0.1
@@ -215,7 +215,6 @@ def _held(plans: AnswerPlans) -> list[int]:
 
 
 def _mean_loss(plans: AnswerPlans, high: Sequence[str], places: Sequence[int]) -> float:
-    """Returns the geometric mean of the mean losses of full INT8 and of INT8 with some layers high, on some inputs."""
     data, options, network = plans.setup.data, plans.setup.options, plans.experiment.network
     others = [ranges for ranges in data.candidates if ranges.calibrator in PROMISING and options.calibrator == AUTO]
     indices = [network.layer_named(name).index for name in high]

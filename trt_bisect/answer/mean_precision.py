@@ -57,7 +57,6 @@ class Truth:
 
     Attributes:
         categories: the number of classes; 0 if the file does not say it.
-        digest: SHA-256 of the files.
     """
 
     images: tuple[TruthImage, ...]

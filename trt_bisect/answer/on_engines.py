@@ -23,8 +23,8 @@ which a recipe grew, are not put back: an engine for each would decide nothing.
 
 Invariants. The verdict and every figure of a unit put back are measured on engines, on all given inputs. No plan is
 built twice, also after a stop (the trials are in the journal); a plan without INT8 is built once for all scales.
-Without a contradiction a run builds the base, full INT8, FP16, the recipe, and an engine for each of the recipe's
-units, if it has several. Source: stand-ins for engines, ``python -m benchmarks.builds``.
+Without a contradiction a run builds the base, full INT8, FP16, the recipe, and an engine for each of the recipe's units
+if it has several. Source: stand-ins for engines, ``python -m benchmarks.builds``.
 """
 
 from __future__ import annotations
@@ -75,7 +75,6 @@ _NAMED = 3
 _LEAST_OBEYED = 0.1
 """A unit whose loss on the engine is below this share of its loss in the emulation does not run in INT8."""
 _NEVER_RUNS = (BUILD_FAILED, INFERENCE_FAILED)
-"""The outcomes of a plan that the engine cannot build or run."""
 
 
 Trials = dict[tuple[str, str], Trial]
@@ -154,7 +153,6 @@ class OnEngines:
     Attributes:
         of_user: the search on the user's network, if the recipe is for a changed network; else ``search``.
         trials: the trials of all engines, by the fingerprint of the scales (empty without scales) and the plan's key.
-        experiment: the recipe's network and ranges on the engine.
         base, full, fp16: the trials of no layer in INT8, full INT8, and all layers in FP16; None before they are
             measured.
         holding: the units of the last recipe measured to hold (with a budget: measured); None before.
@@ -199,7 +197,7 @@ class OnEngines:
 
     @property
     def budget(self) -> float:
-        """The largest loss that is good."""
+        """The largest loss that meets the threshold."""
         return self.space.budget
 
     @property
@@ -313,7 +311,6 @@ class OnEngines:
         return self.space.plan(kept)
 
     def _built(self, what: str, experiment: Experiment, plan: PrecisionPlan, *, as_is: bool = False) -> Trial:
-        """Returns the trial of a plan, and builds its engine unless the journal has the trial."""
         evaluator = _evaluator(experiment)
         plan = plan if as_is else evaluator.canonical(plan)
         key = experiment.key if plan.lowered else "", plan.key()
@@ -363,7 +360,6 @@ class OnEngines:
     # Contradictions
 
     def _explain_pass(self) -> None:
-        """Adds a line on the layers that the engine does not run in INT8, where it passes and the emulation fails."""
         proposal, full, search = self.proposal.of_user, self.full, self.of_user
         assert full is not None
         rule, recipe, layers = proposal.experiment.rule, proposal.recipe, proposal.experiment.network.layers
@@ -450,9 +446,7 @@ class OnEngines:
         return others[enough - 1]
 
     def _grown(self) -> bool:
-        """Keeps more units high, first those that lose most alone for their cost; returns false if too many would be
-        needed.
-        """
+        """Keeps more units high until the recipe holds; returns false if that takes too many."""
         space = self.space
         alone = self.search.alone.sensitivities(space, self.proposal.experiment.ranges)
         losses = [0.0] * len(space.units) if alone is None else alone.losses
@@ -520,8 +514,7 @@ class OnEngines:
     # Refused layers
 
     def _refused(self, full_plan: PrecisionPlan) -> dict[int, str]:
-        """Returns the layers that the engine cannot build in INT8, by index, with the reason."""
-        network, reasons = self.user.network, dict[int, str]()
+        network, reasons = self.user.network, dict[int, str]()  # the reason by index of the layer
         low = self.experiment.network.low.title
         reason = f"{self.engine} has no {low} kernel for it"
         high = self.user.whole.high
@@ -547,7 +540,7 @@ class OnEngines:
     def _first_refused(
         self, full_plan: PrecisionPlan, layers: Sequence[int], refused: dict[int, str], high: Precision
     ) -> int:
-        """Returns the first of ``layers`` with which the plan of all layers up to it in INT8 does not build."""
+        """Returns the first of ``layers`` whose prefix (all layers up to it in INT8) the engine cannot build."""
         builds, fails = 0, len(layers)
         while fails - builds > 1:
             middle = (builds + fails) // 2

@@ -74,7 +74,6 @@ class AnswerPlans:
     """Measures plans on the given inputs, with the ranges of any calibrator; each plan is measured once.
 
     Attributes:
-        costs: the cost of each layer in each higher precision.
         cost_of: returns the cost of a whole plan, where it is not the sum over its layers.
         judged: the indices of the judged inputs; inputs on which a recipe misses are added.
         varying: true once a plan has missed only by the variation of its outputs over the inputs; from then on the
@@ -169,7 +168,9 @@ class AnswerPlans:
         return self._by_ranges[digest]
 
     def noise(self, ranges: Ranges) -> EachInput:
-        """Like ``each``, with the outputs' noise to signal ratio as the loss, which grows before figures jump."""
+        """Returns an evaluator like that of ``each`` whose loss is the outputs' noise to signal ratio, which grows
+        before figures jump.
+        """
         key = f"{ranges.digest()} noise"
         if key not in self._by_ranges:
             self._by_ranges[key] = self._evaluator(ranges, self._noise_at, inf, SQNR.name)
@@ -219,7 +220,7 @@ class AnswerPlans:
 
         Args:
             among: the indices of the inputs to run instead of the judged inputs.
-            to_the_end: run inputs after the first miss too.
+            to_the_end: a miss does not end the measurement of a plan.
         """
         places, budget = self.judged if among is None else among, self.experiment.rule.budget
         losses = self.each(ranges).losses(plans, places, self.tell, to_the_end=to_the_end)
@@ -346,16 +347,14 @@ class AnswerPlans:
         kind: str = "whole",
         build: Callable[[], Engine] | None = None,
     ) -> Trial:
-        """Returns the trial of a plan on some inputs, with the figures of all metrics.
+        """Returns the trial of a plan on some inputs (by default all given ones), with the figures of all metrics.
 
         The plan runs on the session of all plans if possible, so that its figures are those of the search.
 
         Args:
-            experiment: the experiment with the ranges.
-            inputs: by default all given inputs.
             name: the words for the inputs on the progress bar.
             kind: distinguishes the trials of other engines in the journal.
-            build: makes another engine for the plan, for example with unquantized layers rounding too.
+            build: makes another engine for the plan, for example one with unquantized layers rounding too.
         """
         canonical, inputs = experiment.whole.canonical(plan), self.inputs.given if inputs is None else inputs
         key, store = self._key(kind, canonical, experiment, inputs), self.experiment.store
@@ -515,7 +514,7 @@ class AnswerInputs:
     """The given inputs, with FP32's outputs.
 
     Attributes:
-        given: all given inputs, those of the curve first.
+        given: the inputs of the curve come first.
         counting: the indices of the inputs that are measured; on the others FP32's output is almost zero.
         first: the indices of the inputs on which the curve is judged.
         warnings: sentences on inputs for which FP32 itself gives nothing to compare with.

@@ -62,12 +62,12 @@ from trt_bisect.report.answer import AS_CHEAP, NUDGED, OWN
 
 JUDGED = 32
 """The number of inputs that the search judges at first: the worst in full INT8."""
-_MOST_ENGINES = 32
-"""The most units of one search where each plan takes an engine."""
+_MOST_ENGINES = 32  # the most units of a search where each plan takes an engine
 ALONE = 2
 """The number of inputs on which each unit is measured alone."""
 WORTH = {QUICK: 0.05, DEFAULT: 0.002, THOROUGH: 0.0002}
-"""The least expected saving that is worth a plan, by effort, as a share of the best set's price."""
+"""The least expected saving that is worth a plan, by effort, as a share of the best set's price (``SetSearch.price``).
+"""
 WORTH_AT_LEAST = 6e-4
 """The least expected saving at default effort, as a share of INT8's speedup; other efforts scale it as ``WORTH``."""
 SWEEPS = {QUICK: 1.0, DEFAULT: 2.0, THOROUGH: math.inf}
@@ -83,7 +83,7 @@ ROUNDS = 5
 RESERVED = 0.3
 """The share of the allowed inferences that is left for putting units back."""
 LITTLE_MORE = 1.25
-"""The highest price of a recipe with a reserve, as a multiple of the cheapest recipe's price."""
+"""The highest price of a recipe with a reserve (``--margin``), as a multiple of the cheapest recipe's price."""
 SO_MUCH = 0.25
 """A recipe is reported during the search if its price is at most this share of the last reported recipe's."""
 EQUAL = 0.01
@@ -265,7 +265,6 @@ class RecipeSearch:
     Attributes:
         space: the units to choose from, with the target's budget.
         ranges: the ranges of each calibrator, those in use first.
-        effort: how far a recipe is made cheaper (``--effort``).
         on_recipe: called with each checked recipe that is cheaper than the one before.
     """
 
@@ -285,7 +284,9 @@ class RecipeSearch:
         self._told = math.inf
 
     def found(self) -> Recipe:
-        """Returns the recipe, with a reserve if that costs little more. The recipe does not hold if no set holds."""
+        """Returns the recipe, which leaves ``--margin`` of the budget unused if that costs little more. It does not
+        hold if no set holds.
+        """
         cheapest = self.cheapest()
         cheapest = replace(cheapest, equals=self._equal_to(cheapest))
         share = float(self.plans.setup.options.margin)
@@ -301,7 +302,7 @@ class RecipeSearch:
         return tuple(kept for kept in holding if not kept >= recipe.kept and self.sets.price(kept) <= most)
 
     def cheapest(self) -> Recipe:
-        """Returns the cheapest recipe, which needs each of its units. The recipe does not hold if no set holds."""
+        """Returns the cheapest recipe, which needs each of its units. It does not hold if no set holds."""
         everything = self._checked(0, self.space.all)
         if not everything.holds:
             return replace(everything, meets=False)
@@ -352,7 +353,7 @@ class RecipeSearch:
             self._tell()
 
     def _tell(self) -> None:
-        """Reports the best set if it is much cheaper than the recipe reported before, so that a stopped run has it."""
+        # So that a stopped run has the best recipe.
         if self.sets.best is None or self.sets.price(self.sets.best[1]) > SO_MUCH * self._told:
             return
         number, kept = self.sets.best
@@ -435,9 +436,6 @@ class RecipeSearch:
         A unit goes low if the plan then holds on all inputs and costs no more. The result is checked in all settings.
         If it misses, bisection finds how many of these units can go low; the first unit that a setting needs stays
         high.
-
-        Args:
-            number: the index of the calibrator in ``ranges``.
         """
         space = self.space
         elsewhere = set[int]()
@@ -461,8 +459,8 @@ class RecipeSearch:
         return self.sets.tried[number, kept].loss <= self.sets.limit
 
     def _checked_without(self, recipe: Recipe, gone: Sequence[int]) -> tuple[Recipe, int | None]:
-        """Returns the recipe without as many of the units ``gone``, in this order, as all settings allow; and the first
-        unit that a setting needs, None if all can go.
+        """Returns the recipe with as many of the units ``gone`` low, in this order, as all settings allow; and the
+        first unit that a setting needs, None if there is none.
         """
         count, done, failing, smaller = len(gone), 0, len(gone) + 1, recipe
         while count > done:
@@ -510,8 +508,8 @@ class RecipeSearch:
 def with_all_put_back(target: Target, recipe: Recipe) -> Recipe:
     """Returns the recipe with ``put_back`` and ``faster``: the losses with each of its units low again, on all inputs.
 
-    If the plan with a unit put back misses only in another setting, it is measured in that setting. A unit that no
-    setting needs stays high for the reserve, or because the plan is slower without it.
+    A plan that misses only in another setting is measured in that setting. A unit that no setting needs stays high for
+    the reserve, or because the plan is slower without it.
     """
     space, experiment = recipe.space, recipe.experiment
     put_back, faster = dict[int, PutBack](), set[int]()

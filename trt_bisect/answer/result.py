@@ -44,7 +44,6 @@ class EngineResult:
     """The measurements on engines for the answer that the emulation proposed.
 
     Attributes:
-        proposal: the answer of the emulation.
         base: the trial with no layer low.
         builds: the number of engines built.
         kernels: the units that the engine does not compute as its file says.
@@ -61,22 +60,23 @@ class EngineResult:
 
 @dataclass(frozen=True)
 class Answer:
-    """The answer of a run: a recipe and its measurements.
+    """The answer of a run: a recipe and its measurements. Trials are on all given inputs unless an entry says
+    otherwise.
 
     Attributes:
         recipe: ``recipe.meets`` is true if it holds on all given inputs.
-        full: the trial of full INT8 on all given inputs.
-        restored: the trial of the recipe on all given inputs.
+        full: the trial of full INT8.
+        restored: the trial of the recipe.
         put_back: by unit of ``recipe.put_back`` that has a loss, the similarity or accuracy with this unit in INT8 too;
             None if not finite.
         judged: the number of inputs that the search judged.
-        held_out: the recipe's trial on the held-out inputs, judged by similarity even if an accuracy decides.
+        held_out: the recipe's trial on held-out inputs, judged by similarity even if an accuracy decides.
         unquantized: the recipe's trial if unquantized layers round their inputs too; None if that changes nothing.
-        half: the largest loss of the recipe with scales moved by FP16's rounding; None without a layer in 16 bits.
+        half: the recipe's largest loss with scales moved by FP16's rounding; None without a layer in 16 bits.
         plain: the trial of the recipe's file in ONNX Runtime with default options; None if not measured.
         in_fp16, in_fp32, around_fp16, expensive, not_done: see ``AnswerFacts``.
         fp16: the trial of the network in FP16; None if FP16 is the low precision or does not run.
-        fp16_held_out: the network in FP16 on the held-out inputs; None unless the recipe misses there.
+        fp16_held_out: the network in FP16 on held-out inputs; None unless the recipe misses there.
         most: the largest cost allowed; None without a budget.
         by_accuracy: an accuracy decides: losses are parts of FP32's accuracy, and no input is judged by itself.
         own: the answer on the user's network, if this answer has a changed network with a cheaper recipe; else None.
@@ -157,16 +157,13 @@ class Answer:
 
     @property
     def untested(self) -> tuple[int, ...]:
-        """The high layers that no measurement shows to be needed, ascending; empty if the recipe misses.
-
-        There are such layers only if the search was stopped or puts back only some of many units.
-        """
+        """The high layers that no measurement shows to be needed, ascending; empty if the recipe misses."""
         units = self.recipe.kept - self.recipe.put_back.keys()
         return tuple(sorted(self.recipe.space.layers(units))) if self.meets else ()
 
 
 def recipe_of(setup: Setup, options: RunOptions, answer: Answer) -> RecipeFiles:
-    """Returns the files of the recipe, with the shapes of all given samples.
+    """Returns the files of the recipe, with the shapes of all samples.
 
     Plugin libraries have absolute paths, for commands that run in another folder; a bare name stays.
     """

@@ -33,7 +33,7 @@ PROMISING = (Calibrator("entropy"), Calibrator("mse"), Calibrator("percentile", 
 recipe.
 """
 CHEAP_RECIPE = 0.15
-"""For a recipe that costs at most this, no change of the network is tried."""
+"""For a recipe that costs at most this, no change of the network is tried (``answer.candidates``)."""
 FEW_LAYERS = 4
 """For a recipe of at most this many layers, no change of the network is tried: its culprits can be fixed at their
 cause.
@@ -54,7 +54,6 @@ class CalibratorTried:
 
     Attributes:
         loss: the largest loss of full INT8 on the inputs that were run; None if it cannot run.
-        inputs: the number of these inputs.
         meets: full INT8 meets the budget on all inputs.
         cost, mean, confirmed: see ``CalibratorRow``.
         kept: the high units of the recipe.
@@ -73,7 +72,7 @@ class CalibratorTried:
 def answer_plans(
     setup: Setup, options: RunOptions, experiment: Experiment, inputs: AnswerInputs, user: AnswerPlans | None = None
 ) -> AnswerPlans:
-    """Returns the plans on the inputs of the answer, with the costs of the layers.
+    """Returns the plans on the given inputs, with the costs of the layers.
 
     Args:
         user: the plans of the user's network, if ``experiment`` has a changed network.
@@ -115,7 +114,7 @@ def choose_ranges(
 ) -> tuple[Ranges, tuple[CalibratorTried, ...]]:
     """Returns the ranges with which the search begins, and the result of full INT8 with each calibrator.
 
-    Ranges with which full INT8 meets the budget on all inputs come first, then those with the smallest loss.
+    The first choice are ranges with which full INT8 meets the budget on all inputs, then those with the smallest loss.
 
     Args:
         candidates: the ranges in use, then the others.
@@ -156,8 +155,10 @@ def _passing(plans: AnswerPlans, aim: float, tried: Sequence[CalibratorTried]) -
 
 
 def with_confirmed(plans: AnswerPlans, aim: float, tried: Sequence[CalibratorTried]) -> tuple[CalibratorTried, ...]:
-    """Returns the calibrators' results with ``confirmed`` set: the best ones are checked in order, until full INT8
-    passes with one in all settings, without a doubt, and on held-out inputs.
+    """Returns the calibrators' results with ``confirmed`` set.
+
+    The best calibrators are checked in order, until full INT8 passes with one of them in all settings, without a doubt,
+    and on held-out inputs.
     """
     rows = list(tried)
     for row in _meeting(plans, aim, tried):
@@ -171,14 +172,14 @@ def with_confirmed(plans: AnswerPlans, aim: float, tried: Sequence[CalibratorTri
 
 
 def holds_in_all_settings(plans: AnswerPlans, plan: PrecisionPlan, ranges: Ranges) -> tuple[bool, bool]:
-    """Returns true if a plan meets the budget in all settings; and true if a doubt remains then."""
+    """Returns a pair: true if a plan meets the budget in all settings; and true if a doubt remains then."""
     experiment, rule = plans.with_ranges(ranges), plans.experiment.rule
     holds = check(plans, experiment, plan).meets(rule.budget)
     return holds, holds and bool(doubts(rule, plans.whole(plan, experiment)))
 
 
 def _meeting(plans: AnswerPlans, aim: float, tried: Sequence[CalibratorTried]) -> list[CalibratorTried]:
-    """Returns the calibrators with which full INT8 meets the budget on all inputs, the best first."""
+    """Returns the calibrators with which full INT8 meets the budget, the best first."""
     jumps = plans.experiment.rule.metric.of_sums is None
     meeting = sorted((row for row in tried if row.meets), key=_loss)
     if tried[0].meets and not jumps and _loss(tried[0]) <= aim * (1.0 - _RESERVE_IN_USE):
@@ -189,8 +190,8 @@ def _meeting(plans: AnswerPlans, aim: float, tried: Sequence[CalibratorTried]) -
 
 
 def _finer(plans: AnswerPlans, ranges: Ranges) -> tuple[float, float]:
-    """Returns a finer figure of full INT8, lower for better, to compare ranges with the same loss: the task's
-    disagreement at other thresholds (``NEARBY``), then the noise to signal ratio of the worst output.
+    """Returns figures of full INT8, lower for better, that compare ranges with the same loss: the task's disagreement
+    at other thresholds (``NEARBY``), then the noise to signal ratio of the worst output.
     """
     trial = plans.whole(plans.full, plans.with_ranges(ranges))
     task, apart = plans.experiment.task, 0.0

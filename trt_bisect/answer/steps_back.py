@@ -13,14 +13,12 @@ from trt_bisect.answer.validation import Recipe, Target
 def with_more_high(
     target: Target, recipe: Recipe, limit: float = math.inf, alone: Mapping[int, float] = MappingProxyType({})
 ) -> Recipe:
-    """Keeps more units high until the recipe holds in all settings: twice as many each time, then all but one, then
-    all.
+    """Returns the recipe with more units high, so that it holds in all settings: twice as many each time, then all but
+    one, then all.
 
-    The first units are those with the largest loss ``alone`` per cost, then the cheapest. This is for a recipe that
-    misses only in a setting that the search does not measure, where figures may jump without warning.
-
-    Returns:
-        The larger recipe. It may miss if it costs more than ``limit`` or all units are high.
+    The first units are those with the largest loss ``alone`` per cost, then the cheapest. The recipe misses only in a
+    setting that the search does not measure, where figures may jump without warning. The larger recipe may miss too, if
+    it costs more than ``limit`` or all units are high.
     """
     space = recipe.space
     helps = {unit: alone.get(unit, 0.0) / space.costs[unit] for unit in space.all - recipe.kept}

@@ -59,8 +59,7 @@ class PutBack:
     Attributes:
         loss: the largest loss on the inputs that were run; None if the plan cannot run.
         setting: the setting in which it was measured; ``NUDGED`` if the plan misses only with moved scales.
-        inputs: the number of inputs that were run; the loss on all inputs is at least as large. None if an accuracy
-            decides.
+        inputs: the number of inputs that were run (the loss on all is at least as large); None if an accuracy decides.
     """
 
     loss: Loss
@@ -70,17 +69,16 @@ class PutBack:
 
 @dataclass(frozen=True)
 class Recipe:
-    """A set of units that stay high, and its check on all inputs in all settings.
+    """A set of units that stay high, and its check on all inputs in all settings (``deciding_settings``).
 
     Attributes:
-        space: the units to choose from, with the budget.
         aim: the loss that the search aimed at.
         checked: the check; before it is made, the recipe does not hold.
         meets: the search found a set that meets ``aim``; if not, ``kept`` is the set with the smallest loss.
         equals: other sets that cost the same and hold.
         put_back: by unit of ``kept``, the recipe with this unit low too.
         faster: the units of ``kept`` that only make the plan faster: without them it meets the budget, but costs more.
-        reserve: the share of the budget that the recipe must leave unused on the given inputs.
+        reserve: the share of the budget that the recipe must leave unused on the given inputs (``--margin``).
         cheapest: the cheapest recipe, if this recipe costs slightly more to be likelier to hold on other inputs.
     """
 
@@ -122,7 +120,9 @@ class Recipe:
 
 
 def deciding_settings(plans: AnswerPlans, experiment: Experiment, plan: PrecisionPlan) -> tuple[str, ...]:
-    """Returns the settings in which ``check`` measures a plan that holds."""
+    """Returns the settings in which ``check`` measures a plan that holds: its own scales, moved scales, ONNX Runtime's
+    FP16.
+    """
     settings = [OWN]
     if plans.switches and experiment.ranges.scales:
         settings.append(NUDGED)
@@ -134,9 +134,9 @@ def deciding_settings(plans: AnswerPlans, experiment: Experiment, plan: Precisio
 def check(plans: AnswerPlans, experiment: Experiment, plan: PrecisionPlan, *, jointly: bool = True) -> Checked:
     """Measures a plan on all inputs in the settings that decide, up to the first setting in which it misses.
 
-    One session for all plans runs the inputs one by one, up to a miss, and then with scales moved a little. A plan with
-    layers in FP16 is measured as ONNX Runtime runs its file too: with fewer roundings in FP16, values of a later tensor
-    fall on other INT8 levels.
+    Where one session runs all plans, scales are also moved a little, and a plan with layers in FP16 is also measured as
+    ONNX Runtime runs its file: with fewer roundings in FP16, so that values of a later tensor fall on other INT8
+    levels.
 
     Args:
         jointly: run all inputs once more for the figures over all of them, such as the variation of the outputs, and in
@@ -230,7 +230,7 @@ class SimilarityTarget:
     def put_back(
         self, plan: PrecisionPlan, experiment: Experiment, setting: str = OWN, *, to_the_end: bool = True
     ) -> PutBack:
-        """See ``Target``."""
+        """Measures ``plan``, a recipe with one unit low again, in a setting; on all inputs if ``to_the_end``."""
         plans, ranges, counting = self._plans, experiment.ranges, self._plans.inputs.counting
         if setting == NUDGED:
             loss, _ = plans.nudged(plan, ranges, to_the_end=True)
@@ -245,14 +245,14 @@ class SimilarityTarget:
         return PutBack(None if failed else evaluator.loss(plan), setting, len(run))
 
     def known(self, experiment: Experiment, plan: PrecisionPlan) -> Checked | None:
-        """See ``Target``."""
+        """Returns the check of a plan with its own scales; None if it was not run on all inputs."""
         trial = self._plans.known(plan, experiment)
         if trial is None:
             return None
         return Checked({OWN: _or_infinite(experiment.rule.loss(trial))})
 
     def worse(self, plan: PrecisionPlan, ranges: Ranges) -> tuple[int, ...]:
-        """See ``Target``."""
+        """Returns the inputs not judged on which a plan loses more than on all judged inputs, the worst first."""
         losses, judged = self._plans.on_all(plan, ranges), self._plans.judged
         most = max((losses[input_index] for input_index in judged if input_index in losses), default=0.0)
         others = [input_index for input_index, loss in losses.items() if input_index not in judged and loss > most]
@@ -264,7 +264,7 @@ class SimilarityTarget:
 
 
 def with_unquantized_rounded(options: MeasuringOptions, experiment: Experiment, plan: PrecisionPlan) -> Builder | None:
-    """Returns a builder like that of an experiment with which unquantized layers round their inputs too.
+    """Returns a builder like the experiment's with which unquantized layers round their inputs too.
 
     None if that changes nothing: the run rounds them already, an NVIDIA engine decides itself, or no such input has a
     scale.

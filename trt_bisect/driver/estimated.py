@@ -259,7 +259,6 @@ class SetSearch:
 
     Attributes:
         space: the units and their costs. The price of a set is its cost plus ``each`` for every unit.
-        estimates: the estimates of each calibrator.
         measure: measures a set with a calibrator, given by its index in ``estimates``.
         judged: the indices of the judged inputs; the list may grow.
         limit: the largest loss with which a set holds.
@@ -391,7 +390,6 @@ class SetSearch:
         return _Sets(sets, low, prices)
 
     def _least_chances(self, low: np.ndarray, misled: np.ndarray) -> np.ndarray:
-        """Returns the least chances of sets; ``misled`` is the second result of ``Estimates.chances``."""
         few = len(self.space.units) <= FEW
         least = LEAST_CHANCE * np.minimum(2.0 * misled, 1.0) if few else np.zeros(len(low))
         if self.best is not None and len(self.best[1]) <= SMALL:
@@ -531,7 +529,7 @@ def cover(rows: np.ndarray, costs: np.ndarray, limits: np.ndarray, start: Collec
     Args:
         rows: float64 ``[units, places]``, the losses that each unit adds.
         limits: float64 ``[places]``.
-        start: units that are in the set from the start.
+        start: units of the set from the start.
     """
     high = np.zeros(len(costs), bool)
     high[list(start)] = True

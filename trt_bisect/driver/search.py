@@ -129,7 +129,6 @@ class LossSoFar:
 
     Attributes:
         last: the loss of the plan before the next layer.
-        highest: the largest loss so far.
     """
 
     last: float

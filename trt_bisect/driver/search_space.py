@@ -103,7 +103,7 @@ class Sensitivities:
 
     Attributes:
         losses: the loss that the unit adds if it alone is low.
-        gains: the loss that the plan with all units low wins back if this unit alone is high.
+        gains: the loss that the plan with all units low wins back if the unit alone is high.
     """
 
     losses: tuple[float, ...]
@@ -133,14 +133,12 @@ def pareto(points: Iterable[Point]) -> tuple[Point, ...]:
 
 
 def knee(front: Sequence[Point], budget: float) -> Point | None:
-    """Returns the point after which more cost reduces the loss only little; None for fewer than three points.
+    """Returns the point of a Pareto front after which more cost reduces the loss only little; None for fewer than three
+    points.
 
     Method: Kneedle (Satopää and others, Finding a "kneedle" in a haystack, 2011): the point farthest from the line
-    between the ends, with cost and the logarithm of the loss scaled to 0..1.
-
-    Args:
-        front: the points by rising cost.
-        budget: the loss that the threshold allows.
+    between the ends, with cost and the logarithm of the loss scaled to 0..1. The cheapest point comes first in
+    ``front``.
     """
     if len(front) < 3:
         return None

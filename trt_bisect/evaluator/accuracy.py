@@ -99,8 +99,8 @@ def accuracy_by_labels(
     """Returns the accuracy by labels: the share of rows with the right class.
 
     Args:
-        samples: one or more rows each; all rows together are as many as the labels.
-        labels: integers, by row.
+        samples: one or more rows each.
+        labels: integers, one for each row of all samples.
         predicted: returns the class of each row from the values of ``output``.
         how: a text that identifies ``predicted``.
     """

@@ -72,7 +72,6 @@ class Pools:
 
     Attributes:
         of_fp32: by input and pool, the number of things in FP32's outputs.
-        loss: judges a pool.
     """
 
     of_fp32: Sequence[Mapping[str, float]]
@@ -93,7 +92,6 @@ class EachInput:
 
     Args:
         ranges: identifies the runner's scales in the keys of trials.
-        metric: the name of the metric, in the keys of trials.
         canonical: returns the equivalent plan under which a plan's trials are stored.
         together: by input, the number of FP32's things to compare; None if each input is judged by itself.
         ran: called with the number of inferences for a plan, and their seconds.

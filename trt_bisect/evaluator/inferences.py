@@ -161,9 +161,8 @@ class InputLoss(NamedTuple):
 
 
 Judged = tuple[Mapping[str, OutputFigures], InputLoss]
-"""The figures of the outputs for an input, and their loss."""
 JudgeAt = Callable[[int, Outputs], Judged]
-"""Judges a plan's outputs for the input with an index."""
+"""Judges a plan's outputs for the input with this index: the figures of the outputs, and their loss."""
 
 
 @dataclass

@@ -91,7 +91,6 @@ def restored(short: Any, plan: str) -> dict[int, str]:
 
 
 def _asked(plan: str) -> dict[int, str]:
-    """Returns the precisions that a trial's plan asks for, by layer index; empty if the key has no plan."""
     try:
         precisions = PrecisionPlan.from_key(TrialKey.from_text(plan).plan).precisions
     except (KeyError, ValueError):
@@ -195,11 +194,10 @@ class Trial:
 
 @dataclass(frozen=True)
 class Attempt:
-    """A plan that was tried: its trial, and the outputs.
+    """A plan that was tried: its trial, and the outputs by input.
 
     Attributes:
         trial: without figures, under the key of a whole engine.
-        outputs: by input.
     """
 
     plan: PrecisionPlan
