@@ -56,12 +56,10 @@ _TASKS: Mapping[str, Collection[str]] = {
     MASKS: ("segment",),
     TEXTS: ("text",),
 }
-_VOID = 255
-"""The value of pixels in a mask that do not count."""
+_VOID = 255  # the value of pixels in a mask that do not count
 _BYTES = 256
 _STILL_CHANCE = 0.01
-_LETTERS = "character"
-"""The property of an ONNX file in which PaddleOCR lists the characters of its classes."""
+_LETTERS = "character"  # the property of an ONNX file in which PaddleOCR lists the characters of its classes
 
 
 def kind_of(labels: object, task: str | None) -> str:
@@ -102,7 +100,7 @@ def labels_of_folders(folder: Path, samples: Dataset, pictures: object, classes:
         pictures: the folder with the pictures, the same or inside it.
 
     Raises:
-        BadInput: a picture is in no class folder, or the folders are not those of the network's classes.
+        BadInput: a picture is in no class folder, or the folders are not the network's classes.
     """
     names = class_folders(folder)
     are_numbers = all(name.isdecimal() for name in names)
@@ -124,16 +122,15 @@ def labels_of_folders(folder: Path, samples: Dataset, pictures: object, classes:
 
 
 def labels_in_order(labels: object, samples: Dataset, dataset: object) -> tuple[np.ndarray, list[str]]:
-    """Returns the class of each sample, and a remark if named samples took labels without names in order.
+    """Returns the class of each sample, and a remark if named samples took labels without names.
 
-    Labels with names belong to the files of these names, labels without names to the samples in order.
+    Labels with names belong to the files of these names, other labels to the samples in order.
 
     Args:
         labels: a path, ``Labels``, or an array of classes.
 
     Raises:
-        BadInput: the labels cannot be read, a sample has no label, or names and numbers give the files different
-            orders.
+        BadInput: the labels cannot be read, a sample has no label, or the order of the files is not clear.
     """
     labels = read_labels(Path(labels)) if isinstance(labels, (str, Path)) else labels
     pictures = image_files(Path(dataset)) if isinstance(dataset, (str, Path)) and Path(dataset).is_dir() else []
@@ -177,8 +174,8 @@ def accuracy_by_masks(
 
     Args:
         samples: one image each, found among the masks by name or number.
-        folder: a PNG for each image, of one channel or a palette: the class of each pixel.
-        letterbox: the images keep their aspect ratio in the input; else they are stretched.
+        folder: a PNG for each image, of one channel or a palette, with the class of each pixel.
+        letterbox: see ``mean_precision.inside_of``.
     """
     files = sorted(folder.glob("*.png"))
     place_of = place_finder(samples, [file.name for file in files], "mask")
@@ -222,12 +219,11 @@ def accuracy_by_masks(
 
 
 def chance_of_masks(pixels: np.ndarray, classes: int | None) -> float:
-    """Returns the mIoU by chance, from the number of pixels of each class in the masks: the larger of two means over
-    classes.
+    """Returns the mIoU by chance, from the number of pixels of each class: the larger of two means over classes.
 
-    One class with share ``p`` of the pixels predicted everywhere has the IoU ``p``, the others 0. Classes drawn with
-    the masks' shares have the IoU ``p^2 / (2 p - p^2)`` each, plus a hundredth since neighbouring pixels depend on each
-    other. With one class the mIoU is 1 / ``classes``.
+    If one class with share ``p`` of the pixels is predicted everywhere, its IoU is ``p`` and the others' 0. Classes
+    drawn with the masks' shares have the IoU ``p^2 / (2 p - p^2)``, plus a hundredth since neighbouring pixels depend
+    on each other. A single class has 1 / ``classes``.
     """
     if len(pixels) < 2:
         return 1.0 / classes if classes else 0.0
@@ -255,16 +251,14 @@ def _read(task: Task, infer: RunNetwork, feeds: Mapping[str, np.ndarray]) -> Seq
 
 @dataclass(frozen=True)
 class Texts:
-    """The right texts, one a line, and the names of their images; no names if the texts are in the order of the
-    samples.
-    """
+    """The right texts, one a line, and their images' names; no names if the texts are in the order of the samples."""
 
     names: tuple[str, ...]
     lines: tuple[str, ...]
 
 
 def read_texts(path: Path) -> Texts:
-    """Reads one text a line, or an image's name, a tab and its text on every line; raises BadInput for other files."""
+    """Reads one text a line, or on every line a name, a tab and a text; raises BadInput for other files."""
     try:
         lines = path.read_text(encoding="utf-8-sig").removesuffix("\n").split("\n")
     except (OSError, UnicodeDecodeError) as error:
@@ -281,14 +275,13 @@ def read_texts(path: Path) -> Texts:
 
 
 def letters_in(task: Task, network: Network) -> tuple[str, ...]:
-    """Returns the character of each class, from PaddleOCR's property of the ONNX file; empty if it has none."""
+    """Returns the character of each class by PaddleOCR's property of the ONNX file; empty without it."""
     looks, listed = task.looks, network.properties.get(_LETTERS, "")
     return () if looks is None or looks.letters is None else looks.letters(listed)
 
 
 def accuracy_by_texts(samples: Dataset, texts: Texts, task: Task, letters: Sequence[str]) -> Accuracy:
-    """Returns the accuracy by texts: 1 minus the character error rate (the edits of all lines divided by the right
-    characters).
+    """Returns the accuracy by texts: 1 minus the character error rate (edits of all lines by right characters).
 
     Args:
         samples: one or more lines of text each.
@@ -422,7 +415,7 @@ def chance_warning(accuracy: Accuracy, fp32: float) -> tuple[str, ...]:
 
 
 def fp32_accuracy(accuracy: Accuracy, experiment: Experiment) -> dict[str, float]:
-    """Returns the accuracy of the FP32 network, and the further figures that the user's function returns.
+    """Returns FP32's accuracy and the further figures of the user's function.
 
     Raises:
         BadInput: the user's function fails.
@@ -442,10 +435,7 @@ class AskedAccuracy:
 
     Args:
         fp32: the result of ``fp32_accuracy``.
-        least: the lowest acceptable accuracy; None where the similarity decides.
-
-    Attributes:
-        reference: the accuracy of FP32.
+        least: the lowest acceptable accuracy; None if the similarity decides.
     """
 
     def __init__(self, plans: AnswerPlans, accuracy: Accuracy, fp32: Mapping[str, float], least: float | None) -> None:
@@ -455,9 +445,9 @@ class AskedAccuracy:
         self.budget = 0.0 if least is None else self.reference - least + TIE
 
     def accuracies(self, answer: Answer, *, measures: bool = True) -> Accuracies:
-        """Returns the accuracy of FP32, full INT8 and the recipe, and of the base where the accuracy decides.
+        """Returns the accuracy of FP32, full INT8 and the recipe, and of the base if the accuracy decides.
 
-        Without ``measures``, accuracies that were not measured before are None.
+        Without ``measures``, accuracies not measured before are None.
         """
         network, high = answer.experiment.network, answer.experiment.whole.high
         evaluator = self._of(answer.experiment)
@@ -480,7 +470,7 @@ class AskedAccuracy:
         return Accuracies(self.reference, by_plan["int8"], by_plan.get("recipe"), self._least, base, fp16, also)
 
     def of_plan(self, experiment: Experiment, plan: PrecisionPlan) -> float | None:
-        """Returns the accuracy of a plan with the ranges of an experiment; None if the plan cannot run."""
+        """Returns a plan's accuracy with the ranges of an experiment; None if the plan cannot run."""
         return accuracy_in(self._of(experiment).measure(plan))
 
     def loss_on(self, experiment: Experiment, plan: PrecisionPlan) -> Loss:
@@ -489,7 +479,7 @@ class AskedAccuracy:
         return None if figure is None else self.reference - figure
 
     def measure_open(self, experiment: Experiment) -> Callable[[PrecisionPlan, Engine], None]:
-        """Returns the function that measures a plan on its engine while the engine is open."""
+        """Returns the function that measures a plan on its open engine."""
         return self._of(experiment).measure_open
 
     def losses(self, plans: Sequence[PrecisionPlan], ranges: Ranges, *, to_the_end: bool = False) -> list[Loss]:
@@ -512,7 +502,7 @@ class AskedAccuracy:
         return PutBack(loss, setting, None)
 
     def known(self, experiment: Experiment, plan: PrecisionPlan) -> Checked | None:
-        """Returns the check of a plan that was measured; None if its accuracy or its similarity is unknown."""
+        """Returns a plan's check if it was measured; None if its accuracy or similarity is unknown."""
         trial = self._evaluator(experiment.ranges).known(plan)
         if trial is None or self._plans.known(plan, experiment) is None:
             return None
@@ -524,7 +514,7 @@ class AskedAccuracy:
         return ()
 
     def figure(self, plan: PrecisionPlan, loss: Loss, ranges: Ranges, /) -> float | None:
-        """Returns the accuracy of a plan; None if the plan cannot run."""
+        """Returns a plan's accuracy; None if the plan cannot run."""
         return None if loss is None or loss == inf else self._measured(plan, ranges)
 
     def _measured(self, plan: PrecisionPlan, ranges: Ranges) -> float | None:

@@ -1,4 +1,4 @@
-"""The search of the answer: a recipe that holds on all given inputs, each layer of which was put back and measured."""
+"""The search of the answer: a recipe that holds on all given inputs, with each layer put back and measured."""
 
 from __future__ import annotations
 
@@ -56,23 +56,22 @@ from trt_bisect.report.summary import over_inputs
 from trt_bisect.support.progress import CHECKS
 from trt_bisect.support.text import counted, percent, together
 
-_CHECKED_AT_END = 4
-"""The number of candidate sets that are checked on all inputs after ``--time-limit``."""
+_CHECKED_AT_END = 4  # the number of candidate sets that are checked on all inputs after ``--time-limit``
+# The number of plans between the ends of a Pareto front; the second if each plan takes an engine or an accuracy.
 _POINTS, _FEW_POINTS = 12, 8
-"""The number of plans between the ends of a Pareto front; the second where each plan takes an engine or an accuracy."""
+# Costs above this are rounded to 0.01 %: layers without a cost count 1e-6 each, so the sum can exceed 100 %.
 _TO_TWO_DECIMALS = 0.01
-"""Costs above this are rounded to 0.01 %: layers without a cost count 1e-6 each, so the sum can exceed 100 %."""
 
 
 class AnswerSearch:
     """Searches the answer in stages: ``choose_ranges``, then the curve (measured elsewhere), then ``finish``.
 
     Attributes:
-        effort: how far a recipe is made cheaper (``--effort``). By default thorough with few units, or if an accuracy
-            or a budget is the goal.
+        effort: how far a recipe is made cheaper (``--effort``); thorough for an accuracy or a budget, and by default
+            for few units.
         most: the largest cost of a recipe (``--budget``), within which the most accurate plan is searched; None without
-            a budget.
-        target: judges plans, by default by the similarity of their outputs.
+            it.
+        target: judges plans, by default by similarity.
         on_answer: called when full INT8 is known on all inputs, and with each cheaper recipe.
         recipe: the cheapest recipe so far; None if there is none.
     """
@@ -90,7 +89,7 @@ class AnswerSearch:
         self.recipe: Recipe | None = None
 
     def choose_ranges(self) -> Experiment:
-        """Chooses the ranges by similarity, and returns the experiment with them.
+        """Chooses ranges by similarity, and returns the experiment with them.
 
         If an accuracy is the goal, the first ranges with which full INT8 reaches it are taken.
 
@@ -236,8 +235,8 @@ class AnswerSearch:
         """Returns the answer of a stopped search; None if full INT8 or the recipe was not measured on all inputs.
 
         Args:
-            settled: the recipe returned by ``settle``, whose layers are then put back on all inputs. By default nothing
-                is measured, and the recipe is the cheapest plan known to hold on all inputs in at least one setting.
+            settled: the result of ``settle``, whose layers are then put back on all inputs. By default nothing is
+                measured, and the recipe is the cheapest plan known to hold on all inputs in at least one setting.
         """
         plans = self.plans
         if self.target.known(self.experiment, plans.full) is None:
@@ -256,10 +255,8 @@ class AnswerSearch:
         return None if answer is None else replace(answer, not_done=tuple(self._not_done(answer)))
 
     def settle(self) -> Recipe:
-        """Returns the recipe of a search that ran out of time, measured on all inputs.
-
-        The recipe is the cheapest set known to hold on the judged inputs that also holds on all inputs, else a set with
-        more layers high.
+        """Returns the recipe of a search that ran out of time, measured on all inputs: the cheapest set that holds on
+        the judged inputs and on all, else a set with more layers high.
         """
         plans, target, in_use = self.plans, self.target, self.experiment.ranges
         plans.whole(plans.full, self.experiment)
@@ -299,7 +296,7 @@ class AnswerSearch:
         return Recipe(space, frozenset(), self.experiment, space.budget, checked, meets)
 
     def _sets_that_hold(self, among: Sequence[int]) -> list[tuple[Kept, Ranges]]:
-        """Returns sets that hold on the inputs ``among`` and cost less than the recipe, with their ranges, by rising
+        """Returns sets, with their ranges, that hold on the inputs ``among`` and cost less than the recipe, by rising
         cost.
         """
         plans, space, in_use = self.plans, self.space, self.experiment.ranges
@@ -413,7 +410,7 @@ class AnswerSearch:
 
 @contextmanager
 def answer_search(setup: Setup, experiment: Experiment, options: RunOptions) -> Iterator[AnswerSearch]:
-    """Yields the search of the answer, with FP32's outputs for all given inputs and the costs of the layers.
+    """Yields the search of the answer, with FP32's outputs for all given inputs and the layers' costs.
 
     Raises:
         BadInput: the costs of the layers cannot be known as the options ask.
@@ -423,9 +420,7 @@ def answer_search(setup: Setup, experiment: Experiment, options: RunOptions) -> 
 
 
 def measure_front(answering: AnswerSearch, answer: Answer) -> tuple[FrontPoint, ...]:
-    """Measures plans between full INT8 and all layers high on all given inputs; returns the Pareto front and the named
-    plans.
-    """
+    """Measures plans between full INT8 and all layers high; returns the Pareto front and the named plans."""
     plans, target, experiment = answering.plans, answering.target, answer.experiment
     recipe, ranges, network = answer.recipe, experiment.ranges, experiment.network
     space = replace(recipe.space, others={})

@@ -1,5 +1,5 @@
-"""A recipe on a changed network that computes the same and loses less in INT8, tried if the user's network has an
-expensive recipe.
+"""A recipe on a changed network that computes the same and loses less in INT8, if the user's network has an expensive
+recipe.
 
     the user's network -> channels equalised -> channels smoothed -> weights rounded for the outputs
 
@@ -7,11 +7,11 @@ Each change is made from every other calibration sample and judged on the other 
 20 samples, the changes of a voice detector held on the 20 given inputs and missed on 4 of 20 held-out inputs.
 
 A change is measured in two plans, each with its best promising calibrator: full INT8, and INT8 with the cheapest layers
-of the user's recipe high, up to a tenth of its cost. A network's loss is the geometric mean of the mean losses of both
-plans. A change that lowers this loss enough is kept, and the next change is added to it. If the kept changes together
-lower the loss enough, a recipe is searched on the changed network, judged by FP32 of the user's network. A recipe with
-rounded weights must hold in its float file too, else the last change is dropped. The cheaper recipe, with or without
-changes, is the answer's.
+of the user's recipe high, up to a tenth of its cost. A network's loss is the geometric mean of both plans' mean losses.
+A change that lowers this loss enough is kept, and the next change is added to it. If the kept changes together lower it
+enough, a recipe is searched on the changed network, judged by FP32 of the user's network. A recipe with rounded weights
+must hold in its float file too, else the last change is dropped. The cheaper recipe, with or without changes, is the
+answer's.
 
 Full INT8, the verdict and the culprits are those of the user's network. Held-out inputs play no part in any choice.
 """
@@ -51,20 +51,17 @@ from trt_bisect.report.answer import AS_CHEAP
 from trt_bisect.support.text import counted, together
 
 EQUALISED, SMOOTHED, ROUNDED = "equalised", "smoothed", "rounded"
+# The changes, in order: a word for the changed part, and words for the change.
 CHANGES = {
     EQUALISED: ("pair", "channels of {} of layers equalised"),
     SMOOTHED: ("tensor", "channels of {} smoothed"),
     ROUNDED: ("weight", "{} rounded for the outputs"),
 }
-"""The changes, in order: a word for the changed part, and words for the change."""
-_ONE_SAMPLE_IN = 2
-"""Changes are made from one in this many samples."""
-_HIGH_SHARE = 0.1
-"""The layers kept high while changes are measured cost together this share of the recipe."""
-_LARGEST_KEPT_LOSS = 0.95
-"""A change is kept if it leaves at most this share of the mean loss."""
+_ONE_SAMPLE_IN = 2  # changes are made from one in this many samples
+_HIGH_SHARE = 0.1  # the layers kept high while changes are measured cost together this share of the recipe
+_LARGEST_KEPT_LOSS = 0.95  # a change is kept if it leaves at most this share of the mean loss
+# A recipe is searched if the kept changes together leave at most this share of the mean loss.
 _LARGEST_SEARCHED_LOSS = 0.8
-"""A recipe is searched if the kept changes together leave at most this share of the mean loss."""
 
 
 def with_changes(search: AnswerSearch, answer: Answer) -> tuple[AnswerSearch, Answer] | None:
@@ -113,9 +110,8 @@ def _cheapest(answer: Answer) -> list[str]:
 
 
 def _kept(plans: AnswerPlans, high: Sequence[str]) -> tuple[list[AnswerPlans], dict[str, float]]:
-    """Returns the plans of the network after each kept change, and the mean losses (``Answer.changes``).
-
-    There are no plans if the changes together lower the loss too little.
+    """Returns the plans of the network after each kept change, none if the changes together lower the loss too little;
+    and the mean losses (``Answer.changes``).
     """
     progress, held = plans.setup.progress, _held(plans)
     progress.stage("Changing channels and weights", len(CHANGES))
@@ -144,10 +140,9 @@ def losses_in_words(losses: Mapping[str, float]) -> str:
 
 
 def changed(plans: AnswerPlans, how: str) -> AnswerPlans | str:
-    """Returns the plans of the network with a change added (``how``: a key of ``CHANGES``), or the reason why there are
-    none.
+    """Returns the plans of the network with a change added, or the reason why there are none; cached.
 
-    The calibration must be data, not scales alone. The result is cached.
+    The calibration must be data, not scales alone. ``how`` is a key of ``CHANGES``.
     """
     if how not in plans.changed:
         plans.changed[how] = _changed(plans, how)
@@ -180,7 +175,7 @@ def _changed(plans: AnswerPlans, how: str) -> AnswerPlans | str:
 
 
 def of_network(plans: AnswerPlans, network: Network) -> AnswerPlans:
-    """Returns the plans of another network on the same inputs, with ranges from the same calibration data."""
+    """Returns the plans of another network on the same inputs, with ranges by the same calibration data."""
     setup = copy(plans.setup)
     setup.data = plans.setup.data.of_network(network)
     moved = setup.with_network(plans.experiment, network, setup.data.first_ranges)

@@ -12,19 +12,16 @@ from trt_bisect.report.answer import NUDGED
 from trt_bisect.report.precision_check import ran_low
 from trt_bisect.support.text import Line, counted, percent
 
+# The kinds of lines.
 INPUTS, FEW_INPUTS, KEEPS_MARGIN, CHEAPER = "inputs", "few inputs", "margin", "cheaper set"
 ARITHMETIC, CLEAR, CLOSE, ONE_SETTING = "arithmetic", "beyond the noise", "within the noise", "one setting"
 WEAK_CULPRIT, UNQUANTIZED_ROUND, UNQUANTIZED_STAY = "weak culprit", "unquantized layers round", "unquantized layers"
-"""The kinds of lines."""
+# With fewer given inputs, a recipe often misses on others: on 36 of 114 held-out inputs with 5 given, on 8 of 69 with
+# 20 (``python -m benchmarks.answer``).
 ENOUGH = 20
-"""With fewer given inputs, a recipe often misses on others: on 36 of 114 held-out inputs with 5 given, on 8 of 69 with
-20 (``python -m benchmarks.answer``).
-"""
-_NOISE_OF_COSINE = 0.1
-"""Roundings that fall to the other level move 1 - cosine by 5 to 10 %."""
+_NOISE_OF_COSINE = 0.1  # roundings that fall to the other level move 1 - cosine by 5 to 10 %
+# Losses below this share of the budget are float noise; their spread says nothing about losses near the budget.
 _NEGLIGIBLE = 0.01
-"""Losses below this share of the budget are float noise, and their spread does not tell that of losses near the budget.
-"""
 _MOST_NAMED = 3
 
 
@@ -34,8 +31,8 @@ def _losses_of(answer: Answer) -> list[float]:
 
 
 def _noise_of(answer: Answer, losses: Sequence[float]) -> tuple[float, float]:
-    """Returns the largest loss, infinite without any; and the share by which noise moves it (the spread of the losses,
-    for the cosine at least 0.1).
+    """Returns the largest loss, infinite without any; and its noise as a share: the spread of the losses, for the
+    cosine at least 0.1.
     """
     rule = answer.experiment.rule
     finite = [loss for loss in losses if math.isfinite(loss)]
@@ -55,7 +52,7 @@ def confidence(answer: Answer, unquantized: float | None) -> tuple[Line, ...]:
     """Returns the lines on the inputs, the arithmetic and the margins on which the verdict rests.
 
     Args:
-        unquantized: the loss of the plan if unquantized layers round their inputs too; None if not measured.
+        unquantized: the loss if unquantized layers round their inputs too; None if not measured.
     """
     if answer.by_accuracy:
         return (_arithmetic(answer),)
@@ -128,11 +125,8 @@ def _noise(answer: Answer) -> Iterator[Line]:
 
 
 def ranked(answer: Answer) -> tuple[list[int], list[int]]:
-    """Returns the units of the culprits by falling loss when put back.
-
-    Returns:
-        The culprits; and the weak culprits, which miss by less than the noise, miss only the margin, or miss only with
-        moved scales.
+    """Returns the culprits' units by falling loss when put back; and the weak culprits, which miss by less than the
+    noise, miss only the margin, or miss only with moved scales.
     """
     recipe, members = answer.recipe, set(answer.members)
     _, share = _noise_of(answer, list(recipe.checked.losses.values()))

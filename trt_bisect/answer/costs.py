@@ -18,10 +18,9 @@ from trt_bisect.preparation.experiment import Experiment, Setup
 from trt_bisect.report.answer import PredictedTimes
 from trt_bisect.report.choices import LEAST_GAIN
 
-_SLOWEST = 3
-"""The number of slowest kernels that a report names."""
+_SLOWEST = 3  # the number of slowest kernels that a report names
+# The shares of full INT8's time from which on type conversions, and kernel launches, are named as a reason.
 _LEAST_CONVERSIONS, _LEAST_LAUNCHES = 0.05, 0.5
-"""The shares of full INT8's time from which on type conversions, and kernel launches, are named as a reason."""
 
 
 def layer_costs(setup: Setup, options: RunOptions, experiment: Experiment, timed: TimeCosts | None = None) -> Costs:
@@ -62,7 +61,7 @@ def time_costs(options: RunOptions, experiment: Experiment, user: Experiment | N
 
     Args:
         user: the experiment with the user's network if ``experiment`` has a changed network; costs are then shares of
-            the speedup of the user's network.
+            the user's speedup.
 
     Raises:
         BadInput: a profile cannot be used.
@@ -88,8 +87,8 @@ def predicted_times(options: RunOptions, experiment: Experiment, recipe: Precisi
 
 
 def foreseen_times(timed: TimeCosts | None) -> str:
-    """Returns a sentence with the predicted times of FP16 and full INT8, and the reason if INT8 is no faster; empty if
-    no GPU is known.
+    """Returns a sentence with the predicted times of FP16 and full INT8, and the reason if INT8 is no faster; empty
+    without a known GPU.
     """
     if timed is None:
         return ""
@@ -102,7 +101,7 @@ def foreseen_times(timed: TimeCosts | None) -> str:
 
 
 def _no_gain(timed: TimeCosts, full: PrecisionPlan) -> str:
-    """Returns a clause that the low precision is no faster, with the largest reasons; empty if it is faster."""
+    """Returns a clause that the low precision is no faster, with the main reasons; empty if it is faster."""
     low = timed.network.low
     other = instead_of(low.precision)
     floats = timed.in_all(other)

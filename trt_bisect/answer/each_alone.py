@@ -24,17 +24,16 @@ from trt_bisect.report.advice import HIGH
 from trt_bisect.report.answer import ExpensiveLayer, PlanFigures
 from trt_bisect.report.parts import NetworkRow
 
-_ALONE_ON = 1
-"""The number of inputs on which each unit is measured alone."""
+_ALONE_ON = 1  # the number of inputs on which each unit is measured alone
+# Most of a recipe's cost is this share; at most the second number of layers are named for it.
 _MOST_OF_COST, _MOST_NAMED = 0.8, 2
-"""Most of a recipe's cost is this share; at most the second number of layers are named for it."""
 
 
 class EachAlone:
     """Measures the loss of each unit alone low, and the gain of each unit alone high.
 
     Attributes:
-        order: the sensitivities of all units, with the ranges of the first request; None until measured.
+        order: the sensitivities of all units with the first ranges; None until measured.
     """
 
     def __init__(self, plans: AnswerPlans) -> None:
@@ -47,9 +46,7 @@ class EachAlone:
         return self._plans.switches and not space.has_many
 
     def sensitivities(self, space: Space, ranges: Ranges) -> Sensitivities | None:
-        """Returns the sensitivities of all units, with the ranges of the first request; None if ``can_measure`` is
-        false.
-        """
+        """Returns all units' sensitivities, with the ranges of the first call; None if ``can_measure`` is false."""
         if self.order is None and self.can_measure(space):
             self._plans.setup.progress.stage("Each layer alone", 2 * len(space.units))
             units = range(len(space.units))
@@ -61,7 +58,7 @@ class EachAlone:
 
     def gains(self, answer: Answer, suspects: Collection[int]) -> dict[int, float]:
         """Returns the gain of each layer with the answer's ranges, by index; only of the recipe's layers and
-        ``suspects`` if the search did not measure all layers with these ranges.
+        ``suspects`` if the search measured with other ranges.
         """
         recipe, space, ranges = answer.recipe, answer.recipe.space, answer.experiment.ranges
         layers = [layer for (layer,) in space.units]
@@ -91,7 +88,7 @@ def with_fp16(plans: AnswerPlans, answer: Answer) -> Answer:
     """Returns the answer with the network in FP16 measured on all inputs, and on held-out inputs if the recipe misses
     there.
 
-    FP16 is not measured if it is the low precision or nothing runs it.
+    FP16 is not measured if it is the low precision or cannot run.
     """
     experiment = answer.of_user.experiment
     network = experiment.network
@@ -136,9 +133,8 @@ def networks_alone(plans: AnswerPlans, answer: Answer) -> tuple[NetworkRow, ...]
 
 
 def with_costs(plans: AnswerPlans, answer: Answer) -> Answer:
-    """Returns the answer with ``in_fp16``, ``in_fp32``, ``around_fp16`` and ``expensive`` measured.
-
-    Where full INT8 meets the threshold, only ``around_fp16`` is measured.
+    """Returns the answer with ``in_fp16``, ``in_fp32``, ``around_fp16`` and ``expensive`` measured; for full INT8 only
+    ``around_fp16``.
     """
     if not answer.meets or answer.by_accuracy:
         return answer

@@ -50,7 +50,7 @@ CANCELLED = "later layers cancel its error: kept high alone, it does not make fu
 
 
 def put_back_fields(answer: Answer) -> dict[str, dict[str, Any]]:
-    """Returns, by layer of the recipe, the fields of its row in the report for the recipe with this layer put back."""
+    """Returns, by layer of the recipe, the fields of its row in the report that tell of the layer put back."""
     layers, units, back = answer.experiment.network.layers, answer.recipe.space.units, answer.recipe.put_back
     return {
         layers[units[unit][0]].name: {
@@ -66,7 +66,7 @@ def reason_for(answer: Answer, layer: int, gain: float | None) -> str:
     """Returns the reason why a layer with a large loss on the curve is no culprit.
 
     Args:
-        gain: the loss that full INT8 wins back if this layer alone is high; None if not measured.
+        gain: the loss that full INT8 wins back if the layer alone is high; None if not measured.
     """
     network, low = answer.experiment.network, answer.experiment.network.low.title
     if layer in answer.untested:
@@ -86,8 +86,8 @@ def reason_for(answer: Answer, layer: int, gain: float | None) -> str:
 def bound_on_held_out(answer: Answer) -> Bound | None:
     """Returns the bound on the share of similar inputs that miss; None without held-out inputs.
 
-    If an accuracy decides, an input misses if it gets another class than in FP32, or answers that differ more than the
-    task allows; None for outputs without classes.
+    If an accuracy decides, an input misses if its class is not FP32's, or its answers differ more than the task allows;
+    None for outputs without classes.
     """
     trial, rule = answer.held_out, answer.experiment.rule
     if trial is None or answer.held_out_inputs is None:
@@ -208,8 +208,8 @@ def _doubts(answer: Answer, held_out: Held | None) -> Iterator[Line]:
 
 
 def obedience(answer: Answer) -> tuple[str, ...]:
-    """Returns the doubt that arises if the engine did not run the recipe's low layers low; empty if the graph
-    determines the precisions.
+    """Returns the doubt if the engine did not run the recipe's low layers low; empty if the graph determines the
+    precisions.
     """
     weak = answer.experiment.builder.typing == "weak"
     if not weak and not answer.restored.ran:

@@ -11,14 +11,11 @@ from trt_bisect.driver.search_space import Kept, Space
 from trt_bisect.model.cost import Costs
 from trt_bisect.precision import Precision
 
-_LEAST_EXTRA_COST = 1e-9
-"""The least extra cost of FP32 over FP16, since costs must be above 0."""
+_LEAST_EXTRA_COST = 1e-9  # the least extra cost of FP32 over FP16, since costs must be above 0
 
 
 def middle_space(space: Space, units: Sequence[int], costs: Costs) -> Space:
-    """Returns the space that chooses FP16 (as the low precision) or FP32 for each of the ``units``, which are high in
-    ``space``.
-    """
+    """Returns the space of choices between FP16 (as the low precision) and FP32 for the high ``units`` of ``space``."""
     layers = tuple(space.units[unit] for unit in units)
     pairs = zip(costs_of(layers, costs, Precision.FP32), costs_of(layers, costs, Precision.FP16), strict=True)
     saved = tuple(max(in_fp32 - in_fp16, _LEAST_EXTRA_COST) for in_fp32, in_fp16 in pairs)
@@ -33,9 +30,7 @@ def with_units_in(space: Space, units: Collection[int], precision: Precision, co
 
 
 def may_be_in_fp16(plans: AnswerPlans, space: Space, kept: Kept) -> bool:
-    """Returns true if the units ``kept``, all in FP32, could be in FP16: the options allow it and their costs in FP16
-    are known.
-    """
+    """Returns true if the units ``kept``, all in FP32, may be in FP16 and their costs there are known."""
     network, layers = plans.experiment.network, space.layers(kept)
     usual = (space.low, space.high, network.base_type) == (Precision.INT8, Precision.FP32, None)
     is_known = all(Precision.FP16 in plans.costs[k] for k in layers)

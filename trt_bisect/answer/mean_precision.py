@@ -24,8 +24,8 @@ from trt_bisect.data.feeds import Feeds
 from trt_bisect.errors import BadInput, first_line, install
 from trt_bisect.evaluator.accuracy import ACCURACY, Accuracy, RunNetwork, place_finder
 
+# The least score of detections that count, and the overlap above which they are suppressed, both as in Ultralytics.
 _LEAST_SCORE, _IOU = 0.001, 0.7
-"""The least score of detections that count, and the overlap above which they are suppressed, both as in Ultralytics."""
 _BOXES, _POSES, _MASKS = "bbox", "keypoints", "segm"
 KINDS = {"detect": _BOXES, "pose": _POSES, "instances": _MASKS}
 """By task, the annotation that pycocotools compares."""
@@ -65,7 +65,7 @@ class Truth:
 
 
 def read_truth(path: Path) -> Truth:
-    """Reads boxes from COCO's JSON, whose categories are numbered in the order of their ids, or from YOLO's text files.
+    """Reads boxes from COCO's JSON (categories are numbered in the order of their ids) or YOLO's text files.
 
     Raises:
         BadInput: the files cannot be read, hold no boxes, or pycocotools is not installed.
@@ -231,11 +231,11 @@ def inside_of(size: tuple[int, int], image: tuple[float, float], *, letterbox: b
 
 
 def mean_precision(truth: Truth, detections: Mapping[int, Detections], kind: str = _BOXES) -> dict[str, float]:
-    """Returns ``accuracy`` (mAP50-95) and ``map50`` by pycocotools.
+    """Returns ``accuracy`` (mAP50-95) and ``map50`` by pycocotools, over the images that have ``detections``.
 
     Args:
-        detections: by the index of their image in ``truth``; only these images count. Each has its box (two corners)
-            and, by ``kind``, its keypoints ``[K, 3]`` or its mask in pycocotools' form.
+        detections: by the image's index in ``truth``; each with its box (two corners) and, by ``kind``, its keypoints
+            ``[K, 3]`` or its mask in pycocotools' form.
         kind: a value of ``KINDS``.
 
     Raises:

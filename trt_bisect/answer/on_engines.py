@@ -63,17 +63,14 @@ from trt_bisect.runs.cached_inputs import fingerprint
 from trt_bisect.support.progress import Progress, fits
 from trt_bisect.support.text import Line, counted, listed
 
+# Engine and emulation agree on a plan if the loss between their outputs is at most this share of the budget.
 APART = 0.5
-"""Engine and emulation agree on a plan if the loss between their outputs is at most this share of the budget."""
-HALVES = 0.5
-"""A single unit causes a distance if at most this share of it is left with the unit high."""
-OTHER_SCALES = 2
-"""The most other calibrators with which full INT8 is built, if the emulation passes with them."""
-MOST_HIGH = 0.5
-"""A recipe grows up to this share of the units."""
+HALVES = 0.5  # a single unit causes a distance if at most this share of it is left with the unit high
+OTHER_SCALES = 2  # the most other calibrators with which full INT8 is built, if the emulation passes with them
+MOST_HIGH = 0.5  # a recipe grows up to this share of the units
 _NAMED = 3
+# A unit whose loss on the engine is below this share of its loss in the emulation does not run in INT8.
 _LEAST_OBEYED = 0.1
-"""A unit whose loss on the engine is below this share of its loss in the emulation does not run in INT8."""
 _NEVER_RUNS = (BUILD_FAILED, INFERENCE_FAILED)
 
 

@@ -63,37 +63,31 @@ from trt_bisect.report.answer import AS_CHEAP, NUDGED, OWN
 JUDGED = 32
 """The number of inputs that the search judges at first: the worst in full INT8."""
 _MOST_ENGINES = 32  # the most units of a search where each plan takes an engine
-ALONE = 2
-"""The number of inputs on which each unit is measured alone."""
+ALONE = 2  # the number of inputs on which each unit is measured alone
+# By effort, the least expected saving that is worth a plan, as a share of the best set's price (``SetSearch.price``).
 WORTH = {QUICK: 0.05, DEFAULT: 0.002, THOROUGH: 0.0002}
-"""The least expected saving that is worth a plan, by effort, as a share of the best set's price (``SetSearch.price``).
-"""
+# The least expected saving at default effort, as a share of INT8's speedup; other efforts scale it as ``WORTH``.
 WORTH_AT_LEAST = 6e-4
-"""The least expected saving at default effort, as a share of INT8's speedup; other efforts scale it as ``WORTH``."""
+# By effort, the most inferences of a search (one input each), as a multiple of units times given inputs.
 SWEEPS = {QUICK: 1.0, DEFAULT: 2.0, THOROUGH: math.inf}
-"""The most inferences of a search on one input each, by effort, as a multiple of units times given inputs."""
 FEW_UNITS = 16
+# The inferences that a search may always take; the second number is for at most ``FEW_UNITS`` units.
 LEAST_ALLOWED, OF_FEW = 400, 3000
-"""The inferences that a search may always take; the second number is for at most ``FEW_UNITS`` units."""
+# A search within a cost ends after this many sets in a row without less loss; the second number is for few units.
 PATIENCE, PATIENCE_OF_FEW = 32, 100
-"""A search within a cost ends after this many sets in a row without less loss; the second number is for few units."""
 _ROUNDED = 1e-9
-ROUNDS = 5
-"""The most searches within a cost. Each also judges the inputs on which the set found before loses more."""
-RESERVED = 0.3
-"""The share of the allowed inferences that is left for putting units back."""
+ROUNDS = 5  # the most searches within a cost; each also judges the inputs on which the set found before loses more.
+RESERVED = 0.3  # the share of the allowed inferences that is left for putting units back
+# The highest price of a recipe with a reserve (``--margin``), as a multiple of the cheapest recipe's price.
 LITTLE_MORE = 1.25
-"""The highest price of a recipe with a reserve (``--margin``), as a multiple of the cheapest recipe's price."""
+# A recipe is reported during the search if its price is at most this share of the last reported recipe's.
 SO_MUCH = 0.25
-"""A recipe is reported during the search if its price is at most this share of the last reported recipe's."""
-EQUAL = 0.01
-"""Sets whose prices differ by less than this share are equally good."""
+EQUAL = 0.01  # sets whose prices differ by less than this share are equally good
+# The factor on the limit of the search after a set misses only in a setting that the search does not measure.
 CLOSER = 0.97
-"""The factor on the limit of the search after a set misses only in a setting that the search does not measure."""
+# By ``--precision``, the least cost that FP16 has to save for units to stay high in FP16 instead of FP32.
 FP16_SAVES = {MIXED: 0.0, None: AS_CHEAP}
-"""By ``--precision``, the least cost that FP16 has to save for units to stay high in FP16 instead of FP32."""
-FP16_LOSES = 0.25
-"""Units stay high in FP16 if the plan with all units in FP16 loses at most this share of the budget."""
+FP16_LOSES = 0.25  # units stay high in FP16 if the plan with all units in FP16 loses at most this share of the budget
 
 
 def allowed(effort: str, units: int, inputs: int) -> float:

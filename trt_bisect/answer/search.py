@@ -38,14 +38,12 @@ FEW_LAYERS = 4
 """For a recipe of at most this many layers, no change of the network is tried: its culprits can be fixed at their
 cause.
 """
-_MOST_JUDGED = 16
-"""The most inputs that a search usually judges, for the forecast of its time."""
+_MOST_JUDGED = 16  # the most inputs that a search usually judges, for the forecast of its time
 SAFETY = 0.95
 """The search for ranges aims at this share of the budget, as a margin for the noise of kernels."""
+# The ranges in use come first if full INT8 leaves at least this share of the budget unused with them.
 _RESERVE_IN_USE = 0.2
-"""The ranges in use come first if full INT8 leaves at least this share of the budget unused with them."""
-_LEAST_FORECAST = 5.0
-"""The time of a search is not forecast below this many seconds."""
+_LEAST_FORECAST = 5.0  # the time of a search is not forecast below this many seconds
 
 
 @dataclass(frozen=True)

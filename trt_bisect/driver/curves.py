@@ -16,16 +16,13 @@ from trt_bisect.driver.search import Findings, Loss, LossSoFar, Question, Search
 
 FULL: Final = "full"
 ADAPTIVE, CULPRITS = "adaptive", "culprits"
-MOST_IN_FULL = 400
-"""Networks with more quantizable layers have the adaptive curve by default."""
+MOST_IN_FULL = 400  # networks with more quantizable layers have the adaptive curve by default
 
 
-STRIDE = 16
-"""The number of quantizable layers in a stride of the adaptive curve."""
+STRIDE = 16  # the number of quantizable layers in a stride of the adaptive curve
+# A stride's boundaries are all measured if its loss rises by this share of a suspect's smallest rise. On six published
+# networks no suspect was missed with this share and ``STRIDE`` ("Studies" in ``docs/benchmarks.md``).
 SHARE = 0.25
-"""A stride's boundaries are all measured if its loss rises by this share of a suspect's smallest rise. On six published
-networks no suspect was missed with this share and ``STRIDE`` ("Studies" in ``docs/benchmarks.md``).
-"""
 
 
 def exhaustive(question: Question, watched: list[Step] | None = None, stride: int = 1) -> Search[Findings]:

@@ -46,44 +46,31 @@ import numpy as np
 
 from trt_bisect.driver.search_space import Kept, Space, all_sets
 
+# Relative standard deviations: of a unit's loss among other low units on an input where it was measured alone, and on
+# another input; of all units together; and of a plan's loss around the sum.
 APART, ELSEWHERE, IN_STEP, NOISE = 0.7, 1.5, 0.5, 0.2
-"""Relative standard deviations: of a unit's loss among other low units on an input where it was measured alone, and on
-another input; of all units together; and of a plan's loss around the sum.
-"""
+# A loss further than this many standard deviations from its estimate shows that the estimates of an input are too sure.
 SURPRISE = 4.0
-"""A loss further than this many standard deviations from its estimate shows that the estimates of an input are too
-sure.
-"""
-LEAST, MOST = 0.02, 10.0
-"""Losses are clipped to these shares of the limit, beyond which they tell nothing more."""
-FEW = 13
-"""With at most this many units, all sets are candidates."""
-FACTORS = np.geomspace(0.15, 4.0, 9)
-"""Multiples of the limit up to which the estimated sums of proposed sets may go."""
+LEAST, MOST = 0.02, 10.0  # losses are clipped to these shares of the limit, beyond which they tell nothing more
+FEW = 13  # with at most this many units, all sets are candidates
+FACTORS = np.geomspace(0.15, 4.0, 9)  # multiples of the limit up to which the estimated sums of proposed sets may go
+# Every second proposal multiplies the estimates by random factors whose logarithms have this standard deviation.
 SPREAD = 0.3
-"""Every second proposal multiplies the estimates by random factors whose logarithms have this standard deviation."""
-LIMITS = np.geomspace(0.02, 2.0, 40)
-"""The noise limits considered where figures jump, as shares of full INT8's noise."""
-LIMIT_SPREAD = 0.5
-"""The standard deviation of the logarithm of a plan's noise around the sum."""
+LIMITS = np.geomspace(0.02, 2.0, 40)  # the noise limits considered where figures jump, as shares of full INT8's noise
+LIMIT_SPREAD = 0.5  # the standard deviation of the logarithm of a plan's noise around the sum
+# The least chance of a part of a best set of at most ``SMALL`` units, and of a set of few units whose sum is the limit.
 LEAST_CHANCE = 0.01
-"""The least chance of a part of a best set of at most ``SMALL`` units, and of a set of few units whose sum is the
-limit.
-"""
 WIDE = 1.0
 """The standard deviation of the logarithm with which the least chance falls for larger sums."""
 SMALL = 5
-SWAPS = 2000
-"""Exchanges of a unit in the best set for one outside are candidates if there are at most this many pairs."""
+SWAPS = 2000  # exchanges of a unit in the best set for one outside are candidates if there are at most this many pairs
 TOGETHER = -1
 """The key in ``Measured.losses`` of a loss over all inputs, such as that of the outputs' variation."""
-NEARER = 0.7
-"""Once the least loss is below this share of the limit, it becomes the limit, and the estimates begin anew."""
+NEARER = 0.7  # once the least loss is below this share of the limit, it becomes the limit, and the estimates begin anew
+# The least relative difference between the losses of sets within a cost: layers without a cost change the last digits.
 LESS = 1e-3
-"""The least relative difference between the losses of sets within a cost: layers without a cost change the last digits.
-"""
+# The part of the price that each high unit costs: it changes types twice, and a short list names the culprits.
 EACH = 3e-3
-"""The part of the price that each high unit costs: it changes types twice, and a short list names the culprits."""
 
 
 @dataclass(frozen=True)

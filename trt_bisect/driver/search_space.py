@@ -14,8 +14,7 @@ MANY_UNITS = 500
 """With more units the number of plans is bounded: measuring each unit alone would take longer than the search
 (docs/concepts/strategies.md).
 """
-_LEAST_COST = 1e-6
-"""The least cost of a unit given the others; a unit may even save changes of type."""
+_LEAST_COST = 1e-6  # the least cost of a unit given the others; a unit may even save changes of type
 Kept = frozenset[int]
 """The numbers of the units that stay high."""
 
@@ -110,8 +109,7 @@ class Sensitivities:
     gains: tuple[float, ...]
 
 
-_FLOOR = 1e-2
-"""Losses below this share of the budget count as this share."""
+_FLOOR = 1e-2  # losses below this share of the budget count as this share
 
 
 @dataclass(frozen=True)

@@ -27,8 +27,8 @@ RunNetwork = Callable[[Mapping[str, np.ndarray]], Mapping[str, np.ndarray]]
 """Runs a network: feeds by name in, outputs by name out."""
 ACCURACY = "accuracy"
 _REFERENCE = "reference"
+# A line of labels: a file's name and class.
 _NAME_AND_CLASS = re.compile(r"(?P<name>[^,;\t]*[^,;\s])\s*[,;\s]\s*(?P<label>\d+)")
-"""A line of labels: a file's name and class."""
 
 
 @dataclass(frozen=True)

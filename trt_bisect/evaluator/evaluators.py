@@ -18,8 +18,7 @@ from trt_bisect.model.observe import facts_for
 from trt_bisect.precision import Precision, PrecisionPlan
 from trt_bisect.support.memory import give_back_memory
 
-HELD_OUT = "held-out inputs"
-"""Marks the keys of trials on held-out inputs."""
+HELD_OUT = "held-out inputs"  # marks the keys of trials on held-out inputs
 Compare = Callable[[Sequence[Outputs]], Mapping[str, OutputFigures]]
 """Returns the figures of each output, from the outputs for every input."""
 

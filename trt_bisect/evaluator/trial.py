@@ -24,8 +24,7 @@ PASSING = (TIMED_OUT, LOST, OUT_OF_MEMORY)
 """Outcomes that the plan may not have caused: the next run measures it again."""
 WHOLE, SWITCH = "", "switch"
 """The kinds of engines on which trials are measured (``TrialKey.measured_in``)."""
-AS_ASKED = "as asked"
-"""Stands for the precisions that the plan asks for."""
+AS_ASKED = "as asked"  # stands for the precisions that the plan asks for
 
 
 @dataclass(frozen=True)
