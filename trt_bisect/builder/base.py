@@ -1,4 +1,4 @@
-"""Interfaces of builders and engines, the options of a build, and the latency of an engine."""
+"""Interfaces of builders and engines, build options, and the latency of an engine."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from trt_bisect.precision import WORDS, Precision, PrecisionPlan
 
 @dataclass(frozen=True)
 class LayerTime:
-    """The time of a layer of an engine.
+    """The measured time of one layer of an engine.
 
     Attributes:
         name: the name in the engine, such as ``conv1 + relu1``.
-        layers: the network's layers that it computes; empty for a change of format.
-        milliseconds: the mean; the profiler makes the layers run one after another.
+        layers: the names of the network's layers computed in it; empty for a change of format.
+        milliseconds: the mean time, measured by a profiler that runs layers one after another.
     """
 
     name: str
@@ -39,9 +39,9 @@ class Latency:
         median_ms: the median.
         p99_ms: the 99th percentile.
         runs: the number of inferences timed.
-        layers: the layers in the engine's order, if it names them.
-        computed: the precision in which the kernel of each quantizable layer computes, or one of ``UNPROVEN``; by the
-            layer's name, as far as the engine reports it.
+        layers: the time of each engine layer, in execution order; empty if the engine does not name them.
+        computed: by layer name, the precision in which the kernel of a quantizable layer computes, or one of
+            ``UNPROVEN``; only layers that the engine reports.
     """
 
     mean_ms: float
@@ -55,7 +55,7 @@ class Latency:
     def of(
         cls, times: Sequence[float], layers: tuple[LayerTime, ...] = (), computed: Mapping[str, str] | None = None
     ) -> Latency:
-        """Returns the statistics of the times of single inferences, in milliseconds."""
+        """Returns the statistics of ``times``: milliseconds of single inferences."""
         array = np.asarray(times, np.float64)
         mean, median, p99 = float(array.mean()), float(np.median(array)), float(np.percentile(array, 99))
         return cls(mean, median, p99, len(times), layers, dict(computed or {}))
@@ -71,40 +71,38 @@ EMULATED = "emulated"
 MEASURED = "measured"
 
 IN_REGION = "region"
-"""In place of a precision: the layer ran in a region that TensorRT compiled as one."""
+"""Instead of a precision: the layer ran in a region that TensorRT compiled as a whole."""
 
 ON_DLA = "dla"
-"""In place of a precision: the layer ran in a region on the DLA, in INT8 or FP16."""
+"""Instead of a precision: the layer ran on the DLA, in INT8 or FP16."""
 
 UNPROVEN = frozenset({IN_REGION, ON_DLA})
-"""The values of ``ran`` for layers whose precision an engine does not tell."""
+"""The values of ``ran`` for layers whose precision the engine does not report."""
 
 DEFAULT_TIMEOUT = 3600.0
-"""Seconds for a build, or an inference, in a run."""
+"""The default limit for a build or an inference, in seconds."""
 
 _RAN_FOLLOWING = {kind: str(kind if kind in (Precision.FP16, Precision.BF16) else Precision.FP32) for kind in Precision}
 
 
 @dataclass(frozen=True)
 class BuildOptions:
-    """The options of a build; None is the engine's default.
+    """The options of a build; None means the engine's default.
 
     Attributes:
         high: the precision of layers that are not in INT8.
-        workspace_bytes: TensorRT's workspace limit.
-        optimization_level: TensorRT's, 0..5.
-        force_int8: weak typing only: constrain the INT8 layers to INT8 instead of leaving the choice to TensorRT.
-        timing_cache: a file that all builds of a run share.
+        optimization_level: TensorRT's, 0 to 5.
+        force_int8: weak typing only: force the plan's INT8 layers to INT8 instead of leaving the choice to TensorRT.
+        timing_cache: the TensorRT timing cache file that all builds of a run share.
         tactic_sources: the only TensorRT tactic sources allowed.
-        threads: of ONNX Runtime in an inference.
-        unquantized_round: ONNX Runtime only: tensors of unquantized layers are rounded too.
-        plugins: TensorRT only: libraries with plugins.
-        operators: ONNX Runtime only: libraries with the user's operators.
-        sizes: TensorRT only: by input that may be a shape tensor, the smallest, the usual and the largest values.
-        dla: TensorRT only: the DLA core that runs what it can, with the GPU for the rest.
-        debug_tensors: ``infer`` also gives the tensors that the engine did not fuse, by their names in the graph:
-            TensorRT 10.8 and later with strong typing.
-        timeout: seconds for a build, or an inference, in its worker process; None for no limit.
+        unquantized_round: ONNX Runtime only: also round the outputs of unquantized layers.
+        plugins: TensorRT's plugin libraries.
+        operators: ONNX Runtime's libraries with custom operators.
+        sizes: TensorRT only: the smallest, the usual and the largest values of each input that may be a shape tensor.
+        dla: the DLA core to use; layers that it cannot run go to the GPU.
+        debug_tensors: TensorRT 10.8 and later, strong typing: ``infer`` also returns the tensors that the engine did
+            not fuse, by their names in the graph.
+        timeout: seconds for a build or an inference in its worker process; None: no limit.
         device: ``cpu`` or ``cuda:0``.
     """
 
@@ -129,8 +127,8 @@ class Engine(Protocol):
     """A built network.
 
     Attributes:
-        ran: the precision of each layer by its index, or one of ``UNPROVEN``. If pairs and Casts in the graph set it,
-            it is the plan's; with weak typing it is that of the engine's kernels, as far as reported.
+        ran: the precision of each layer by index, or one of ``UNPROVEN``: the plan's if Q/DQ pairs and Casts set it,
+            else what the engine reports of its kernels.
         messages: the builder's warnings.
     """
 
@@ -138,11 +136,11 @@ class Engine(Protocol):
     messages: tuple[str, ...]
 
     def infer(self, feeds: Feeds) -> Outputs:
-        """Returns the outputs for one sample; raises TrialFailed if the inference failed."""
+        """Returns the outputs for one sample; raises TrialFailed if the inference fails."""
         ...
 
     def latency(self, feeds: Feeds) -> Latency | None:
-        """Measures the time of an inference; None if emulated; raises as ``infer``."""
+        """Measures the time of an inference; returns None if emulated; raises TrialFailed."""
         ...
 
     def __enter__(self) -> Engine: ...
@@ -157,7 +155,7 @@ class Builder(Protocol):
         engine: ``onnxruntime``, ``tensorrt`` or ``tensorrt-rtx``.
         typing: ``weak`` or ``strong``.
         arithmetic: ``emulated`` or ``measured``.
-        versions: of all software that the figures depend on, and the device.
+        versions: the device, and the version of each software that the figures depend on.
     """
 
     engine: str
@@ -166,15 +164,15 @@ class Builder(Protocol):
     versions: Mapping[str, str]
 
     def build(self, plan: PrecisionPlan) -> Engine:
-        """Builds the engine of a plan; raises TrialFailed if that fails."""
+        """Builds the engine of a plan; raises TrialFailed if the build fails."""
         ...
 
     def reference(self) -> Engine:
-        """Builds the engine with every layer in FP32; raises as ``build``."""
+        """Builds the engine with every layer in FP32; raises TrialFailed."""
         ...
 
 
 def precisions_in(network: Network, plan: PrecisionPlan) -> dict[int, str]:
-    """Returns by index the precision of each layer in a written plan: only quantizable layers are low."""
+    """Returns, by layer index, the precision of each layer in a plan's Q/DQ graph: only quantizable layers are low."""
     ran = dict(enumerate(map(_RAN_FOLLOWING.__getitem__, plan.precisions)))
     return ran | {k: WORDS[plan.precisions[k]] for k in network.quantizable}

@@ -1,9 +1,10 @@
-"""The tensors of a fused engine compared with the emulation of the same precisions: TensorRT 10.8 and later.
+"""Compares the intermediate tensors of a TensorRT engine (10.8 and later) with the emulation of the same plan.
 
-By the bindings' documentation, marking unfused tensors does not change the engine, the listener gets the engine
-inspector's names, and the memory is valid during the call only. This code has not been tried on a real engine yet.
+After one wrong kernel, all later tensors differ. So each is also compared with an emulation that starts from the
+engine's own earlier tensors.
 
-All tensors after a wrong kernel differ. So each is also compared with an emulation that reads the engine's own tensors.
+By TensorRT's Python documentation, marking unfused tensors does not change the engine, and the listener gets the engine
+inspector's names. Not yet tried on a real engine.
 """
 
 from __future__ import annotations
@@ -37,29 +38,29 @@ from trt_bisect.support.codec import NanForNull, Real
 from trt_bisect.support.table import INDEX, NAME, PERCENT, Column
 
 FIRST_WITH_UNFUSED = (10, 8)
-"""The first version that can mark unfused tensors."""
+"""The first TensorRT version that can mark unfused tensors."""
 QUANTIZATION, ENGINE, BEFORE = "quantization", "engine", "engine before"
 STORED = " as stored"
-"""The suffix of a tensor read in the engine's format: TensorRT does not say whether it passes tensors linear or as
-stored.
-"""
+"""The suffix of a tensor in the engine's memory format; TensorRT does not say in which format it shows tensors."""
+# The largest relative distance that another order of sums explains: in FP32, and with roundings to fewer bits
 _FP32_NOISE, _ROUNDED_NOISE = 1e-3, 2e-2
-"""The largest distance that another order of sums explains: in FP32, and with roundings to fewer bits."""
+# The inspector's words for formats that group channels or put them last
 _FORMAT = re.compile(
     rf"({'|'.join(WIDTHS)}) wide channel|CHW(\d+)|HWC(\d+)|channel major(?:.*channel % (\d+))?", re.IGNORECASE
 )
-"""The inspector's formats with grouped channels, and with channels last; a number divides the channels."""
 
 
 def mark_unfused(definition: Definition) -> None:
-    """Marks unfused tensors; raises TrialFailed if TensorRT does not."""
+    """Marks a network's unfused tensors as debug tensors; raises TrialFailed if TensorRT refuses."""
     if not definition.network.mark_unfused_tensors_as_debug_tensors():
         raise TrialFailed("build failed", "TensorRT marks no tensors as debug tensors.")
 
 
 def listen(trt: ModuleType, cuda: Any, context: Any, dtypes: Mapping[str, np.dtype[Any]]) -> Any:
-    """Gives an execution context a listener, and returns it. It keeps tensors of these dtypes (by TensorRT's names of
-    types) in ``tensors``, by the engine's names.
+    """Attaches a debug listener to an execution context and returns the listener.
+
+    Its ``tensors`` hold an inference's debug tensors by the engine's names. ``dtypes`` maps TensorRT's type names to
+    NumPy's; tensors of other types are skipped.
     """
 
     class KeepingListener(trt.IDebugListener):  # type: ignore[name-defined,misc]
@@ -90,10 +91,10 @@ def _pointer(capsule: Any) -> int:
 
 
 def on_graph(shown: Outputs, inspected: str, graph: onnx.GraphProto) -> Iterator[tuple[str, np.ndarray]]:
-    """Yields the engine's tensors by their names in the graph, and again as stored if the format is not linear.
+    """Yields an engine's debug tensors (``shown``, by the engine's names) under their names in the graph.
 
-    The output of an engine layer with one output is the tensor that leaves the ONNX nodes in the layer's metadata.
-    Outputs padded in memory are left out. ``inspected`` is the engine inspector's JSON.
+    A tensor in a non-linear format comes a second time, reordered; one padded in memory is left out. ``inspected`` is
+    the engine inspector's JSON, which links the names.
     """
     made = {node.name: list(node.output) for node in graph.node}
     tensors = {name for names in made.values() for name in names}
@@ -124,19 +125,20 @@ def on_graph(shown: Outputs, inspected: str, graph: onnx.GraphProto) -> Iterator
 
 @dataclass(frozen=True)
 class EngineTensor(NanForNull):
-    """A tensor of a real engine. A distance is the norm of a difference over that of its reference.
+    """A tensor of a real engine, compared with the emulation. Distance: the norm of a difference, divided by the norm
+    of its reference.
 
     Attributes:
         index: the index of the layer that makes it; -1 for an input.
         layer: the layer's name.
         tensor: its name in the network.
-        layers: the fused layers between the engine's tensors before it and this tensor.
-        quantization: the distance of the emulation to FP32, on the worst sample.
-        engine: the distance of the engine to the emulation.
-        own: the distance of the engine to the emulation of ``layers`` on the engine's own tensors.
+        layers: the layers fused between this tensor and the engine's tensors before it.
+        quantization: the distance of the emulation from FP32, on the worst sample.
+        engine: the distance of the engine from the emulation.
+        own: the distance of the engine from an emulation of ``layers`` that reads the engine's own tensors.
         precision: the low precision of the engine, or ``fp32``.
-        cause: ``engine`` if the kernel of ``layers`` is wrong, ``engine before`` if an earlier one is, ``quantization``
-            for another difference to FP32; empty without a difference.
+        cause: ``engine`` if the kernel of ``layers`` is wrong, ``engine before`` if an earlier kernel is,
+            ``quantization`` for another difference from FP32; empty without a difference.
     """
 
     index: Annotated[int, Column("#", "Place in execution order", INDEX, rank=1)]
@@ -153,9 +155,10 @@ class EngineTensor(NanForNull):
 def engine_tensors(
     writer: PlanWriter, plan: PrecisionPlan, infer: Callable[[Feeds], Outputs], samples: Iterable[Feeds]
 ) -> tuple[EngineTensor, ...]:
-    """Compares the tensors that a plan's engine shows with the emulation, over samples.
+    """Compares the debug tensors of a plan's engine with the emulation, in execution order; keeps the worst sample's
+    figures.
 
-    Raises TrialFailed if the engine fails, and BadInput if ONNX Runtime refuses a sample.
+    Raises BadInput if ONNX Runtime refuses a sample, and TrialFailed if the engine fails.
     """
     beside, rows = None, dict[str, EngineTensor]()
     exact = all(precision is Precision.FP32 for precision in plan.precisions)
@@ -180,8 +183,6 @@ def _cause(row: EngineTensor, bound: float) -> str:
 
 
 class _Beside:
-    """The emulation of a plan: whole, and layer by layer from the engine's tensors; and FP32."""
-
     def __init__(self, writer: PlanWriter, plan: PrecisionPlan, shown: Outputs) -> None:
         self._network, self._tag, written = writer.network, writer.tag, writer.write(plan)
         self._makers = {name: node for node in written.model.graph.node for name in node.output if name}
@@ -208,14 +209,12 @@ class _Beside:
         return tensor in self._makers and (values.dtype == np.int8 if in_levels else values.dtype.kind == "f")
 
     def _base_of(self, name: str) -> str:
-        """The network's tensor of which a graph tensor is a rounded or cast copy."""
         originals = {*self._network.producers, *(spec.name for spec in self._network.inputs)}
         while name not in originals and self._tag in name:
             name = name.rpartition(self._tag)[0]
         return name
 
     def rows(self, feeds: Feeds, position: int, shown: Outputs) -> list[EngineTensor]:
-        """Returns the tensors of a sample. The first sample decides if the engine gives them linear or as stored."""
         (fp32,), (plan,) = self._fp32.run(feeds, position), self._plan.run(feeds, position)
         stored = {name.removesuffix(STORED): values for name, values in shown.items() if name.endswith(STORED)}
         views = shown, {**shown, **stored}

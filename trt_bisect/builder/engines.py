@@ -1,7 +1,4 @@
-"""The engines that can be used on this machine, the choice between them, and their builders.
-
-TensorRT's libraries are large: an engine's module is imported at its first use.
-"""
+"""The engines on this machine: their status, the choice of engine and typing, and their builders."""
 
 from __future__ import annotations
 
@@ -32,12 +29,12 @@ ENGINES = (ONNXRUNTIME, TENSORRT, RTX)
 TYPINGS = ("weak", "strong")
 
 _FIRST_STRONG = (10, 0)
+# the first TensorRT that deprecates calibration caches and weak typing
 _CACHE_DEPRECATED = (10, 12)
-"""The first TensorRT that deprecates calibration caches and weak typing."""
 _FIRST_WITHOUT_WEAK = (11, 0)
 _OLDEST = (8, 5)
+# the first whose Python module reads weights correctly with NumPy 2: docs/evidence/README.md
 _READS_NUMPY_2 = (10, 16)
-"""The first version that reads weights right with NumPy 2: see docs/evidence/README.md."""
 
 
 @dataclass(frozen=True)
@@ -46,10 +43,10 @@ class EngineStatus:
 
     Attributes:
         name: one of ``ENGINES``.
-        version: empty if its module cannot be imported.
+        version: empty if the engine's Python module cannot be imported.
         typings: the choices for ``--typing``, the default first.
         device: the device that it runs on, if any.
-        why_not: why it cannot be used, with a remedy.
+        why_not: the reason why it cannot be used, with a remedy; empty if it can.
         note: a limit of the installed version, with a remedy.
     """
 
@@ -62,12 +59,12 @@ class EngineStatus:
 
     @property
     def usable(self) -> bool:
-        """True if a run can use the engine."""
+        """True if the engine can be used here."""
         return not self.why_not
 
     @property
     def answer(self) -> Annotated[str, Column("usable", rank=0)]:
-        """``yes``, or why it cannot be used; then the note."""
+        """``yes``, or ``no`` with the reason, followed by the note."""
         return "\n".join(filter(None, (f"no: {self.why_not}" if self.why_not else "yes", self.note)))
 
 
@@ -112,10 +109,6 @@ def engine_status(name: str) -> EngineStatus:
 
 
 def _refused(module: ModuleType, gpu: InstalledGpu) -> list[str]:
-    """Returns the reason if TensorRT-RTX builds for a GPU but cannot run on it, such as compute capability 9.0.
-
-    Source: ``tensorrt_rtx.ComputeCapability``, and the message of 1.7.1 on an H200 (docs/evidence).
-    """
     names = getattr(module, "ComputeCapability", None)
     numbers = [int(name[2:]) for name in names.__members__ if name.startswith("SM")] if names is not None else []
     if not numbers or gpu.number in numbers or gpu.number > max(numbers):
@@ -125,7 +118,7 @@ def _refused(module: ModuleType, gpu: InstalledGpu) -> list[str]:
 
 
 def choose_engine(name: str) -> str:
-    """Returns the named engine; for ``auto`` TensorRT if it can be used, else ONNX Runtime.
+    """Returns the named engine, or for ``auto`` TensorRT if it can be used, else ONNX Runtime.
 
     Raises BadInput for an unknown name, and EngineUnavailable if the engine cannot be used here.
     """
@@ -143,7 +136,7 @@ def choose_engine(name: str) -> str:
 
 
 def engine_version(engine: str) -> str:
-    """Returns the version of an engine's module; raises EngineUnavailable if it does not import."""
+    """Returns the version of an engine's module; raises EngineUnavailable if the module cannot be imported."""
     if engine == ONNXRUNTIME:
         import onnxruntime
 
@@ -152,14 +145,12 @@ def engine_version(engine: str) -> str:
 
 
 def choose_typing(engine: str, typing: str = AUTO) -> str:
-    """Returns ``weak`` or ``strong``: the typing asked for; for ``auto`` strong.
+    """Returns ``weak`` or ``strong``: the typing asked for, or strong for ``auto``.
 
-    With strong typing the graph's Q/DQ pairs determine the rounding. TensorRT before 10 takes the same pairs, and
-    chooses the precision of all other layers among those allowed.
+    Under strong typing the graph's Q/DQ pairs decide what is rounded. TensorRT before 10 takes the same pairs, and
+    chooses the precisions of other layers among those allowed.
 
-    Raises:
-        BadInput: this version of the engine does not have the typing.
-        EngineUnavailable: the engine does not import.
+    Raises BadInput if the engine lacks the typing, and EngineUnavailable if it cannot be imported.
     """
     if typing not in (AUTO, *TYPINGS):
         raise BadInput(f"There is no typing '{typing}'.", f"Use {AUTO}, {' or '.join(TYPINGS)}.")
@@ -176,12 +167,11 @@ def choose_typing(engine: str, typing: str = AUTO) -> str:
 def typing_of(engine: str, typing: str, low: LowPrecision, *, cached: bool = False) -> str:
     """Returns the typing for a low precision: see ``choose_typing``.
 
-    For ``auto`` it is weak where users build weakly typed engines: before 10.12 with a calibration cache (``cached``),
-    and before 10 in FP16.
+    For ``auto``, TensorRT gets weak typing with a calibration cache (``cached``) before 10.12 and in FP16 before 10, as
+    users build there.
 
-    Raises:
-        BadInput: weak typing is asked for with FP8, or the engine does not have the typing.
-        EngineUnavailable: the engine does not import.
+    Raises BadInput if the engine lacks the typing or weak typing is asked for with FP8, and EngineUnavailable if the
+    engine cannot be imported.
     """
     if low is FP8 and typing == "weak":
         raise BadInput("FP8 needs strong typing.", "Leave out --typing weak.")
@@ -210,7 +200,7 @@ def make_builder(
     """Makes the builder of an engine and a typing, as ``choose_engine`` and ``choose_typing`` return them.
 
     Args:
-        profile_shapes: of the dynamic inputs; ONNX Runtime needs none.
+        profile_shapes: the shapes of the dynamic inputs; ONNX Runtime needs none.
 
     Raises:
         BadInput: a dynamic input has no shapes, or the engine lacks a DLA or the low precision.
@@ -242,9 +232,9 @@ def open_builder(
     profile_shapes: ProfileShapes | None = None,
     process: WorkerProcess | None = None,
 ) -> Builder:
-    """Makes a builder as ``make_builder`` does, in a worker process for an NVIDIA engine; raises the same errors.
+    """Makes a builder as ``make_builder`` does, but for an NVIDIA engine in a worker process; raises the same errors.
 
-    Other builders may share ``process``.
+    A pipeline gets one builder for all its networks. ``process`` may be shared between builders.
     """
     if engine != ONNXRUNTIME:
         process = process or WorkerProcess(_gpu_of(options.device))

@@ -1,18 +1,17 @@
-"""The reports of TensorRT's engine inspector: fused layers, the precision of each, kernels and their times.
+"""Reads the reports of TensorRT's engine inspector: fused layers, their precisions, kernels and times.
 
-The JSON's format, by NVIDIA's documentation ("Engine Inspector", and "Migrating IEngineInspector Usage from TensorRT
-10.x to 11.x"): ``{"Layers": [{"Name", "LayerType", "Inputs": [{"Name", "Format/Datatype"}], "Outputs", "TacticName",
-"Metadata"}]}``. TensorRT 11 splits ``Format/Datatype`` in two. An engine built without detailed verbosity lists names
-only. With dynamic shapes, formats are reported only through an execution context whose input shapes are set.
+The JSON, by NVIDIA's documentation ("Engine Inspector", and "Migrating IEngineInspector Usage from TensorRT 10.x to
+11.x"): ``{"Layers": [{"Name", "LayerType", "Inputs": [{"Name", "Format/Datatype"}], "Outputs", "TacticName",
+"Metadata"}]}``. TensorRT 11 splits ``Format/Datatype`` in two. Without detailed verbosity an engine lists names only;
+with dynamic shapes, formats need an execution context whose input shapes are set.
 
-A region that TensorRT's compiler made of many layers (Myelin), or that runs on the DLA, is one layer,
-``{ForeignNode[first...last]}``, without its layers and their precisions, and may ignore the precisions asked for
-(TensorRT issues 3889 and 4505). TensorRT 10 lists the kernels of such regions instead (``__myl_...``), with the ONNX
-nodes of each in its metadata (issue 4397). TensorRT-RTX logs the same facts while it builds: see ``logged_layers``.
+A *region* is one engine layer, ``{ForeignNode[first...last]}``, that TensorRT's compiler (Myelin) made of many layers,
+or that runs on the DLA. Its precisions are not reported, and may not be those asked for (TensorRT issues 3889 and
+4505). TensorRT 10 lists a region's kernels instead (``__myl_...``), with their ONNX nodes in the metadata (issue 4397).
 
 ``trtexec --exportLayerInfo`` writes this JSON, at detailed verbosity with a convolution's filter, stride and groups;
-``--exportProfile`` the time of each layer by name. Formats say how many channels are stored together: "Thirty-two wide
-channel vectorized", "Channel major ... where channel % 8 == 0". Seen in the JSON of TensorRT 8.4 and 8.6.
+``--exportProfile`` writes each layer's time by name. Formats tell how many channels are stored together: "Thirty-two
+wide channel vectorized", "Channel major ... where channel % 8 == 0" (seen in TensorRT 8.4 and 8.6).
 """
 
 from __future__ import annotations
@@ -37,6 +36,7 @@ from trt_bisect.precision import Precision
 _NOTHING = frozenset({"NoOp", "Constant", "Shape", "Signal", "Wait"})
 _NOT_COMPUTE = _NOTHING | {"Reformat", "HostToDeviceCopy"}
 _FORMAT_KEYS = ("Format/Datatype", "DataType", "Datatype", "Format")
+# the words that name a precision in a format's description
 _WORDS = {
     "int8": "int8",
     "fp16": "fp16 half float16",
@@ -44,7 +44,6 @@ _WORDS = {
     "fp8": "fp8",
     "fp32": "fp32 float float32",
 }
-"""The words in a format's description that name a precision."""
 _PRECISIONS = {word: precision for precision, words in _WORDS.items() for word in words.split()}
 
 _PRECISION_WORD = re.compile(rf"\b({'|'.join(_PRECISIONS)})\b")
@@ -53,13 +52,13 @@ _ONNX_LAYER = re.compile(r"\[ONNX Layer: (.*)\]$", re.DOTALL)
 _METADATA_BREAKS = re.compile(r"[\x1e\x1f]|(?<=\])(?=\[ONNX Layer: )")
 _REFORMAT = re.compile(r"Reformatting CopyNode for |.* (?:input|output) reformatter \d+$", re.DOTALL)
 _REGION = re.compile(r"\{ForeignNode\[(.*?)\]\}", re.DOTALL)
+# values of LayerType for regions; other regions have a name that matches _REGION
 _DLA, _MYELIN = "dla", "myelin"
-"""The values of ``LayerType`` for regions, in addition to names with ``_REGION``."""
+# operators that compute in the precision of their inputs
 _PRODUCTS = frozenset({"Conv", "ConvTranspose", "Gemm", "MatMul"})
-"""Operators that compute in the precision of their inputs."""
 
 LOGGED = "Layers:"
-"""The beginning of the verbose message in which TensorRT-RTX lists the layers of a built engine."""
+"""The beginning of TensorRT-RTX's verbose message that lists the layers of a built engine."""
 
 _LOGGED_LAYER = re.compile(
     r"Name: (?P<Name>.*?), LayerType: (?P<LayerType>.*?), Inputs: \[(?P<Inputs>.*?)\], Constants: .*?"
@@ -69,22 +68,22 @@ _LOGGED_TYPE = re.compile(r"\], Datatype: (\w+), Format: ")
 
 _POINTWISE = "PWN("
 _OWN_BRACKETS = re.compile(r"\([^()]*\)")
+# " + " joins the names of fused layers, " || " of parallel layers (TensorRT issue 2525), ", " those inside PWN(...), a
+# block of pointwise layers
 _JOINED = re.compile(r" \+ | \|\| |, ")
-"""The separators of names: `` + `` of fused layers, `` || `` of those side by side (TensorRT issue 2525), ``, `` inside
-``PWN(...)``, a block of pointwise layers.
-"""
 
 
 @dataclass(frozen=True)
 class EngineLayer:
-    """A layer of an engine.
+    """A layer of an engine, as the inspector reports it.
 
     Attributes:
         name: TensorRT's name for it.
-        kind: TensorRT's ``LayerType``, if known.
-        network_layers: the ONNX nodes, and TensorRT's own layers, that it computes; none for a change of format.
-        inputs: the precision of each float or INT8 input of a known format.
-        outputs: the precision of each such output.
+        kind: TensorRT's ``LayerType``; empty if not reported.
+        network_layers: the names of the ONNX nodes, and of TensorRT's own layers, that it computes; empty for a change
+            of format.
+        inputs: the precision of each float or INT8 input whose format is reported.
+        outputs: the same for the outputs.
         tactic: the kernel's name.
     """
 
@@ -103,7 +102,7 @@ class EngineLayer:
 
 
 def engine_layers(text: str) -> tuple[EngineLayer, ...]:
-    """Returns the layers in the inspector's JSON; empty for any other text."""
+    """Returns the engine layers in the inspector's JSON; empty for any other text."""
     try:
         described = json.loads(text, strict=False)
     except ValueError:
@@ -126,11 +125,11 @@ def _engine_layer(layer: Mapping[str, Any] | str) -> EngineLayer:
 
 
 def logged_layers(message: str) -> tuple[EngineLayer, ...]:
-    """Returns the layers in TensorRT-RTX's verbose message about an engine; empty for any other text.
+    """Returns the engine layers in TensorRT-RTX's verbose message about a built engine; empty for any other text.
 
-    Seen in TensorRT-RTX 1.7 with detailed profiling verbosity: ``Layers:``, then lines like ``Name: n, LayerType: gemm,
-    Inputs: [ { Name: x, Dimensions: [1,8], ..., Datatype: Int8, Format: ... }], Constants: [...], Outputs: [...],
-    TacticName: t, StreamId: 0, Metadata: [ONNX Layer: fc]``.
+    Seen in TensorRT-RTX 1.7 with detailed verbosity: ``Layers:``, then lines like ``Name: n, LayerType: gemm, Inputs: [
+    { Name: x, Dimensions: [1,8], ..., Datatype: Int8, Format: ... }], Constants: [...], Outputs: [...], TacticName: t,
+    StreamId: 0, Metadata: [ONNX Layer: fc]``.
     """
     lines = message.split("\n") if message.startswith(LOGGED) else []
     layers: list[dict[str, Any]] = [match.groupdict() for match in map(_LOGGED_LAYER.fullmatch, lines) if match]
@@ -153,14 +152,12 @@ def onnx_layers_in(metadata: str) -> tuple[str, ...]:
 def named_in(name: str) -> tuple[str, ...]:
     """Returns the layers whose names were joined into an engine layer's name.
 
-    Empty for a change of format, and for a region that names only its ends. Brackets that belong to a name stay in it.
+    Empty for a change of format, and for a region that names only its ends.
 
     >>> named_in("conv2 + PWN(PWN(sigmoid2), mul2)")
     ('conv2', 'sigmoid2', 'mul2')
     >>> named_in("conv (1) + relu || (Unnamed Layer* 306) [Shuffle]")
     ('conv (1)', 'relu', '(Unnamed Layer* 306) [Shuffle]')
-    >>> named_in("Reformatting CopyNode for Input Tensor 0 to conv + relu")
-    ()
     """
     if _REFORMAT.match(name):
         return ()
@@ -168,7 +165,6 @@ def named_in(name: str) -> tuple[str, ...]:
 
 
 def _parts(name: str) -> Iterator[str]:
-    """Splits a name at separators and at the brackets of ``PWN(...)``, but not inside its own brackets."""
     begin = at = depth = 0
     while at < len(name):
         joint = _JOINED.match(name, at)
@@ -202,10 +198,10 @@ def _format(tensor: Mapping[str, Any]) -> str:
 
 
 def ran_in(engine: Sequence[EngineLayer], network: Sequence[Layer]) -> dict[int, str]:
-    """Returns by index the precision in which each layer computes, as far as the engine shows it.
+    """Returns, by layer index, the precision in which each layer computes, as far as the engine's layers show it.
 
-    This is the precision of the tensors that the layer reads, which can differ from its Q/DQ pairs: TensorRT may fuse
-    these into a float kernel. A layer in a region has ``IN_REGION``, or ``ON_DLA``.
+    This is the precision of the tensors that the kernel reads; TensorRT may have fused the graph's Q/DQ pairs into a
+    float kernel. A layer in a region has ``IN_REGION`` or ``ON_DLA`` instead.
     """
     by_name = {layer.name: layer for layer in network}
     ran: dict[int, str] = {}
@@ -223,12 +219,8 @@ def ran_in(engine: Sequence[EngineLayer], network: Sequence[Layer]) -> dict[int,
 
 
 def _shown(part: EngineLayer, inside: Sequence[Layer]) -> Sequence[Layer]:
-    """Returns those of the layers ``inside`` an engine layer whose precision the engine layer's inputs show.
-
-    - If it reads INT8 and float tensors, only the first layer: TensorRT does not say which later layer reads the float
-      tensor.
-    - No product that reads the output of another layer inside, as in fused attention with two products.
-    """
+    # If it reads INT8 and floats, only the first: TensorRT does not say which layer reads the floats. And no product
+    # that reads another layer inside, as in fused attention.
     if "int8" in part.inputs and set(part.inputs) != {"int8"}:
         return inside[:1]
     made: set[str] = set()
@@ -241,11 +233,8 @@ def _shown(part: EngineLayer, inside: Sequence[Layer]) -> Sequence[Layer]:
 
 
 def _in_regions(engine: Sequence[EngineLayer], network: Sequence[Layer]) -> dict[int, str]:
-    """Returns the layers that ran in regions, by index.
-
-    A region's metadata or name may list its layers. Otherwise they are the two ends in its name, and the layers between
-    them that no other engine layer names; an end that is no layer leaves that side open.
-    """
+    # A region that does not list its layers has the two ends in its name, and all layers between that no other engine
+    # layer names. An end that is no layer of the network leaves that side open.
     indices = {layer.name: layer.index for layer in network}
     named = {indices[name] for part in engine if not part.is_region for name in part.network_layers if name in indices}
     ran: dict[int, str] = {}
@@ -267,17 +256,17 @@ def _in_regions(engine: Sequence[EngineLayer], network: Sequence[Layer]) -> dict
 _REFORMATS = frozenset({"Reformat", "MyelinReformat", "Quantize", "Dequantize", "Cast"})
 _REGIONS = frozenset({"Myelin", "DLA"})
 WIDTHS = {"two": 2, "four": 4, "eight": 8, "sixteen": 16, "thirty-two": 32}
-"""By the word in a format's description, how many channels are stored together."""
+"""The number of channels stored together, by the word in a format's description."""
 _WIDE = re.compile(rf"^({'|'.join(WIDTHS)}) wide", re.IGNORECASE)
 _MULTIPLE = re.compile(r"channel % (\d+) == 0")
+# the prefix of a convolution's keys in an engine layer that also does a pooling
 _POOLED = "Conv"
-"""The prefix of a convolution's keys in a layer that also has a pooling."""
 _DETAILED = "Give the file of trtexec --exportLayerInfo --profilingVerbosity=detailed."
 
 
 @dataclass(frozen=True)
 class Tensor:
-    """A tensor that an engine's layer reads or writes, as stored: channels are padded to a multiple of ``width``."""
+    """A tensor of an engine layer; in memory its channels are padded to a multiple of ``width``."""
 
     shape: tuple[int, ...]
     precision: Precision
@@ -285,7 +274,7 @@ class Tensor:
 
     @property
     def size(self) -> int:
-        """The bytes, padded channels included."""
+        """The size in bytes, with padded channels."""
         values = math.prod(self.shape)
         if len(self.shape) > 1 and self.shape[1]:
             values = values // self.shape[1] * math.ceil(self.shape[1] / self.width) * self.width
@@ -293,7 +282,7 @@ class Tensor:
 
     @classmethod
     def of(cls, described: Mapping[str, Any]) -> Tensor:
-        """Reads a tensor of the inspector's JSON; a type that is no precision counts as FP32."""
+        """Reads a tensor entry of the inspector's JSON; a type that is no precision counts as FP32."""
         text = _format(described)
         wide, multiple = _WIDE.search(text), _MULTIPLE.search(text)
         if wide:
@@ -306,12 +295,12 @@ class Tensor:
 
 @dataclass(frozen=True)
 class EngineKernel:
-    """A layer of an engine.
+    """An engine layer, with its measured time.
 
     Attributes:
-        kernel: the layer as a kernel of the time model.
+        kernel: the layer, as ``model.gpu_time`` describes kernels.
         is_convolution: true also for a fully connected layer run as a convolution.
-        ms: the measured time.
+        ms: the measured time in milliseconds.
     """
 
     kernel: Kernel
@@ -325,9 +314,10 @@ class EngineKernel:
 
 
 def profiled_kernels(graph: Path, profile: Path) -> tuple[EngineKernel, ...]:
-    """Reads the layers of an engine and their times; layers that the profile does not name take no time.
+    """Reads an engine's layers (trtexec's ``--exportLayerInfo``) and their times (``--exportProfile``; 0 if not
+    listed).
 
-    Raises BadInput if a file cannot be read, is no such JSON, or lists names only.
+    Raises BadInput if a file cannot be read, or lists only names.
     """
     described = _json(graph)
     layers = described.get("Layers") if isinstance(described, dict) else None
@@ -353,7 +343,7 @@ def profiled_kernels(graph: Path, profile: Path) -> tuple[EngineKernel, ...]:
 
 
 def graph_beside(profile: Path) -> Path:
-    """Returns the file of the engine's layers next to a profile: its name with ``graph`` or ``layers`` for ``profile``.
+    """Returns the layer file next to a profile: named like it, with ``graph`` or ``layers`` instead of ``profile``.
 
     Raises BadInput if a file is missing.
     """
@@ -370,9 +360,10 @@ def graph_beside(profile: Path) -> Path:
 
 
 def kernels_of(network: Network, profile: Path) -> tuple[tuple[Kernel, float], ...]:
-    """Reads the kernels of an engine of a network, with the network's layers in each, and the measured seconds.
+    """Reads a profile and the layer file next to it; returns each kernel with its layers in the network, and its
+    seconds.
 
-    Raises BadInput if a file cannot be used, or no kernel has a layer of the network.
+    Raises BadInput if a file cannot be used, or no kernel contains a layer of the network.
     """
     graph = graph_beside(profile)
     kernels = profiled_kernels(graph, profile)
@@ -400,7 +391,7 @@ def _is_convolution(layer: Mapping[str, Any]) -> bool:
 
 
 def kernel_of(layer: Mapping[str, Any]) -> Kernel:
-    """Returns a layer of the inspector's JSON as a kernel of the time model."""
+    """Returns a layer of the inspector's JSON as a kernel for ``model.gpu_time``."""
     name, kind = str(layer.get("Name", "")), str(layer.get("LayerType", ""))
     read, written = ([Tensor.of(entry) for entry in layer.get(key, ())] for key in ("Inputs", "Outputs"))
     moved = sum(tensor.size for tensor in (*read, *written))
@@ -440,7 +431,6 @@ def _convolution(layer: Mapping[str, Any], read: Tensor, written: Tensor) -> Pro
 
 
 def _matrices(read: Sequence[Tensor], written: Tensor) -> Product | None:
-    """Returns the matrix product of a layer, its batches as groups; None if its tensors have fewer than two axes."""
     first, out = read[0].shape, written.shape
     if len(first) < 2 or len(out) < 2:
         return None

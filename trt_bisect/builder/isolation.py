@@ -1,7 +1,7 @@
-"""A builder in a process of its own: a build or an inference that crashes, hangs or exhausts memory costs one trial.
+"""Builders in a worker process: a build or an inference that crashes, hangs or exhausts memory fails only one trial.
 
 The process is a fresh interpreter, since CUDA does not survive a fork and ``multiprocessing`` would run the user's
-script again. It is replaced after a failure, since CUDA calls may keep failing.
+script again. It is replaced after any failure, since CUDA calls may keep failing.
 """
 
 from __future__ import annotations
@@ -34,21 +34,21 @@ _PR_SET_PDEATHSIG = 1
 
 
 BuiltEngine = tuple[int, tuple[str, ...], Mapping[int, str]]
-"""The number of an engine in later requests, and its ``messages`` and ``ran``."""
+"""The number that identifies an engine in later requests, and the engine's ``messages`` and ``ran``."""
 
 
 def outcome_of(request: str) -> str:
-    """Returns the outcome of a trial in which the request of this name failed."""
+    """Returns the trial outcome for a failed request, such as ``build failed`` for ``build``."""
     return "build failed" if request in ("build", "reference", "call") else "inference failed"
 
 
 def serve(descriptor: int, parent: int, work: object | None = None) -> None:
-    """Answers requests, with the result or the error, until the parent closes the connection.
+    """Runs in the worker: answers each request with its result or error, until the parent closes the connection.
 
     Args:
         descriptor: the file descriptor of the connection.
         parent: the parent's process id.
-        work: an object with a method for each request; default: builds and runs engines.
+        work: an object with a method for each request; by default it builds and runs engines.
     """
     for stop in (signal.SIGINT, signal.SIGTERM):  # a terminal, or a scheduler, sends them to all: the parent decides
         signal.signal(stop, signal.SIG_IGN)
@@ -74,7 +74,6 @@ def serve(descriptor: int, parent: int, work: object | None = None) -> None:
 
 
 def _end_with(parent: int) -> None:
-    """Makes Linux end this process when its parent ends, also during a build."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() != parent:
@@ -159,7 +158,7 @@ _WORK = {
 
 
 class WorkerProcess:
-    """The worker process of one or several builders; replaced if it has ended."""
+    """The worker process of one or several builders; a process that has ended is replaced."""
 
     def __init__(self, device: str | None = None) -> None:
         """Starts no process yet; ``device`` is the only GPU that it will see, as in ``CUDA_VISIBLE_DEVICES``."""
@@ -167,7 +166,7 @@ class WorkerProcess:
         self._environment = {} if device is None else {"CUDA_VISIBLE_DEVICES": device}
 
     def worker(self) -> Worker:
-        """Returns the running process; starts it if necessary."""
+        """Returns the running process; starts a new one if necessary."""
         if self._worker is None or not self._worker.alive:
             self._worker = Worker(self._environment)
         return self._worker
@@ -179,7 +178,7 @@ class WorkerProcess:
 
 
 class IsolatedBuilder:
-    """A ``Builder`` whose engines are built, and run, in a worker process."""
+    """A ``Builder`` that builds and runs its engines in a worker process."""
 
     engine: str
     typing: str
@@ -192,8 +191,8 @@ class IsolatedBuilder:
         """Starts the builder.
 
         Args:
-            make: makes the builder in the worker; it is pickled, as plans, feeds and outputs are.
-            timeout: seconds for a build, or an inference; None sets no limit.
+            make: makes the builder, in the worker; must be picklable.
+            timeout: the limit for a build or an inference, in seconds; None: no limit.
             process: default: a new one.
 
         Raises:
@@ -206,15 +205,15 @@ class IsolatedBuilder:
         self._start()
 
     def build(self, plan: PrecisionPlan) -> IsolatedEngine:
-        """Builds the engine of a plan in the worker; raises TrialFailed if that fails, crashes or takes too long."""
+        """Builds the engine of a plan; raises TrialFailed if the build fails, crashes or takes too long."""
         return IsolatedEngine(partial(self._ask, "build", plan), self._timeout)
 
     def reference(self) -> IsolatedEngine:
-        """Builds the engine in FP32 in the worker; raises as ``build``."""
+        """Builds the engine with every layer in FP32; raises TrialFailed."""
         return IsolatedEngine(partial(self._ask, "reference"), self._timeout)
 
     def weak_plan(self, plan: PrecisionPlan) -> WeakPlan:
-        """Returns the constraints of a plan from the worker; raises as ``build``."""
+        """Returns the constraints that carry out a plan; raises TrialFailed."""
         constrained: WeakPlan = self._ask("weak_plan", plan)[1]
         return constrained
 
@@ -224,7 +223,6 @@ class IsolatedBuilder:
         return self._worker, self._worker.ask((request, self._number, *arguments), self._timeout)
 
     def _restart(self, request: str) -> None:
-        """Starts the builder again in a new worker; raises TrialFailed if the GPU's memory is exhausted."""
         try:
             self._start()
         except EngineUnavailable as error:
@@ -243,7 +241,7 @@ class IsolatedBuilder:
 
 
 class IsolatedEngine:
-    """An engine in a worker; it is built again if another engine's failure ended the worker.
+    """An engine in a worker process; built again if that process was replaced.
 
     Attributes:
         ran: see ``Engine``; on TensorRT known after the first inference.
@@ -256,12 +254,12 @@ class IsolatedEngine:
         self._worker, (self._number, self.messages, self.ran) = make()
 
     def infer(self, feeds: Feeds) -> Outputs:
-        """Returns the outputs for a sample; raises TrialFailed if it fails, crashes or takes too long."""
+        """Returns the outputs for a sample; raises TrialFailed if the inference fails, crashes or takes too long."""
         outputs, self.ran = self._ask("infer", feeds)
         return dict(outputs)
 
     def latency(self, feeds: Feeds) -> Latency | None:
-        """Returns the engine's own measurement; raises as ``infer``."""
+        """Returns the engine's measured latency; raises TrialFailed."""
         latency: Latency | None = self._ask("latency", feeds)
         return latency
 
@@ -282,17 +280,14 @@ class Worker:
     """A process that answers requests. It ends after a failure, when this object is deleted, and with this process.
 
     Attributes:
-        end: ends the process at once.
+        end: a function that ends the process at once.
     """
 
     def __init__(
         self, environment: Mapping[str, str] | None = None, module: str = "trt_bisect.builder.isolation"
     ) -> None:
-        """Starts the process.
-
-        Args:
-            environment: variables added to this process's own.
-            module: the module whose function ``serve`` runs.
+        """Starts the process, which runs ``serve`` of ``module``, with variables added to this process's
+        environment.
         """
         self._printed: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115
         self._connection, theirs = Pipe()
@@ -322,10 +317,9 @@ class Worker:
         self._process.kill()
 
     def ask(self, request: tuple[Any, ...], limit: float | None) -> Any:
-        """Returns the answer to a request; any failure ends the worker.
+        """Returns the answer to a request; any failure ends the process.
 
-        Raises:
-            TrialFailed: the work failed, the worker crashed, or it did not answer within ``limit`` seconds.
+        Raises TrialFailed if the work failed, the process crashed, or it did not answer within ``limit`` seconds.
         """
         if not self.alive:
             raise TrialFailed(outcome_of(request[0]), "The worker process has ended.")
@@ -347,7 +341,6 @@ class Worker:
         return answer
 
     def _answer(self, request: tuple[Any, ...], limit: float | None, messages: list[str]) -> Any:
-        """Waits for the answer; ``messages`` gets the engine's messages before it."""
         deadline = None if limit is None else monotonic() + limit
         self._connection.send(request)
         while True:

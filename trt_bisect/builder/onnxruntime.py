@@ -1,19 +1,19 @@
-"""ONNX Runtime: the emulated arithmetic of TensorRT INT8, a session for each plan, or one session for all plans.
+"""ONNX Runtime: emulates TensorRT's INT8 arithmetic, with one session for each plan or one session for all plans.
 
 **The session of all plans.** A search measures hundreds of plans, and building a session takes longer than running it.
-So one graph has an If at every quantizable layer, with the layer in each precision, and two more inputs: the branch
+So one graph has an If at every quantizable layer, with a branch for each precision, and two more inputs: the branch
 that each If takes, and the scales of the activations.
 
-Plans of a search differ in few layers. So the graph is cut into pieces, each a session, and the tensors between pieces
-are kept by their state: the input, and the precisions and scales of all layers before. A plan starts after the last
-piece whose state is kept.
+The plans of a search differ in few layers. So the graph is cut into pieces, each a session, and the tensors between
+pieces are cached by their state: the input, and the precisions and scales of all earlier layers. A plan starts after
+the last piece whose state is cached.
 
     piece       0        1        2        3
-    plan A   8888---->8888---->ffff---->ffff---->  outputs       - kept
-    plan B   (kept)   (kept)   8fff---->ffff---->  outputs       differs from A in piece 2
+    plan A   8888---->8888---->ffff---->ffff---->  outputs       - cached
+    plan B   (cached) (cached) 8fff---->ffff---->  outputs       differs from A in piece 2
 
-**Invariants.** The outputs are, bit for bit, those of the plan's own graph with all optimisations of ONNX Runtime off.
-No piece ends where a tensor has two versions, rounded and unrounded (``model.pieces``), and kept tensors are never
+**Invariants.** The outputs are, bit for bit, those of the plan's own graph without ONNX Runtime's optimisations. No
+piece ends where a tensor has two versions, rounded and unrounded (``model.pieces``), and cached tensors are never
 changed. A network that cannot be cut is one piece.
 """
 
@@ -54,15 +54,15 @@ from trt_bisect.precision import Precision, PrecisionPlan
 from trt_bisect.support.machine import processor
 from trt_bisect.support.memory import give_back_memory
 
+# the desired number of pieces; each has about PIECE_LAYERS quantizable layers or more
 _PIECES = 12
-"""The desired number of pieces; a piece has about ``PIECE_LAYERS`` quantizable layers or more."""
+# the least mean multiply-adds of a piece: about as long as a session's call
 _LEAST_MACS = 4_000_000
-"""The least mean multiply-adds of a piece, which take about as long as a session's call."""
 _Value = TypeVar("_Value")
 
 
 class Kept(Generic[_Value]):
-    """The most recently used values, at most ``memory`` bytes of them."""
+    """A cache of the most recently used values, at most ``memory`` bytes of them."""
 
     def __init__(self, memory: int) -> None:
         self._memory, self._bytes = memory, 0
@@ -70,7 +70,7 @@ class Kept(Generic[_Value]):
         self._lock = Lock()
 
     def get(self, key: Hashable) -> _Value | None:
-        """Returns the value of a key; None if it is not kept."""
+        """Returns the value of a key; None if it is not in the cache."""
         with self._lock:
             if key not in self._values:
                 return None
@@ -78,7 +78,7 @@ class Kept(Generic[_Value]):
             return self._values[key][0]
 
     def put(self, key: Hashable, value: _Value, size: int) -> None:
-        """Keeps a value of ``size`` bytes, and drops the least recently used."""
+        """Keeps a value of ``size`` bytes, and drops the least recently used values for it."""
         if size > self._memory:
             return
         with self._lock:
@@ -99,9 +99,8 @@ class SwitchSession:
 
     Args:
         choices: see ``choices_of``.
-        threads: for an inference.
-        facts: the shapes of the tensors, by which the network is cut; None keeps it whole.
-        memory: the bytes that kept tensors may take.
+        facts: the shapes of the tensors, needed to cut the network; None keeps it whole.
+        memory: the most bytes of cached tensors.
 
     Raises:
         TrialFailed: ONNX Runtime refuses a session.
@@ -131,13 +130,13 @@ class SwitchSession:
         self._pieces = self._make()
 
     def runs(self, plan: PrecisionPlan) -> bool:
-        """Returns true if the session has each layer of a plan in the plan's precision."""
+        """Returns true if the session can run each layer in the plan's precision."""
         return all(precision in choices for precision, choices in zip(plan.precisions, self._choices, strict=True))
 
     def infer(self, plan: PrecisionPlan, feeds: Feeds, scales: Scales | None = None) -> Outputs:
         """Returns the outputs of a plan for a sample; raises TrialFailed.
 
-        Sample and outputs may be kept, and must not be changed. ``scales`` replace the builder's.
+        Sample and outputs may be cached, so the caller must not change them. ``scales`` replace the builder's.
         """
         with self._lock:
             self._pieces = pieces = self._pieces or self._make()
@@ -158,19 +157,17 @@ class SwitchSession:
         return {name: live[name] for name in self._outputs}
 
     def forget(self) -> None:
-        """Drops the kept tensors."""
+        """Empties the cache of tensors."""
         self._kept.clear()
 
     def close(self) -> None:
-        """Closes the sessions and drops the tensors; the next inference makes the sessions again."""
+        """Closes the sessions and empties the cache; the next inference makes the sessions again."""
         self.forget()
         with self._lock:
             self._pieces = []
 
 
 class _SwitchPiece:
-    """The session of a piece, or of the whole network, with the tensors needed after it."""
-
     def __init__(self, written: WrittenSwitch, live: Collection[str], provider: str, threads: int | None) -> None:
         session = make_session(written, provider, threads, one_of_many=True, level=SAME_SUMS)
         self._engine = OnnxRuntimeEngine(session, {})
@@ -197,7 +194,7 @@ class _SwitchPiece:
 
 
 def bytes_of(arrays: Mapping[str, np.ndarray]) -> int:
-    """Returns the bytes of arrays; sequences and other values count as none."""
+    """Returns the bytes of all arrays; values that are no arrays, such as sequences, count 0."""
     return sum(int(getattr(array, "nbytes", 0)) for array in arrays.values())
 
 
@@ -251,7 +248,7 @@ class OnnxRuntimeEngine:
             raise TrialFailed("inference failed", first_line(error)) from error
 
     def latency(self, feeds: Feeds) -> None:
-        """Returns None: an emulation's time is not an engine's."""
+        """Returns None: the emulation's time says nothing about an engine."""
 
     def __enter__(self) -> OnnxRuntimeEngine:
         return self
@@ -261,7 +258,7 @@ class OnnxRuntimeEngine:
 
 
 class OnnxRuntimeBuilder:
-    """Builds sessions from plans; ``scales`` are those of the network's activations."""
+    """Builds ONNX Runtime sessions from plans; ``scales`` are those of the network's activations."""
 
     engine = "onnxruntime"
     typing = "strong"
@@ -287,17 +284,22 @@ class OnnxRuntimeBuilder:
         self.versions: Mapping[str, str] = versions
 
     def build(self, plan: PrecisionPlan) -> OnnxRuntimeEngine:
-        """Builds the session of a plan, whose sums do not depend on the number of threads."""
+        """Builds the session of a plan; its sums do not depend on the number of threads."""
         session = make_session(self.writer.write(plan), self.provider, self._options.threads)
         return OnnxRuntimeEngine(session, self.ran(plan))
 
     def has_plain(self, plan: PrecisionPlan) -> bool:
-        """Returns true if ``plain`` computes a plan as meant: with exact INT8 kernels, and all other layers in FP32."""
+        """Returns true if ``plain`` computes a plan exactly: INT8 layers with exact integer sums, all others in
+        FP32.
+        """
         has_kernels = {*plan.precisions} <= {Precision.INT8, Precision.FP32}
         return has_kernels and self.provider == CPU and integer_sums_are_exact()
 
     def plain(self, plan: PrecisionPlan, *, integers: bool = True) -> OnnxRuntimeEngine:
-        """Builds the session of a plan's file with default options, or without INT8 kernels; raises TrialFailed."""
+        """Builds a session of the Q/DQ file that TensorRT would get, with ONNX Runtime's default optimisations.
+
+        ``integers=False`` leaves out its INT8 kernels. Raises TrialFailed.
+        """
         written = PlanWriter(self.network, self.scales, GraphTarget.TENSORRT).write(plan)
         return OnnxRuntimeEngine(
             make_session(written, threads=self._options.threads, integers=integers), self.ran(plan)
@@ -314,7 +316,7 @@ class OnnxRuntimeBuilder:
 
         Args:
             threads: default: those of the build options.
-            more: precisions of quantizable layers besides the low, the high and the base one.
+            more: precisions that quantizable layers may have besides low, high and base.
         """
         choices, threads = choices_of(self.network, self._options.high, more), threads or self._options.threads
         return SwitchSession(self.writer, self.scales, choices, self.provider, threads, facts, memory)
@@ -324,5 +326,5 @@ class OnnxRuntimeBuilder:
         return precisions_in(self.network, plan)
 
     def reference(self) -> OnnxRuntimeEngine:
-        """Builds the session of the network in float32."""
+        """Builds the session with every layer in FP32."""
         return self.build(self.network.free_plan())

@@ -1,4 +1,4 @@
-"""TensorRT's own ONNX parser, run on a network in a worker process. TensorRT-RTX's parser needs no GPU."""
+"""Asks TensorRT's own ONNX parser, in a worker process, if it accepts a network. TensorRT-RTX's parser needs no GPU."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from trt_bisect.model.file import Written, save_model
 from trt_bisect.support.files import ScratchFolder
 
 PARSERS = (TENSORRT, RTX)
-"""The engines whose parser is used: the first one that is installed and starts."""
+"""The engines whose parser may be asked, in this order."""
 
 
 @dataclass(frozen=True)
@@ -26,8 +26,8 @@ class Refusal:
     """An error of the parser, in its own words.
 
     Attributes:
-        node: the node in the file; empty if the parser does not name it.
-        operator: the node's operator; empty if the parser does not name it.
+        node: the node in the file; empty if not named.
+        operator: the node's operator; empty if not named.
     """
 
     node: str
@@ -36,13 +36,11 @@ class Refusal:
 
 
 ParserAnswer = tuple[str, tuple[Refusal, ...]]
-"""The parser: an engine and its version; and its errors on a file, at most up to the first node that it cannot import.
-None if it accepts the file.
-"""
+"""The parser's engine and version, and its errors on a file; it stops at the first node that it cannot import."""
 
 
 def ask_parser(written: Written) -> ParserAnswer | None:
-    """Returns the answer of TensorRT's parser, else of TensorRT-RTX's; None if neither answers."""
+    """Returns the answer of TensorRT's parser, or else TensorRT-RTX's; None if neither is installed and starts."""
     for engine in PARSERS:
         if not tensorrt_build.is_installed(engine):
             continue
@@ -67,7 +65,7 @@ def _answer_of(engine: str, path: Path) -> ParserAnswer:
 
 
 def refusals_of(rt: TensorRT, path: Path) -> Iterator[Refusal]:
-    """Yields the errors of the parser on a file, with strong typing if this version has it."""
+    """Yields the parser's errors on a file, with strong typing if this version has it."""
     network = rt.builder.create_network(tensorrt_build.creation_flags(rt.module, ("EXPLICIT_BATCH", "STRONGLY_TYPED")))
     parser = rt.module.OnnxParser(network, rt.logger)
     parsed = parser.parse_from_file(str(path))

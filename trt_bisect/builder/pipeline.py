@@ -1,8 +1,7 @@
-"""The engines of a pipeline: one for each network, called by the user's function; with the interface of a single
-engine.
+"""Builders and engines of a pipeline: one for each network, behind the interface of a single engine.
 
-In the emulation, a network's outputs for the same feeds and the same part of a plan are kept: in a search most plans
-differ in one network.
+The user's function calls the networks. The emulation caches a network's outputs by feeds and its part of the plan: most
+plans of a search differ in one network.
 """
 
 from __future__ import annotations
@@ -30,10 +29,10 @@ MakeBuilder = Callable[[Part, Scales], Builder]
 
 
 class PipelineEngine:
-    """The engines of a plan's networks.
+    """The engines of a plan, one for each network.
 
     Attributes:
-        ran: by index in the merged network, see ``Engine.ran``.
+        ran: see ``Engine.ran``; by index in the merged network.
         messages: the engines' messages, and the reasons for samples without outputs.
     """
 
@@ -55,7 +54,7 @@ class PipelineEngine:
         return {part.layers[k]: ran for part, engine in pairs for k, ran in engine.ran.items()}
 
     def infer(self, feeds: Feeds) -> Outputs:
-        """Returns the function's outputs for a sample; raises TrialFailed."""
+        """Returns the outputs of the user's function for a sample; raises TrialFailed."""
         engines = {part.name: engine.infer for part, engine in zip(self._parts, self._engines, strict=True)}
         outputs, reason = self._pipeline.run(feeds, engines)
         self.ran = self._ran()
@@ -64,7 +63,7 @@ class PipelineEngine:
         return outputs
 
     def latency(self, feeds: Feeds) -> Latency | None:
-        """Returns the times of all calls for a sample together, without the function's own; None if emulated."""
+        """Returns the time of all engine calls for a sample, without the function's own time; None if emulated."""
         total: Latency | None = None
         for part, engine in zip(self._parts, self._engines, strict=True):
             time, calls, prefix = engine.latency(part.of(feeds)), self._pipeline.calls[part.name], prefix_of(part.name)
@@ -89,7 +88,7 @@ class PipelineEngine:
 
 
 class PipelineBuilder:
-    """Builds an engine for each network from the plan of all; ``make`` makes the builder of a network."""
+    """Builds one engine for each network from a plan of the merged network; ``make`` makes a network's builder."""
 
     def __init__(self, network: Network, scales: Scales, make: MakeBuilder) -> None:
         assert network.pipeline is not None
@@ -104,7 +103,7 @@ class PipelineBuilder:
         return self._engine(lambda place: self.builders[place].build(self.parts[place].plan(plan)))
 
     def reference(self) -> PipelineEngine:
-        """Builds the engines in FP32; raises as ``build``."""
+        """Builds the engines with every layer in FP32; raises TrialFailed."""
         return self._engine(lambda place: self.builders[place].reference())
 
     def _engine(self, build: Callable[[int], Engine]) -> PipelineEngine:
@@ -112,7 +111,7 @@ class PipelineBuilder:
 
 
 class EmulatedPipelineBuilder(PipelineBuilder):
-    """The builder on ONNX Runtime, with a session of all plans."""
+    """A ``PipelineBuilder`` on ONNX Runtime, with a session of all plans for each network."""
 
     builders: list[OnnxRuntimeBuilder]  # type: ignore[assignment]
 
@@ -121,11 +120,11 @@ class EmulatedPipelineBuilder(PipelineBuilder):
         return self.builders[0].has_plain(plan)
 
     def plain(self, plan: PrecisionPlan, *, integers: bool = True) -> PipelineEngine:
-        """Builds the sessions of a plan's files, see ``OnnxRuntimeBuilder.plain``."""
+        """Builds the sessions of the plan's Q/DQ files, see ``OnnxRuntimeBuilder.plain``."""
         return self._engine(lambda place: self.builders[place].plain(self.parts[place].plan(plan), integers=integers))
 
     def ran(self, plan: PrecisionPlan) -> dict[int, str]:
-        """Returns by index the precision in which each layer of a plan runs."""
+        """Returns the precision in which each layer of a plan runs, by index."""
         ran = {}
         for part, builder in zip(self.parts, self.builders, strict=True):
             ran.update({part.layers[k]: precision for k, precision in builder.ran(part.plan(plan)).items()})
@@ -147,10 +146,10 @@ class EmulatedPipelineBuilder(PipelineBuilder):
 
 
 class PipelineSession:
-    """The sessions of all plans of a pipeline's networks; it has the methods of ``SwitchSession``.
+    """The sessions of all plans, one for each network of a pipeline; has the methods of ``SwitchSession``.
 
     Attributes:
-        messages: the reason why the last sample has no outputs, if so.
+        messages: the reason if the last sample has no outputs; else empty.
     """
 
     def __init__(self, pipeline: Pipeline, parts: tuple[Part, ...], sessions: list[SwitchSession], memory: int) -> None:
@@ -164,7 +163,7 @@ class PipelineSession:
         return all(session.runs(part.plan(plan)) for part, session in pairs)
 
     def infer(self, plan: PrecisionPlan, feeds: Feeds, scales: Scales | None = None) -> Outputs:
-        """Returns the function's outputs with a plan for a sample; raises TrialFailed."""
+        """Returns the outputs of the user's function for a sample under a plan; raises TrialFailed."""
         engines = {}
         for part, session in zip(self._parts, self._sessions, strict=True):
             own_scales, own_plan = None if scales is None else part.of(scales), part.plan(plan)
@@ -187,7 +186,7 @@ class PipelineSession:
         return _copied(outputs)
 
     def forget(self) -> None:
-        """Drops the kept tensors."""
+        """Empties the caches of tensors."""
         self._kept.clear()
         for session in self._sessions:
             session.forget()

@@ -1,7 +1,7 @@
-"""Builds a serialized TensorRT engine from an ONNX graph, for both typings and TensorRT-RTX.
+"""Builds a serialized TensorRT or TensorRT-RTX engine from an ONNX graph, with either typing.
 
-Polygraphy's loaders are not used: they choose TensorRT or TensorRT-RTX once for the whole process, by an environment
-variable, and log the messages of all builds together.
+Polygraphy's loaders would fix TensorRT or TensorRT-RTX for the whole process by an environment variable, and mix the
+messages of all builds.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _MODULES = {TENSORRT: ("tensorrt",), RTX: ("tensorrt_rtx", "tensorrt_rtx_binding
 
 
 def import_tensorrt(engine: str) -> ModuleType:
-    """Imports the module of ``tensorrt`` or ``tensorrt-rtx``; raises EngineUnavailable if it is missing or broken."""
+    """Imports the Python module of ``tensorrt`` or ``tensorrt-rtx``; raises EngineUnavailable if missing or broken."""
     broken = ""
     for name in _MODULES[engine]:
         try:
@@ -52,12 +52,12 @@ def import_tensorrt(engine: str) -> ModuleType:
 
 
 def is_installed(engine: str) -> bool:
-    """Returns true if the engine's module is installed; it may still be broken."""
+    """Returns true if the engine's Python module is installed; importing it may still fail."""
     return any(importlib.util.find_spec(name) is not None for name in _MODULES[engine])
 
 
 def version_of(version: str) -> tuple[int, int]:
-    """Returns major and minor of a version text.
+    """Returns the major and minor number of a version.
 
     >>> version_of("10.12.0.36")
     (10, 12)
@@ -75,14 +75,14 @@ class Message:
 
 
 LISTENERS: list[Callable[[Message], None]] = []
-"""Functions called at once with every error and warning, so that messages survive a crash."""
+"""Functions called with every error and warning as it is logged, so that messages survive a crash."""
 
 
 @functools.cache
 def logger_of(trt: ModuleType) -> Any:
-    """Returns the logger of this process, which prints nothing; TensorRT uses only the first logger of a process.
+    """Returns this process's logger, which prints nothing; TensorRT uses only the first logger of a process.
 
-    It keeps errors and warnings in ``records``, and in ``layers`` the last message that lists an engine's layers.
+    ``records`` holds errors and warnings, ``layers`` the last message that lists an engine's layers.
     """
 
     class KeepingLogger(trt.ILogger):  # type: ignore[name-defined,misc]
@@ -104,14 +104,14 @@ def logger_of(trt: ModuleType) -> Any:
 
 
 def drain(logger: Any) -> tuple[Message, ...]:
-    """Returns the messages logged since the last call, each once, and removes them from the logger."""
+    """Returns the distinct messages logged since the last call, and removes them from the logger."""
     records = tuple(dict.fromkeys(logger.records))
     logger.records.clear()
     return records
 
 
 def errors_in(messages: Iterable[Message], otherwise: str) -> str:
-    """Returns the errors among ``messages`` as a text, or ``otherwise``."""
+    """Returns the errors among ``messages`` as one text, or ``otherwise`` if there are none."""
     return "\n".join(message.text for message in messages if message.is_error) or otherwise
 
 
@@ -120,10 +120,9 @@ def warnings_in(messages: Iterable[Message]) -> tuple[str, ...]:
     return tuple(message.text for message in messages if not message.is_error)
 
 
+# Part of the fingerprint. Increase it when weak typing's constraints or ranges, the reading of the engine inspector, or
+# TensorRT-RTX's kernels change.
 _RULES = "7"
-"""Increased when weak typing's constraints or ranges, the reading of the engine inspector, or TensorRT-RTX's kernels
-change. It is part of the fingerprint.
-"""
 
 
 @dataclass(frozen=True)
@@ -132,7 +131,7 @@ class TensorRT:
 
     Attributes:
         builder: its ``trt.Builder``.
-        kernels: the ``trt.IRuntimeCache`` of its engines, if one was made: see ``tensorrt_rtx``.
+        kernels: TensorRT-RTX's ``trt.IRuntimeCache``, once made: see ``tensorrt_rtx``.
     """
 
     engine: str
@@ -165,11 +164,10 @@ class Serialized:
 
 
 def start_tensorrt(engine: str, plugins: Sequence[str] = ()) -> TensorRT:
-    """Imports and starts an engine; TensorRT-RTX starts and builds without a GPU.
+    """Imports and starts an engine. TensorRT-RTX needs no GPU for this.
 
-    Raises:
-        BadInput: a library with plugins does not load.
-        EngineUnavailable: it is not installed, or does not start here.
+    Raises BadInput if a plugin library does not load, and EngineUnavailable if the engine is not installed or does not
+    start.
     """
     trt = import_tensorrt(engine)
     if engine != RTX:
@@ -186,7 +184,9 @@ def start_tensorrt(engine: str, plugins: Sequence[str] = ()) -> TensorRT:
 
 
 def versions_of(rt: TensorRT, options: BuildOptions) -> dict[str, str]:
-    """Returns all that an engine's figures depend on: its version, our rules, NumPy, plugins, GPU and driver."""
+    """Returns everything that an engine's figures depend on: its version, NumPy, plugins, DLA, GPU, driver and
+    ``_RULES``.
+    """
     ours = {rt.engine: rt.module.__version__, "rules": _RULES, "numpy": np.__version__}
     if options.plugins:
         ours["plugins"] = digests_of(options.plugins)
@@ -201,7 +201,7 @@ def versions_of(rt: TensorRT, options: BuildOptions) -> dict[str, str]:
 
 
 def dynamic_shapes(network: Network, shapes: ProfileShapes) -> ProfileShapes:
-    """Returns the shapes of the dynamic inputs; raises BadInput if they are missing, or do not fit."""
+    """Returns the shapes of the dynamic inputs only; raises BadInput if any is missing or does not fit its input."""
     dynamic = [spec for spec in network.inputs if None in spec.shape]
     for spec in dynamic:
         if spec.name not in shapes:
@@ -216,7 +216,7 @@ def dynamic_shapes(network: Network, shapes: ProfileShapes) -> ProfileShapes:
 
 
 def parse_model(rt: TensorRT, model: onnx.ModelProto, weights: Mapping[str, np.ndarray], flags: int) -> Definition:
-    """Parses a graph and its detached weights; see ``parse_file``, and ``creation_flags``."""
+    """Parses a graph and its detached weights; see ``parse_file``."""
     with ScratchFolder() as folder:
         path = folder / "network.onnx"
         save_model(model, weights, path)
@@ -224,7 +224,7 @@ def parse_model(rt: TensorRT, model: onnx.ModelProto, weights: Mapping[str, np.n
 
 
 def parse_file(rt: TensorRT, path: Path, flags: int) -> Definition:
-    """Parses an ONNX file; raises TrialFailed, with the parser's message, if it refuses the graph."""
+    """Parses an ONNX file; raises TrialFailed, with the parser's message, if the parser refuses the graph."""
     drain(rt.logger)
     network = rt.builder.create_network(flags)
     parser = rt.module.OnnxParser(network, rt.logger)
@@ -237,7 +237,7 @@ def parse_file(rt: TensorRT, path: Path, flags: int) -> Definition:
 
 
 def creation_flags(trt: ModuleType, names: Sequence[str]) -> int:
-    """Returns the bits of those network creation flags that this version has.
+    """Returns the bits of the named network creation flags, without those that this version lacks.
 
     ``EXPLICIT_BATCH`` and ``STRONGLY_TYPED`` exist only in versions where they are a choice.
     """
@@ -248,16 +248,10 @@ def creation_flags(trt: ModuleType, names: Sequence[str]) -> int:
 def new_config(
     rt: TensorRT, options: BuildOptions, shapes: ProfileShapes, definition: Definition | None = None
 ) -> tuple[Any, Any]:
-    """Makes a builder configuration with TF32 off, and detailed profiling verbosity for the engine inspector.
+    """Makes a builder configuration, with TF32 off and detailed profiling verbosity for the engine inspector.
 
-    Args:
-        definition: identifies shape tensors among the inputs.
-
-    Returns:
-        The configuration and its optimization profile, None if no input is dynamic or a shape tensor.
-
-    Raises:
-        BadInput: this version does not have an option.
+    Returns it with its optimization profile, which is None if no input is dynamic or a shape tensor; ``definition``
+    tells which inputs are shape tensors. Raises BadInput if this version lacks an option.
     """
     trt = rt.module
     config = rt.builder.create_builder_config()
@@ -307,12 +301,11 @@ def _timing_cache(rt: TensorRT, options: BuildOptions) -> Path | None:
 
 
 def timings_of(path: Path, worker: str) -> Path:
-    """Returns the file of another worker's timing cache, which the next build here reads as well."""
+    """Returns the path of another worker's timing cache; builds here read it too."""
     return path.with_name(f"{path.stem}-{worker}{path.suffix}")
 
 
 def _load_timing_cache(config: Any, path: Path | None) -> None:
-    """Loads the run's timing cache and those of other workers, except caches of another device."""
     if path is None:
         return
     kept = [path, *sorted(path.parent.glob(timings_of(path, "*").name))]
@@ -333,7 +326,7 @@ def _save_timing_cache(config: Any, path: Path | None) -> None:
 
 
 def load_plugins(trt: ModuleType, logger: Any, libraries: Iterable[str]) -> None:
-    """Loads the user's libraries with plugins, and TensorRT's own; raises BadInput if a library does not load."""
+    """Loads the user's plugin libraries, and TensorRT's own plugins; raises BadInput if a library does not load."""
     for path in libraries:
         try:
             ctypes.CDLL(path, mode=ctypes.RTLD_GLOBAL)
@@ -345,7 +338,7 @@ def load_plugins(trt: ModuleType, logger: Any, libraries: Iterable[str]) -> None
 
 
 def use_dla(trt: ModuleType, builder: Any, config: Any, core: int) -> None:
-    """Lets a DLA core run what it can, and the GPU the rest; raises BadInput if the machine has no such core.
+    """Lets a DLA core run the layers that it can, and the GPU the rest; raises BadInput if the machine lacks the core.
 
     The DLA computes in INT8 or FP16: FP32 layers run on the GPU (TensorRT's documentation, "Working with DLA").
     """

@@ -1,4 +1,4 @@
-"""Engines of TensorRT 8.5 and later, and of TensorRT-RTX, run through PyCUDA; and their builder with strong typing."""
+"""Engines of TensorRT 8.5 and later and TensorRT-RTX, run through PyCUDA, and their builder for strong typing."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from trt_bisect.support.machine import find_gpu
 
 
 def import_pycuda() -> Any:
-    """Returns the module ``pycuda.driver``; raises EngineUnavailable if it is not installed, or does not load."""
+    """Returns the module ``pycuda.driver``; raises EngineUnavailable if it cannot be imported."""
     try:
         return importlib.import_module("pycuda.driver")
     except (ImportError, OSError) as error:
@@ -39,7 +39,7 @@ def import_pycuda() -> Any:
 
 @dataclass(frozen=True)
 class Device:
-    """The module ``pycuda.driver``, and a GPU's primary context, which TensorRT uses."""
+    """The module ``pycuda.driver`` and a GPU's primary context, which TensorRT uses."""
 
     cuda: Any
     context: Any
@@ -56,9 +56,9 @@ class Device:
 
 @functools.cache
 def open_device() -> Device:
-    """Returns the first GPU, opened once in a process; a process forked later must not use it.
+    """Returns the first GPU, opened once per process; a process forked later must not use it.
 
-    Raises EngineUnavailable if PyCUDA is not installed, or no GPU answers.
+    Raises EngineUnavailable if PyCUDA is not installed or no GPU answers.
     """
     find_gpu()
     cuda = import_pycuda()
@@ -70,7 +70,7 @@ def open_device() -> Device:
 
 
 class Buffer:
-    """Pinned host memory and device memory of a tensor."""
+    """Pinned host memory and device memory for one tensor."""
 
     def __init__(self, device: Device) -> None:
         self._cuda = device.cuda
@@ -79,7 +79,7 @@ class Buffer:
         self.memory: Any = None
 
     def hold(self, size: int) -> None:
-        """Makes room for ``size`` bytes; a buffer that has to grow loses its content."""
+        """Makes room for ``size`` bytes; the content is lost if the buffer has to grow."""
         if self.memory is None or size > self._bytes:
             self.memory = None
             self._bytes = max(size, 1)
@@ -97,15 +97,15 @@ class Buffer:
         return int(self.host.ctypes.data)
 
     def write(self, array: np.ndarray) -> None:
-        """Puts an array's bytes into the host memory."""
+        """Copies an array's bytes into the host memory."""
         self.host[: array.nbytes] = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
 
     def upload(self, size: int, stream: Any) -> None:
-        """Begins to copy ``size`` bytes to the device."""
+        """Starts copying ``size`` bytes to the device."""
         self._cuda.memcpy_htod_async(self.memory, self.host[:size], stream)
 
     def download(self, size: int, stream: Any) -> None:
-        """Begins to copy ``size`` bytes to the host."""
+        """Starts copying ``size`` bytes to the host."""
         self._cuda.memcpy_dtoh_async(self.host[:size], self.memory, stream)
 
     def read(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray:
@@ -145,8 +145,6 @@ class _Tensor:
 
 @dataclass(frozen=True)
 class _Loaded:
-    """An engine on the GPU, with all objects that must outlive it."""
-
     device: Device
     runtime: Any
     engine: Any
@@ -157,11 +155,11 @@ class _Loaded:
 
 
 class TensorRTEngine:
-    """An engine; loaded onto the GPU at the first use, and unloaded when the ``with`` block ends.
+    """A TensorRT engine; it is loaded onto the GPU at its first use, and unloaded when the ``with`` block ends.
 
     Attributes:
-        ran: see ``Engine``; without pairs in the graph it is ``computed``.
-        computed: by layer index, the precision in which its kernel computes, from the engine inspector; empty until the
+        ran: see ``Engine``; without Q/DQ pairs in the graph it equals ``computed``.
+        computed: by layer index, the precision in which the kernel computes, from the engine inspector; empty until the
             engine is loaded.
         messages: the builder's warnings.
     """
@@ -177,13 +175,13 @@ class TensorRTEngine:
         names: Mapping[str, str] | None = None,
         graph: onnx.GraphProto | None = None,
     ) -> None:
-        """Keeps an engine that is loaded at the first use.
+        """Keeps a serialized engine; does not load it.
 
         Args:
-            options: those that it was built with.
+            options: the options that it was built with.
             rounded: the precision of each layer by index, if the graph sets it.
-            names: by layer of ``network``, the user's name, if it differs.
-            graph: the graph that was built, if ``infer`` gives its debug tensors too.
+            names: the user's layer names by those in ``network``, if they differ.
+            graph: the graph that was built; with it ``infer`` also returns the engine's debug tensors.
         """
         self.serialized = serialized
         self.ran: Mapping[int, str] = rounded or {}
@@ -225,9 +223,9 @@ class TensorRTEngine:
             return {**dict(on_graph(self._listener.tensors, self._inspected, self._graph)), **outputs}
 
     def latency(self, feeds: Feeds, runs: int = 200) -> Latency:
-        """Measures the time of an inference on the GPU after untimed ones, and then that of each engine layer.
+        """Measures the time of an inference on the GPU, after a warm-up, and then of each engine layer.
 
-        At most ``runs`` are timed, fewer if they take over two seconds. Raises as ``infer``.
+        It times at most ``runs`` inferences, fewer if they take over two seconds. Raises as ``infer``.
         """
         with self._current() as loaded:
             self._bind(loaded, feeds)
@@ -263,7 +261,6 @@ class TensorRTEngine:
         return tuple(times)
 
     def _bind(self, loaded: _Loaded, feeds: Feeds) -> dict[str, tuple[int, ...]]:
-        """Uploads the inputs, allocates the outputs, and returns their shapes, except those that depend on the data."""
         context = loaded.context
         for tensor in loaded.tensors:
             if tensor.is_input:
@@ -312,7 +309,6 @@ class TensorRTEngine:
 
     @contextmanager
     def _current(self) -> Iterator[_Loaded]:
-        """Makes the loaded engine's GPU context current; errors of CUDA become TrialFailed."""
         device = open_device()
         try:
             with device.current():
@@ -379,7 +375,7 @@ class TensorRTEngine:
 
 
 def adding_profiler(trt: ModuleType) -> Any:
-    """Returns a profiler that adds up the milliseconds of each engine layer in ``totals``."""
+    """Returns a profiler that adds up the milliseconds of each engine layer in its ``totals``."""
 
     class AddingProfiler(trt.IProfiler):  # type: ignore[name-defined,misc]
         def __init__(self) -> None:
@@ -393,10 +389,7 @@ def adding_profiler(trt: ModuleType) -> Any:
 
 
 def output_allocator(trt: ModuleType, buffers: Mapping[str, Buffer]) -> Any:
-    """Returns an allocator that gives outputs the memory of their buffers, and keeps their shapes in ``shapes``.
-
-    TensorRT before 10 calls its first function, later versions the asynchronous one.
-    """
+    """Returns an allocator for outputs of unknown shapes: it uses their buffers, and keeps their ``shapes`` by name."""
 
     class BufferAllocator(trt.IOutputAllocator):  # type: ignore[name-defined,misc]
         def __init__(self) -> None:
@@ -417,17 +410,16 @@ def output_allocator(trt: ModuleType, buffers: Mapping[str, Buffer]) -> Any:
 
 
 _FIRST_STRONG = 10
-"""The first major version with strong typing."""
+# the first whose DLA takes strongly typed networks (JetPack 7.2.2 has 11.4.1); not tested on a board
 _FIRST_STRONG_DLA = (11, 4)
-"""The first version whose DLA takes strongly typed networks (JetPack 7.2.2 has 11.4.1). Not tested on a board."""
 
 
 class TensorRTStrongBuilder:
-    """Builds engines from plans in the graph: with Q/DQ pairs and Casts, strongly typed from TensorRT 10 on.
+    """Builds engines whose precisions the graph sets with Q/DQ pairs and Casts, strongly typed from TensorRT 10 on.
 
-    Before 10 the pairs determine what is rounded to INT8. FP16 is allowed where the plan has any, and TensorRT may then
-    also run layers in FP16 that the plan has in FP32. On an H200, TensorRT 8.6.0 ran all plans of LeNet as asked
-    (``docs/evidence``); FP16 next to INT8 is unproven before 10.
+    Before 10 the pairs decide what is rounded to INT8; if the plan uses FP16, TensorRT may also run its FP32 layers in
+    FP16. On an H200, TensorRT 8.6.0 ran all plans of LeNet as asked (``docs/evidence``); FP16 next to INT8 is unproven
+    before 10.
     """
 
     typing = "strong"
@@ -444,9 +436,8 @@ class TensorRTStrongBuilder:
     ) -> None:
         """Starts the engine.
 
-        Raises:
-            BadInput: a dynamic input has no shapes, or a DLA core is asked for before TensorRT 11.4.
-            EngineUnavailable: the engine is not installed, or does not start here.
+        Raises BadInput if a dynamic input has no shapes or a DLA core is asked for before TensorRT 11.4, and
+        EngineUnavailable if the engine is not installed or does not start.
         """
         self.engine = engine
         self._network = network
@@ -491,5 +482,5 @@ class TensorRTStrongBuilder:
         return TensorRTEngine(self._rt, serialized, self._network, self._shapes, self._options, rounded, graph=graph)
 
     def reference(self) -> TensorRTEngine:
-        """Builds the engine in FP32, TF32 off; raises TrialFailed."""
+        """Builds the engine with every layer in FP32 and TF32 off; raises TrialFailed."""
         return self.build(self._network.free_plan())

@@ -12,7 +12,7 @@ from trt_bisect.builder.inspector import EngineLayer
 
 
 def layers_of_file(path: Path, shapes: Mapping[str, Sequence[int]]) -> tuple[EngineLayer, ...]:
-    """Builds an ONNX file unchanged, with strong typing and without a GPU; returns the layers of the engine.
+    """Builds an ONNX file as it is, with strong typing and without a GPU; returns the engine's layers.
 
     Args:
         shapes: of dynamic inputs; other dynamic axes are 1, as for trtexec.
@@ -31,11 +31,11 @@ def layers_of_file(path: Path, shapes: Mapping[str, Sequence[int]]) -> tuple[Eng
 
 
 def eager_context(rt: tensorrt_build.TensorRT, engine: Any) -> Any:
-    """Returns an execution context whose kernels are final from the first inference on; None without memory for it.
+    """Returns an execution context whose kernels are final from the first inference on; None if memory is short.
 
-    By default TensorRT-RTX compiles kernels for dynamic shapes in the background, and runs other kernels meanwhile: two
-    inferences would not be of one engine. ``rt`` keeps the compiled kernels and must outlive every context; ``engine``
-    is a ``trt.ICudaEngine``.
+    By default TensorRT-RTX compiles kernels for dynamic shapes in the background and meanwhile runs others, so that two
+    inferences could differ. ``rt`` keeps the compiled kernels and must outlive every context; ``engine`` is a
+    ``trt.ICudaEngine``.
     """
     eager = rt.module.DynamicShapesKernelSpecializationStrategy.EAGER
     runtime_config = engine.create_runtime_config()

@@ -1,8 +1,8 @@
-"""Weak typing, TensorRT 8.5 to 10.x: a precision plan as constraints on the layers of a parsed TensorRT network.
+"""Weak typing, TensorRT 8.5 to 10.x: turns a precision plan into constraints on a parsed TensorRT network.
 
-**The idea.** A plan is about the layers of the ONNX network. TensorRT's parser makes one or more layers of each, some
-with names that only the parser knows. ``walk_steps`` finds for each TensorRT layer the ONNX layer that it belongs to,
-its *owner*; ``set_ranges`` gives the tensors dynamic ranges, and ``constraints`` the layers precisions.
+**The idea.** A plan is about the layers of the ONNX network. From each, TensorRT's parser makes one or more layers,
+some with names that only the parser knows. ``walk_steps`` finds the ONNX layer that each TensorRT layer belongs to, its
+*owner*; ``set_ranges`` gives the tensors dynamic ranges, and ``constraints`` gives the layers precisions.
 
     ONNX             TensorRT's layers                        owner by
     fc (Gemm)        fc.weight          CONSTANT              its first reader
@@ -12,25 +12,23 @@ its *owner*; ``set_ranges`` gives the tensors dynamic ranges, and ``constraints`
                      fc_1               ELEMENTWISE           its name with a number, or its metadata
     relu (Relu)      relu               ACTIVATION main       its name
 
-In a forward pass, a layer without a name takes the owner of the last layer that makes one of its inputs; in a backward
-pass, a layer fed by constants alone takes the owner of its first reader. Metadata, which 8.5 lacks, counts before the
-name.
+Metadata, which 8.5 lacks, counts before the name. In a forward pass, a layer without a known name takes the owner of
+the last layer that makes one of its inputs; in a backward pass, a layer fed by constants alone takes the owner of its
+first reader. Names alone would not do: the parser of 8.6 gives the product with Gemm's ``alpha`` no name.
 
-Unquantized layers may run in INT8 too, if an INT8 layer feeds them and another reads them, both through unquantized
-layers:
+Unquantized layers may run in INT8 too, if an INT8 layer feeds them and another reads them, directly or through
+unquantized layers:
 
     conv1 (INT8) --> relu --> maxpool --> conv2 (INT8)       relu and maxpool: fed and read, left free
     conv1 (INT8) --> relu --> softmax --> output             fed, not read: high
     conv3 (high) --> relu --> conv2 (INT8)                   read, not fed: high
 
-**Invariants.** A high layer and its outputs have its high precision: with a constraint on the layer alone TensorRT
+**Invariants.** A high layer and its outputs both get its high precision: with a constraint on the layer alone TensorRT
 could round the output. TensorRT computes tensors without a range in floats, so no range is invented: a tensor that the
-parser made has a range only if its values are moved, inside a quantizable layer, or constant. The network is
-``Network.for_parser``: no node's name is that of another with a number.
+parser made gets a range only if its values are moved, inside a quantizable layer, or constant. The network is
+``Network.for_parser``: no node's name is another's with a number.
 
-Owners cannot go by name alone: the parser of 8.6 gives the product with Gemm's ``alpha`` no name.
-
-On an H200, TensorRT 8.6.0 gave the layers of LeNet the names, ranges and constraints expected (``docs/evidence``).
+On an H200, TensorRT 8.6.0 gave LeNet's layers the expected names, ranges and constraints (``docs/evidence``).
 """
 
 from __future__ import annotations
@@ -58,20 +56,20 @@ from trt_bisect.precision import Precision, PrecisionPlan
 from trt_bisect.support.files import ScratchFolder
 
 _KINDS = {"Shape": "SHAPE", "Size": "SHAPE", "Cast": "CAST", "If": "CONDITION", "Loop": "LOOP_OUTPUT"}
+# TensorRT's types, by ONNX operator, of layers that get no constraint
 _KINDS |= {"Scan": "LOOP_OUTPUT", "QuantizeLinear": "QUANTIZE", "DequantizeLinear": "DEQUANTIZE"}
-"""TensorRT's types of the layers that are left alone, by ONNX operator."""
 
 _TYPES = {"float32": "FLOAT", "float16": "HALF", "bfloat16": "BF16"}
 
+# types of layers without a precision of their own: they keep that of their data
 _LEFT_ALONE = frozenset(
     "CONSTANT SHAPE CAST QUANTIZE DEQUANTIZE ASSERTION CONDITION CONDITIONAL_INPUT CONDITIONAL_OUTPUT TRIP_LIMIT "
     "RECURRENCE ITERATOR LOOP_OUTPUT".split()
 )
-"""The types of layers without a precision of their own: they keep that of the data that they hold or pass on."""
 
 _HEAVY = frozenset({"CONVOLUTION", "DECONVOLUTION", "FULLY_CONNECTED", "MATRIX_MULTIPLY"})
+# types of layers whose outputs are values that they read, or zeros
 _MOVES = frozenset({"SHUFFLE", "IDENTITY", "SQUEEZE", "UNSQUEEZE", "SLICE", "PADDING"})
-"""The types of layers whose outputs are values that they read, or zeros."""
 
 _FLOATS = frozenset({"FLOAT", "HALF", "BF16"})
 _NUMBERED = re.compile(r"_\d+$")
@@ -80,15 +78,15 @@ _LAST_MAJOR = 10
 
 @dataclass(frozen=True)
 class WalkStep:
-    """A layer of a TensorRT network, or a node of the ONNX graph, and the ONNX layer that it belongs to.
+    """A layer of a TensorRT network, or a node of the ONNX graph, with the ONNX layer that it belongs to, its owner.
 
     Attributes:
         layer: the ``trt.ILayer``; None for a node.
         kind: the name of TensorRT's layer type.
-        reads: the names of the tensors that it reads.
-        makes: the names of the tensors that it makes, each with its TensorRT type; empty for an activation.
-        owner: the index of the network's layer that it belongs to.
-        named: true if the owner is known from the name or the metadata, not from the neighbours.
+        reads: the names of its inputs.
+        makes: the name of each output, with its TensorRT type; an activation's type is left empty.
+        owner: the index of its owner; None if unknown.
+        named: true if the owner is known from the name or the metadata, not from neighbours.
         main: true if it has the owner's name.
         constant: true if it is a constant, or reads constants alone.
     """
@@ -105,27 +103,27 @@ class WalkStep:
 
     @property
     def computes(self) -> bool:
-        """True if it does the main work of its owner, not that of a bias or the like."""
+        """True if it does the main work of its owner, unlike the addition of a bias."""
         return self.main or (self.named and self.kind in _HEAVY)
 
     @property
     def made(self) -> list[str]:
-        """The names of the tensors that it makes."""
+        """The names of its outputs."""
         return [name for name, _ in self.makes]
 
     @property
     def activations(self) -> list[str]:
-        """The names of the activations that it makes: tensors of floats that are no shape tensors."""
+        """The names of the outputs that are activations, see ``is_activation``."""
         return [name for name, kind in self.makes if not kind]
 
 
 def is_activation(tensor: Any) -> bool:
-    """Returns true for a tensor of floats that is no shape tensor."""
+    """Returns true for a float tensor that is no shape tensor."""
     return tensor.dtype.name in _FLOATS and not tensor.is_shape_tensor
 
 
 def walk_steps(definition: Any, layers: tuple[Layer, ...]) -> list[WalkStep]:
-    """Returns the layers of a TensorRT network with their owners among ``layers``."""
+    """Returns the layers of a ``trt.INetworkDefinition``, in order, with their owners among ``layers``."""
     indices = {layer.name: layer.index for layer in layers}
     steps: list[WalkStep] = []
     constants: set[str] = set()
@@ -172,10 +170,10 @@ def _step(trt_layer: Any, indices: Mapping[str, int]) -> WalkStep:
 
 
 def set_ranges(trt: ModuleType, definition: Any, steps: list[WalkStep], network: Network, scales: Scales) -> None:
-    """Sets the dynamic range of float tensors, scale times 127, so that no calibrator is needed.
+    """Sets the dynamic range, scale times 127, of float tensors, so that TensorRT needs no calibrator.
 
-    Among the parser's own tensors, moved values get the range of the tensor that was moved, values inside a quantizable
-    layer the range of its output, and constants their largest magnitude. Others get no range.
+    Among the tensors that the parser made, moved values get the range of their source, values inside a quantizable
+    layer the range of its output, and constants their largest magnitude. Others get none.
     """
     ranges: dict[str, float] = {}
 
@@ -205,7 +203,7 @@ def set_ranges(trt: ModuleType, definition: Any, steps: list[WalkStep], network:
 
 
 def scales_set(definition: Any) -> dict[str, np.float32]:
-    """Returns the scales of the tensors with a dynamic range: the range's upper end divided by 127."""
+    """Returns, by name, the scale of each tensor with a dynamic range: the range's upper end divided by 127."""
     inputs = [definition.get_input(i) for i in range(definition.num_inputs)]
     made = [tensor for i in range(definition.num_layers) for tensor in _outputs_of(definition.get_layer(i))]
     ranges = {tensor.name: tensor.dynamic_range for tensor in (*inputs, *made)}
@@ -223,7 +221,6 @@ def _moved(step: WalkStep, ranges: Mapping[str, float]) -> float | None:
 def _largest_of_constants(
     trt: ModuleType, step: WalkStep, network: Network, ranges: Mapping[str, float]
 ) -> float | None:
-    """Returns the largest magnitude of a constant, or of moved or multiplied constants (Gemm's ``beta`` and bias)."""
     if step.kind == "CONSTANT":
         return largest_constant(trt, step.layer, network)
     if step.kind != "ELEMENTWISE":
@@ -236,9 +233,9 @@ def _largest_of_constants(
 def largest_constant(trt: ModuleType, layer: Any, network: Network) -> float | None:
     """Returns the largest magnitude in a constant layer's weights; None without weights.
 
-    With NumPy 2, the Python modules of TensorRT before 10.16 return an array of stride 0, so that all values are the
-    first (see docs/evidence/README.md). Then the network's constant of that name (or without a number), size and first
-    value is read; without such a constant EngineUnavailable is raised.
+    With NumPy 2, the Python modules of TensorRT before 10.16 misread weights: all values equal the first
+    (docs/evidence/README.md). Then the network's constant of the same name (or without a number), size and first value
+    is read; raises EngineUnavailable if there is none.
     """
     values = np.asarray(_as(trt.IConstantLayer, layer).weights)
     if any(stride == 0 and size > 1 for stride, size in zip(values.strides, values.shape, strict=True)):
@@ -256,7 +253,7 @@ def largest_constant(trt: ModuleType, layer: Any, network: Network) -> float | N
 
 
 def _as(kind: type, layer: Any) -> Any:
-    """Changes a layer's class in place, as Polygraphy does: TensorRT's Python returns a plain ``ILayer``."""
+    # TensorRT's Python returns a plain ILayer; Polygraphy changes the class too
     if not isinstance(layer, kind):
         layer.__class__ = kind
     return layer
@@ -268,8 +265,8 @@ class Constraint:
 
     Attributes:
         precision: None leaves the choice to TensorRT.
-        outputs: the type of each output: a precision, or None for TensorRT's choice; for a tensor that is no
-            activation, its TensorRT type, such as ``INT32``.
+        outputs: for each output that is an activation a precision, or None for TensorRT's choice; for any other its
+            TensorRT type, such as ``INT32``.
     """
 
     layer: str
@@ -280,16 +277,15 @@ class Constraint:
 def constraints(
     results: Collection[str], steps: list[WalkStep], network: Network, plan: PrecisionPlan, force_int8: bool = False
 ) -> Iterator[tuple[WalkStep, Constraint]]:
-    """Yields the constraints that make TensorRT run a plan, with their steps; the builder sets them, and the recipe's
-    files repeat them. ``results`` are the outputs of the network.
+    """Yields each step that needs a constraint to make TensorRT run a plan, with that constraint.
 
-    - A quantizable layer is INT8 or high as the plan says. If the low precision is FP16 or BF16, low layers are
+    - A quantizable layer is INT8 or high, as the plan says. If the low precision is FP16 or BF16, low layers are
       constrained too: TensorRT would choose by speed.
-    - An unquantized layer is free between two INT8 layers, unless the user fixed its precision, and high elsewhere.
-    - A high layer computes in its high precision, and its outputs have it too.
-    - An INT8 layer is free, or forced to INT8 (``force_int8``). Its output may be INT8 only if an INT8 layer reads it,
-      directly or through free layers; otherwise it has the network's base.
-    - An output of the network is FP32.
+    - An unquantized layer is free between two INT8 layers, unless the user fixed its precision; elsewhere it is high.
+    - A high layer and its outputs have its high precision.
+    - An INT8 layer is free, or forced to INT8 (``force_int8``). Its output is free only if an INT8 layer reads it,
+      directly or through free layers; otherwise it has the base precision.
+    - An output of the network (``results``) is FP32.
     - Constants, and layers that read constants alone, are free: an INT8 MatMul may read its weights through a Shuffle.
     """
     low = frozenset(i for i in plan.lowered if network.layers[i].quantizable)
@@ -324,7 +320,7 @@ def constrain(
     plan: PrecisionPlan,
     force_int8: bool = False,
 ) -> None:
-    """Sets ``constraints`` on the layers of a parsed network."""
+    """Sets the plan's ``constraints`` on the layers of a parsed ``trt.INetworkDefinition``."""
     types = {Precision.INT8: trt.DataType.INT8, Precision.FP32: trt.DataType.FLOAT, Precision.FP16: trt.DataType.HALF}
     if Precision.BF16 in network.used_precisions(plan):
         types[Precision.BF16] = trt.DataType.BF16
@@ -349,7 +345,7 @@ def _follows(step: WalkStep, network: Network) -> bool:
 
 
 def _beside_int8(steps: list[WalkStep], network: Network, int8: frozenset[int], *, backwards: bool = False) -> set[str]:
-    """Returns the tensors that an INT8 layer makes (``backwards``: reads), directly or through unquantized layers."""
+    # the tensors that INT8 layers make (backwards: read), directly or through unquantized layers
     beside: set[str] = set()
     for step in steps[::-1] if backwards else steps:
         towards, away = (step.activations, step.reads) if backwards else (step.reads, step.activations)
@@ -365,9 +361,9 @@ class WeakPlan:
 
     Attributes:
         constraints: of the layers that have any.
-        layers: all layers, in TensorRT's order.
+        layers: the names of all layers, in TensorRT's order.
         parser: the parser that named them, such as ``TensorRT 8.6.1``; empty for ONNX nodes.
-        scales: of tensors that TensorRT's parser made.
+        scales: the scales set on tensors; empty for ONNX nodes.
     """
 
     constraints: tuple[Constraint, ...]
@@ -381,15 +377,16 @@ class TellsWeakPlan(Protocol):
     """A builder with weak typing, perhaps in another process."""
 
     def weak_plan(self, plan: PrecisionPlan) -> WeakPlan:
-        """Returns the constraints of a plan; raises TrialFailed if the graph cannot be parsed."""
+        """Returns the constraints that carry out a plan; raises TrialFailed if the graph cannot be parsed."""
         ...
 
 
 def weak_plan(builder: Builder, network: Network, plan: PrecisionPlan) -> WeakPlan:
-    """Returns the constraints of a plan: the builder's own with weak typing, else constraints that name ONNX nodes.
+    """Returns the constraints that carry out a plan: with weak typing the builder's own, else constraints on ONNX
+    nodes.
 
-    The names are those of ``network.for_parser``, the recipe's ``network.onnx``. TensorRT's parser gives the main layer
-    of a node the node's name; layers that it adds (the sum with a Gemm's bias) are left free.
+    The nodes are those of ``network.for_parser``, the recipe's ``network.onnx``. TensorRT's parser names a node's main
+    layer after the node; layers that it adds, such as the sum with a Gemm's bias, stay free.
     """
     if builder.typing == "weak" and isinstance(builder, TellsWeakPlan):
         with suppress(TrialFailed):
@@ -400,11 +397,8 @@ def weak_plan(builder: Builder, network: Network, plan: PrecisionPlan) -> WeakPl
 
 
 def _nodes(network: Network) -> list[WalkStep]:
-    """Returns a network's nodes as TensorRT's parser would make layers of them.
-
-    The indices of a TopK are INT32; the parser of TensorRT 10 adds a Cast to ONNX's INT64
-    (``DEFINE_BUILTIN_OP_IMPORTER(TopK)`` of onnx/onnx-tensorrt, 8.5 to 10.1).
-    """
+    # TopK's indices are INT32: the parser of TensorRT 10 adds a Cast to ONNX's INT64 (DEFINE_BUILTIN_OP_IMPORTER(TopK)
+    # of onnx/onnx-tensorrt, 8.5 to 10.1).
     from_data, steps = {spec.name for spec in network.inputs}, list[WalkStep]()
     for layer in network.layers:
         if layer.op_type not in ("Shape", "Size") and from_data & {*layer.inputs}:
@@ -438,9 +432,9 @@ class TensorRTWeakBuilder:
         *,
         calibration_cache: bytes | None = None,
     ) -> None:
-        """Starts TensorRT and writes the FP32 network to a folder that lives as long as the builder.
+        """Starts TensorRT and writes the FP32 network to a temporary folder.
 
-        TensorRT itself reads ``calibration_cache`` instead of ``scales``.
+        If ``calibration_cache`` is given, TensorRT reads it instead of ``scales``.
 
         Raises:
             BadInput: a dynamic input has no shapes.
@@ -464,9 +458,9 @@ class TensorRTWeakBuilder:
         self._writer = PlanWriter(network, scales, GraphTarget.TENSORRT) if network.has_pairs else None
 
     def network_definition(self, plan: PrecisionPlan) -> tensorrt_build.Definition:
-        """Returns a plan's network as TensorRT parsed it, with its ranges and constraints; raises TrialFailed.
+        """Returns a plan's network as TensorRT parsed it, with ranges and constraints; raises TrialFailed.
 
-        A network that came with Q/DQ pairs has the pairs that the plan keeps: these alone decide the precisions.
+        A network that came with Q/DQ pairs gets no constraints: the pairs that the plan keeps decide the precisions.
         """
         trt = self._rt.module
         if self._writer is not None:
@@ -480,7 +474,7 @@ class TensorRTWeakBuilder:
         return parsed_file
 
     def weak_plan(self, plan: PrecisionPlan) -> WeakPlan:
-        """Returns the precisions and scales of an engine of ``plan``, as data; raises TrialFailed."""
+        """Returns the constraints and scales that carry out a plan, as data; raises TrialFailed."""
         parsed_file = self.network_definition(plan)
         parsed = parsed_file.network
         steps = walk_steps(parsed, self._network.layers)
@@ -530,7 +524,7 @@ class TensorRTWeakBuilder:
 
 
 def cache_calibrator(trt: ModuleType, cache: bytes) -> Any:
-    """Makes a calibrator that gives TensorRT the bytes of a calibration cache, without data."""
+    """Returns a calibrator that gives TensorRT a calibration cache's bytes, without data."""
 
     class CacheCalibrator(trt.IInt8EntropyCalibrator2):  # type: ignore[name-defined,misc]
         def __init__(self) -> None:

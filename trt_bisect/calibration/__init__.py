@@ -1,1 +1,1 @@
-"""Ranges: the INT8 scale of every activation, from data or from a TensorRT calibration cache."""
+"""The INT8 scale of every activation, from data or from a TensorRT calibration cache."""

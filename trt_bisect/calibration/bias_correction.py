@@ -1,8 +1,8 @@
-"""Bias correction: the mean error that INT8 adds to each output channel of a layer is subtracted from its bias.
+"""Bias correction: subtracts the mean error that INT8 adds to each output channel of a layer from the layer's bias.
 
 Source: Nagel, van Baalen, Blankevoort, Welling, "Data-Free Quantization Through Weight Equalization and Bias
-Correction", ICCV 2019, section 4.2 and appendix D: empirical bias correction, layer by layer in execution order, with
-all earlier layers quantized and corrected.
+Correction", ICCV 2019, section 4.2 and appendix D: empirical correction, layer by layer in execution order, with all
+earlier layers quantized and corrected.
 """
 
 from __future__ import annotations
@@ -36,19 +36,17 @@ SAMPLES = 32
 def correct_biases(
     network: Network, scales: Scales, plan: PrecisionPlan, samples: Iterable[Feeds], *, memory: int = MEMORY
 ) -> tuple[Network, dict[str, np.ndarray]]:
-    """Returns ``network``, without Q/DQ pairs, with corrected biases for a plan.
+    """Returns ``network``, which has no Q/DQ pairs, with biases corrected for a plan, and the mean errors.
 
-    After each INT8 layer that can have a bias (Conv, ConvTranspose, Gemm, and MatMul before the Add of a constant, with
-    constant weights), the mean difference of its output, by channel, is subtracted from the bias, and from the output
-    that later layers read. The live tensors of all samples are held, so these are limited to ``SAMPLES``, and to half
-    of ``memory``.
+    Corrects each INT8 Conv, ConvTranspose, Gemm, or MatMul before the Add of a constant, if its weights are constant.
+    Uses at most ``SAMPLES`` samples, and as few as half of ``memory`` bytes can hold.
 
     Returns:
-        The network, and by corrected layer, in execution order, the mean error of its output by channel, float64.
+        The network, and by corrected layer, in execution order, the mean error of its output by channel (float64).
 
     Raises:
         BadInput: there are no samples, or ONNX Runtime refuses one.
-        TrialFailed: ONNX Runtime refuses a piece, or the network cannot be cut into pieces.
+        TrialFailed: ONNX Runtime refuses a part of the network, or the network cannot be cut into pieces.
     """
     if not can_be_cut(network.skeleton):
         raise TrialFailed("build failed", "values between its layers are no tensors: it cannot be cut into pieces")
@@ -94,11 +92,6 @@ def _samples_held(network: Network, boundaries: Boundaries, samples: Iterable[Fe
 
 
 def _bias_inputs(network: Network, plan: PrecisionPlan) -> Iterator[tuple[int, int, int, int, float]]:
-    """Yields the biases of the layers in INT8.
-
-    Each is the index of the layer with the bias, that of the INT8 layer (not the same for a MatMul before an Add), the
-    bias's input slot, the output's channel axis, and a Gemm's ``beta``.
-    """
     nodes = network.skeleton.graph.node
     for k in sorted(plan.lowered & set(network.quantizable)):
         node = nodes[k]
@@ -136,9 +129,6 @@ def _run(writer: PlanWriter, piece: Piece, plan: PrecisionPlan, held: Sequence[_
 
 
 def _mean_error(fp32: Sequence[_Tensors], int8: Sequence[_Tensors], tensor: str, axis: int) -> np.ndarray | None:
-    """The mean of plan minus FP32 by channel; None if a sample lacks the tensor, has another shape, or values that are
-    not finite.
-    """
     total: np.ndarray | float = 0.0
     count = 0
     for exact, low in ((floats.get(tensor), ours.get(tensor)) for floats, ours in zip(fp32, int8, strict=True)):

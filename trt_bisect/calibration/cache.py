@@ -1,10 +1,10 @@
 """TensorRT's calibration cache: read, written, and matched to a network whose tensors have other names.
 
 The format: a first line ``TRT-<version>-<calibrator>``, then for each tensor ``name: 3c008912``, the big-endian bits of
-the float32 scale (absmax / 127). Other writers have ``0x`` before the digits, or little-endian bits. ONNX Runtime's
-``write_calibration_table`` has no first line, and lines ``name 2.008338`` with the largest magnitude. Source: the cache
-of TensorRT's sampleINT8 and users of ``IInt8Calibrator``, e.g. NVIDIA's ``polygraphy``. The version is
-``NV_TENSORRT_VERSION`` in NvInferRuntimeBase.h: 8.6.1 is 8601, 10.3.0 is 100300. TensorRT skips a cache of another
+the float32 scale (absmax / 127). Other writers put ``0x`` before the digits, or write little-endian bits. ONNX
+Runtime's ``write_calibration_table`` writes no first line, and lines ``name 2.008338`` with the largest magnitude.
+Source: the cache of TensorRT's sampleINT8 and users of ``IInt8Calibrator``, e.g. NVIDIA's ``polygraphy``. The version
+is ``NV_TENSORRT_VERSION`` in NvInferRuntimeBase.h: 8.6.1 is 8601, 10.3.0 is 100300. TensorRT ignores a cache of another
 version and calibrates; without data it then fails ("bound to nullptr", NVIDIA/Deep-Learning-Accelerator-SW issue 26).
 
 A cache has the tensor names of TensorRT's parser at calibration. Tensors of another export, or of a simplified network,
@@ -19,11 +19,11 @@ get their scales in this order:
     order   both files list tensors in execution order: between two tensors with a scale, operators and values leave one
             assignment of entries to tensors. Only where entries found by name are in that order.
 
-The same name is not always the same tensor (docs/commands/migrate.md): entries of no tensor, directly after a
-convolution's, show that it has absorbed layers. A tensor with several possible scales has none. Numeric names count
-only if the cache has exactly the entries that the network needs, or also has them where the network lacks tensors, or
-values on inputs agree. Where entries are missing, order does not count. An entry with two different scales, or whose
-scale was cut short, belongs to no tensor.
+The same name is not always the same tensor (docs/commands/migrate.md): entries that belong to no tensor, directly after
+a convolution's, show that the convolution has absorbed layers. A tensor with several possible scales gets none. Numeric
+names count only if the cache has exactly the entries that the network needs, or also has them where the network lacks
+tensors, or values on inputs agree. Where entries are missing, order does not count. An entry with two different scales,
+or with a truncated scale, belongs to no tensor.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class TensorRTVersion:
 
     @property
     def strong(self) -> bool:
-        """True if the version has strong typing: TensorRT from 10 on, and TensorRT-RTX."""
+        """True if the version has strong typing: TensorRT 10 and later, and TensorRT-RTX."""
         return self.rtx or self.number >= (10, 0, 0)
 
     @property
@@ -79,44 +79,38 @@ class TensorRTVersion:
 
     @property
     def header(self) -> str:
-        """The first line of a cache for this version; for a version without weak typing, that of
-        ``DEFAULT_VERSION``.
-        """
+        """The first line of a cache for this version, or for ``DEFAULT_VERSION`` if this one has no weak typing."""
         if not self.weak:
             return DEFAULT_HEADER
         major, minor, patch = self.number
         return f"TRT-{major * (1000 if major < 10 else 10000) + minor * 100 + patch}-EntropyCalibration2"
 
     def __str__(self) -> str:
-        """Returns the version as ``--trt-version`` takes it: ``10.3.0``, ``rtx``, ``rtx 1.7.1``."""
+        """Returns the version in the form of ``--trt-version``: ``10.3.0``, ``rtx``, ``rtx 1.7.1``."""
         number = ".".join(map(str, self.number)) if any(self.number) else ""
         return f"{'rtx ' if self.rtx else ''}{number}".strip()
 
 
 DEFAULT_VERSION = TensorRTVersion((10, 3, 0), "the default, as no TensorRT with calibration caches is in use here")
-"""The version for which a calibration cache alone is written: JetPack 6.2's."""
+"""The version that a calibration cache without a recipe is written for: JetPack 6.2's."""
 
 NEWEST_VERSION = TensorRTVersion((11, 4, 0), "the newest, as no TensorRT is in use here")
-"""The version for which a recipe is written if no TensorRT is in use."""
+"""The version that a recipe is written for if no TensorRT is in use."""
 DLA_VERSION = TensorRTVersion((11, 4, 1), "the DLA of the AGX Orin")
-"""The version for which a recipe for the DLA is written, whose network is strongly typed."""
+"""The version that a recipe for the DLA is written for; its network is strongly typed."""
 
 DEFAULT_HEADER = DEFAULT_VERSION.header
 _VERSION = re.compile(r"(\d{1,2})\.(\d{1,2})(?:\.(\d{1,2}))?(?:\.\w+)*")
 _RTX = re.compile(r"(?i)^(?:tensorrt-)?rtx[- ]?")
 _KNOWN = range(5, 12)
-"""TensorRT's major versions."""
 _HEADER = re.compile(r"TRT-\w+-\w+")
 _BITS = re.compile(r"(?:0x)?([0-9a-fA-F]{1,8})")
 _MAGNITUDE = re.compile(r"(\S.*) ([-+]?(?:\d+\.?\d*(?:[eE][-+]?\d+)?|inf|nan))")
+# scales other than 0; only a fifth of all bit patterns in the wrong byte order lie between
 _USUAL_SCALES = (1e-9, 1e6)
-"""The usual range of calibrators' scales, besides 0; a fifth of all bit patterns, read in the wrong byte order, lie in
-it.
-"""
 _DIGITS = 8
-"""The number of hex digits of a float32."""
+# the fewest from which the byte order is recognised
 _FEWEST_SCALES = 3
-"""The fewest scales from which the byte order is recognised."""
 
 
 @dataclass(frozen=True)
@@ -126,8 +120,8 @@ class CalibrationCache:
     Attributes:
         header: the first line, such as ``TRT-8600-EntropyCalibration2``; for ONNX Runtime's cache, a description.
         scales: in the order of the file.
-        little_endian: the bits are little-endian, unlike TensorRT's.
-        doubtful: by entry, why its scale cannot be used.
+        little_endian: true if the bits are little-endian, unlike TensorRT's.
+        doubtful: by entry, the reason why its scale cannot be used.
     """
 
     header: str
@@ -150,7 +144,7 @@ def parse_version(text: str) -> TensorRTVersion:
 
 
 def version_of_engine(text: str, *, rtx: bool = False) -> TensorRTVersion | None:
-    """Parses the version that TensorRT or TensorRT-RTX reports, such as ``10.3.0.26``; None for another text."""
+    """Parses the version that TensorRT or TensorRT-RTX reports, such as ``10.3.0.26``; None for any other text."""
     version = _VERSION.match(text)
     if not version:
         return None
@@ -173,12 +167,12 @@ def is_cache_path(source: object) -> bool:
 
 
 def is_data(calibration: object) -> bool:
-    """Returns true if ``calibration`` is data to run a network on: there is any, and it is no ranges and no cache."""
+    """Returns true if ``calibration`` is data to run a network on: not None, ranges or a calibration cache."""
     return not (calibration is None or isinstance(calibration, Ranges) or is_cache_path(calibration))
 
 
 def parse_cache(text: str, source: str) -> CalibrationCache:
-    """Parses the text of a cache; raises BadInput if the text or a line of it has another format."""
+    """Parses the text of a cache; raises BadInput for any other format."""
     lines = text.splitlines()
     magnitudes = [_MAGNITUDE.fullmatch(line.strip()) for line in lines if line.strip()]
     if magnitudes and all(magnitudes):
@@ -230,7 +224,7 @@ def _ordinary(scales: np.ndarray) -> np.ndarray:
 
 
 def open_cache(path: Path) -> CalibrationCache:
-    """Reads a calibration cache; raises BadInput if it cannot be read, or is no cache."""
+    """Reads a calibration cache; raises BadInput if the file cannot be read or has another format."""
     try:
         text = path.read_bytes().decode("utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -239,7 +233,7 @@ def open_cache(path: Path) -> CalibrationCache:
 
 
 def read_cache(path: Path, tensors: tuple[str, ...]) -> Ranges:
-    """Reads the ranges of a network that rounds ``tensors`` from a calibration cache.
+    """Reads the ranges of ``tensors``, the tensors that a network rounds, from a calibration cache.
 
     Raises:
         BadInput: the file is no cache, or lacks more than half of the tensors: it belongs to another network.
@@ -250,9 +244,7 @@ def read_cache(path: Path, tensors: tuple[str, ...]) -> Ranges:
 
 
 def refuse_of_another_network(path: Path, cache: CalibrationCache, scales: Scales, tensors: tuple[str, ...]) -> None:
-    """Raises BadInput if a cache lacks more than half of the tensors that a network rounds; ``scales`` are those found
-    in it.
-    """
+    """Raises BadInput if a cache lacks more than half of the ``tensors`` that a network rounds (found: ``scales``)."""
     missing = [name for name in tensors if name not in scales and name not in cache.doubtful]
     if 2 * len(missing) > len(tensors):
         first = next(iter(cache.scales))
@@ -265,7 +257,7 @@ def refuse_of_another_network(path: Path, cache: CalibrationCache, scales: Scale
 
 
 def format_cache(scales: Scales, header: str = DEFAULT_HEADER) -> str:
-    """Returns the text of a calibration cache, without names with line breaks, which it cannot hold."""
+    """Returns the text of a calibration cache; leaves out names with line breaks, which the format cannot hold."""
     lines = [f"{name}: {struct.pack('>f', scales[name]).hex()}" for name in scales if len(name.splitlines()) == 1]
     return "\n".join([header, *lines]) + "\n"
 
@@ -275,7 +267,8 @@ _KEEPS_VALUES = frozenset(
     ("Identity", "Dropout", "Cast", "Reshape", "Flatten", "Squeeze", "Unsqueeze", "Transpose", "MaxPool", "Expand")
 )
 OF_THE_PARSER = re.compile(r"\(Unnamed Layer\*|ONNXTRT_|.*_output$")
-"""The names of tensors that TensorRT's parser made, such as those of constants."""
+"""Matches names of tensors that TensorRT's parser made, such as constants."""
+# by family of operators, the words in names of their tensors
 _WORDS = {
     "Conv": "conv|conv_?transpose",
     "Product": "gemm|mat_?mul|linear|dense",
@@ -293,33 +286,31 @@ _WORDS = {
     "Add": "add|plus|sub",
     "Mul": "mul|div",
 }
-"""By family of operators, the words that occur in the names of their tensors."""
 _KIND = re.compile("|".join(f"(?<![a-z])(?P<{kind}>{words})(?![a-z])" for kind, words in _WORDS.items()))
+# PyTorch's tensor names contain the operator
 _EXPORTED = re.compile(r"(?:.*/)?([A-Z][A-Za-z]+)(?:_\d+)?_output_\d+")
-"""The pattern of PyTorch's tensor names, which contain the operator."""
 _BATCH_NORM = "BatchNormalization"
+# the families that a convolution or a product can absorb; empty is unknown
 _TAKEN_IN = frozenset((_BATCH_NORM, "Add", "Mul", ""))
-"""The kinds of operators that a convolution or a product can absorb; empty is unknown."""
 SEVERAL = "the cache is of the network before a change, or of another one, and several entries may be of it"
 MISSING = "the cache lacks entries, and order may give it that of another tensor"
-"""The reasons why a tensor's entry is not sure."""
+"""The reasons why a tensor's entry is unsure."""
+# log of a ratio; scales of wrong tensors rarely differ by less
 _CLOSE_SCALES = float(np.log(1.5))
-"""The logarithm of a ratio of scales; the scales of wrong tensors rarely differ by less."""
+# log of a ratio; scales that differ by more are of different tensors, with any calibrator and inputs
 _FAR_SCALES = float(np.log(16.0))
-"""The logarithm of a ratio of scales; scales that differ by more are not of the same tensor, whatever calibrator and
-inputs.
-"""
+# the fewest tensors found by name that show how near the cache is to a calibrator
 _ENOUGH_FOUND = 8
-"""The fewest tensors found by name from which the cache's nearness to a calibrator is known."""
 
 
 @dataclass(frozen=True)
 class TensorScale:
-    """The scale of an activation, and how it was found.
+    """The scale of an activation, with its entry in the cache.
 
     Attributes:
         entry: the name in the cache.
-        way: ``name``, ``alike``, ``folded``, ``moved``, ``values`` or ``order``; see the module.
+        way: how the entry was found: ``name``, ``alike``, ``folded``, ``moved``, ``values`` or ``order``; see the
+            module.
         scale: float32, bit for bit.
     """
 
@@ -337,7 +328,7 @@ class CacheScales:
 
     Attributes:
         found: in execution order.
-        unsure: the tensors without a sure entry, with the reason.
+        unsure: by tensor without a sure entry, the reason.
         far: the tensors found by name whose scale is far from a calibrator's.
     """
 
@@ -347,9 +338,10 @@ class CacheScales:
 
 
 def scales_for(network: Network, cache: CalibrationCache, measured: Sequence[Scales] = ()) -> CacheScales:
-    """Finds the scales that a cache has for a network's activations.
+    """Finds the scales that a cache has for a network's activations; see the module.
 
-    ``measured``: for each calibrator, the scales by tensor that it finds on inputs; they decide where names do not.
+    ``measured`` holds, for each calibrator, the scales by tensor that it finds on inputs; they decide where names do
+    not.
     """
     matching = _Matching(network, cache, measured)
     for _ in range(1 + bool(measured)):  # what order gives in the first pass tells how near values are in the second
@@ -378,9 +370,6 @@ class _Matching:
         self._values = _Values(cache, measured, self._sure)
 
     def pass_over(self) -> None:
-        """Decides on the tensors found by name whose layers have absorbed others, then on the tensors between found
-        ones.
-        """
         for tensor, several in self._may_be.items():
             self._choose(tensor, several, (BY_NAME, BY_VALUES))
         for tensor, several in self._norms.items():
@@ -436,7 +425,6 @@ class _Matching:
         self._unsure[tensor] = why
 
     def result(self) -> CacheScales:
-        """Returns the result; doubtful entries, which kept their place in the order, are left out."""
         scales, doubtful = self._cache.scales, self._cache.doubtful
         _spread(self._network, self._chosen)
         for tensor, (entry, _) in list(self._chosen.items()):
@@ -450,7 +438,7 @@ class _Matching:
 
 
 def ranges_of_cache(path: Path, network: Network) -> Ranges:
-    """Reads the ranges in a calibration cache for a network that may have changed since; raises as ``read_cache``."""
+    """Reads a calibration cache's ranges for a network that may have changed since; raises as ``read_cache``."""
     cache = open_cache(path)
     matched = scales_for(network, cache)
     known = {*network.activations, *cache.doubtful}
@@ -476,10 +464,8 @@ def _spread(network: Network, entries: dict[str, tuple[str, str]]) -> None:
 
 
 def _anchors(tensors: Sequence[str], entries: Sequence[str], named: Mapping[str, str]) -> list[tuple[int, int]]:
-    """Returns the index pairs of tensors and entries of the same name, with one pair before all and one after all.
-
-    Pairs out of order are left out. Empty if there are many of these, or if names tell nothing.
-    """
+    # Index pairs (tensor, entry) of the same name, with one pair before all and one after all. Empty if a tenth is out
+    # of order, or if names tell nothing.
     positions = {entry: k for k, entry in enumerate(entries)}
     at = [(k, positions[named[tensor]]) for k, tensor in enumerate(tensors) if tensor in named]
     if 2 * len(at) < len(tensors) and 2 * sum(_kind(entry) != "" for entry in entries) < len(entries):
@@ -496,10 +482,7 @@ def _anchors(tensors: Sequence[str], entries: Sequence[str], named: Mapping[str,
 
 
 def _renumbered(tensors: set[str], entries: Iterable[str]) -> bool:
-    """True if numeric names may belong to other tensors, from an export with other numbers.
-
-    A simplified network lacks the numbers of removed tensors, few of them among the last, and has no new ones.
-    """
+    # A simplified network lacks the numbers of removed tensors, few of them among the last, and has no new numbers.
     gone = [entry not in tensors for entry in entries if entry.isdecimal()]
     last = max((k for k, is_gone in enumerate(gone) if not is_gone), default=0)
     new = any(name.isdecimal() for name in tensors.difference(entries))
@@ -507,9 +490,7 @@ def _renumbered(tensors: set[str], entries: Iterable[str]) -> bool:
 
 
 def _taken_in(network: Network, entries: Sequence[str], named: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
-    """Returns the outputs of layers with weights that may have absorbed the layers of the next entries: each with its
-    own entry and these.
-    """
+    # by output of a layer with weights: its own entry, and the next ones if it may have absorbed their layers
     taken, positions = set(named.values()), {entry: k for k, entry in enumerate(entries)}
     may_be, others = {}, 0
     for layer in reversed(network.layers):
@@ -528,9 +509,7 @@ def _taken_in(network: Network, entries: Sequence[str], named: Mapping[str, str]
 
 
 def _doubted(network: Network, entries: Sequence[str], named: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
-    """Returns the outputs of layers with weights, each with its possible entries, if the order of the cache tells
-    nothing.
-    """
+    # for a cache whose order tells nothing: by output of a layer with weights, all possible entries
     taken = set(named.values())
     norms = [entry for entry in entries if entry not in taken and _kind(entry) == _BATCH_NORM]
     made = [layer.outputs[0] for layer in network.layers if layer.has_weight] if norms else []
@@ -539,7 +518,6 @@ def _doubted(network: Network, entries: Sequence[str], named: Mapping[str, str])
 
 # PyTorch's onnx::Conv_7 tells the reader.
 def _kind(name: str) -> str:
-    """Returns the family of operators to which the last known word of a name belongs; empty without one."""
     if name.startswith("onnx::"):
         return ""
     exported = _EXPORTED.fullmatch(name)
@@ -556,7 +534,7 @@ def _in_words(name: str) -> str:
 
 
 class _Values:
-    """Compares the cache's scales with those that a calibrator finds on inputs."""
+    """Compares the cache's scales with those of the calibrator that agrees best on tensors with a known entry."""
 
     def __init__(
         self,
@@ -565,9 +543,6 @@ class _Values:
         sure: Mapping[str, str],
         guessed: Mapping[str, str] = {},
     ) -> None:
-        """Takes the calibrator that agrees best with the cache on tensors with a known entry; none if these are too
-        few.
-        """
         self._scales = cache.scales
         self._measured: Scales = {}
         self._centre, self.limit = 0.0, np.inf
@@ -583,7 +558,6 @@ class _Values:
                     self._measured, self._centre, self.limit = scales, centre, limit
 
     def near(self, tensor: str, entries: Sequence[str]) -> tuple[str, ...]:
-        """Returns the entries whose scales are near the tensor's measured one; all if nothing was measured."""
         if tensor not in self._measured:
             return tuple(entries)
         off = {entry: self.off(tensor, self._scales[entry]) for entry in entries}
@@ -591,14 +565,11 @@ class _Values:
         return tuple(entry for entry, log in off.items() if is_one and log <= 2 * self.limit)
 
     def only_one(self, tensor: str, entries: Sequence[str]) -> str | None:
-        """Returns the first near entry if all near entries have the same scale; else None."""
         near = self.near(tensor, entries) if tensor in self._measured else ()
         return near[0] if len({self._scales[entry].tobytes() for entry in near}) == 1 else None
 
     def off(self, tensor: str, scale: np.float32) -> float:
-        """Returns the logarithm of the ratio of a scale to the tensor's measured one, absolute, less the usual ratio; 0
-        if nothing was measured.
-        """
+        # the absolute log of the ratio, less the usual one; 0 if nothing was measured
         return abs(_log(scale, self._measured[tensor]) - self._centre) if tensor in self._measured else 0.0
 
 
@@ -607,9 +578,9 @@ def _log(scale: np.float32, reference: np.float32 | None) -> float:
 
 
 class _InOrder(NamedTuple):
-    """The tensors that every longest assignment in the order of both files includes, with their possible entries.
+    """The tensors that every longest assignment in file order includes, with their possible entries.
 
-    ``complete`` is true if no tensor is missing but those with moved values.
+    ``complete`` is true if only tensors with moved values are missing.
     """
 
     pairs: Mapping[str, tuple[str, ...]]
@@ -617,10 +588,7 @@ class _InOrder(NamedTuple):
 
 
 def _in_order(network: Network, tensors: Sequence[str], entries: Sequence[str]) -> _InOrder:
-    """Assigns entries to tensors by the order of both files; a tensor's entry must be of its kind of operator.
-
-    Empty if more than a tenth of the shorter list finds no partner.
-    """
+    # Longest assignment in the order of both files; empty if a tenth of the shorter list finds no partner.
     fits = np.zeros((len(tensors), len(entries)), bool)
     for row, tensor in enumerate(tensors):
         fits[row] = [_fits(network, tensor, entries, position) for position in range(len(entries))]
@@ -647,7 +615,6 @@ def _in_order(network: Network, tensors: Sequence[str], entries: Sequence[str]) 
 
 
 def _fits(network: Network, tensor: str, entries: Sequence[str], position: int) -> bool:
-    """True if an entry's name may be that of the tensor's layer or of a layer that it absorbed."""
     layer, kind = network.producers.get(tensor), _kind(entries[position])
     if layer is None:
         return not kind

@@ -17,14 +17,14 @@ from trt_bisect.model.observe import groups_within, observe_ahead
 from trt_bisect.model.quantizer import INT8_MAX
 from trt_bisect.support.machine import MEMORY
 
+# their output holds each value of the input equally often
 _MOVING = ("Reshape", "Transpose", "Flatten", "Squeeze", "Unsqueeze", "Identity")
-"""Operators whose output holds each value of their input equally often."""
+# TensorRT fuses them with the layer before; they commute with rounding to the same scale
 _BOUNDING = ("Relu", "Clip")
-"""Operators that TensorRT fuses with the layer before them, and that commute with rounding to the same scale."""
 _LEAST_SCALE = np.finfo(np.float32).tiny
 _PERCENTILES = tuple(Calibrator("percentile", percentile) for percentile in (99.9, 99.99, 99.999))
 CANDIDATES = (Calibrator("entropy"), Calibrator("minmax"), *_PERCENTILES, Calibrator("mse"))
-"""The calibrators that are tried, TensorRT's default first."""
+"""The calibrators to try, TensorRT's default first."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Magnitudes:
     Attributes:
         histograms: by tensor; tensors without values are left out.
         earlier: by counted tensor, the magnitude that 99.99 % of the values did not exceed before the last quarter of
-            the samples; empty if the number of samples was not known.
+            the samples; empty if the number of samples is unknown.
     """
 
     histograms: Mapping[str, AbsHistogram]
@@ -42,12 +42,12 @@ class Magnitudes:
     _known: dict[Calibrator, dict[str, float]] = field(default_factory=dict, compare=False, repr=False)
 
     def growth(self) -> dict[str, float]:
-        """Returns by tensor the share by which the last quarter of the samples enlarged its range."""
+        """Returns, by tensor, the share by which the last quarter of the samples enlarged its range."""
         now = {name: _range(self.histograms[name]) for name in self.earlier if name in self.histograms}
         return {name: value / self.earlier[name] - 1.0 for name, value in now.items() if self.earlier[name] > 0.0}
 
     def thresholds(self, calibrator: Calibrator) -> Mapping[str, float]:
-        """Returns by tensor the largest magnitude in a calibrator's range; computed once."""
+        """Returns, by tensor, the largest magnitude in a calibrator's range; cached."""
         if calibrator not in self._known:
             distinct = {id(histogram): histogram for histogram in self.histograms.values()}
             thresholds = dict(zip(distinct, calibrator.thresholds(list(distinct.values())), strict=True))
@@ -67,7 +67,6 @@ class Magnitudes:
 
 
 def _range(histogram: AbsHistogram) -> float:
-    """The magnitude that 99.99 % of the values do not exceed."""
     return percentile_threshold(histogram, 99.99)
 
 
@@ -87,13 +86,11 @@ def magnitudes(
 ) -> Magnitudes:
     """Counts the magnitudes of every activation of ``network`` over ``samples``.
 
-    Memory holds a histogram for each tensor and two groups of tensors of a quarter of ``memory`` bytes each, with those
-    that later groups need; a larger tensor is a group of its own.
+    Memory holds a histogram for each tensor, and at most about half of ``memory`` bytes of tensors.
 
     Args:
-        counted: the tensors whose values are counted; None for all. Of other tensors only the largest magnitude is
-            recorded, for ``minmax``. If only a Relu or a Clip reads a tensor, and its output is counted, the tensor
-            gets the output's magnitudes, since the two stay fused.
+        counted: the tensors to count; None for all. Other tensors get only their largest magnitude, for ``minmax``, but
+            a tensor that only a counted Relu or Clip reads gets that output's magnitudes: the two stay fused.
         on_sample: called with the number of samples done.
         total: the number of samples; None if unknown.
 
@@ -129,7 +126,6 @@ def magnitudes(
 
 
 def _origins(network: Network, counted: Collection[str] | None) -> dict[str, str]:
-    """Returns by activation the activation whose histogram it shares: itself, or another with the same values."""
     origins = {name: name for name in network.activations}
     graph = network.skeleton.graph
     for node in graph.node:
@@ -167,5 +163,5 @@ def calibrate(
 
 
 def candidates(seen: Magnitudes) -> tuple[Ranges, ...]:
-    """Returns the ranges of ``CANDIDATES``, for the same tensors."""
+    """Returns the ranges by each of ``CANDIDATES``, for the same tensors."""
     return tuple(seen.ranges(calibrator) for calibrator in CANDIDATES)

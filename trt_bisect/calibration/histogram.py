@@ -1,4 +1,4 @@
-"""Histograms of the magnitudes of a tensor's values, and the calibrators that choose scales from them."""
+"""Histograms of a tensor's magnitudes, and the calibrators that choose scales from them."""
 
 from __future__ import annotations
 
@@ -13,23 +13,20 @@ from trt_bisect.errors import BadInput
 from trt_bisect.support.machine import ThreadsIfLong, cores
 
 BINS = 2048
-"""The number of bins in TensorRT's entropy calibrator."""
+"""The number of bins, as in TensorRT's entropy calibrator."""
 LEVELS = 128
-"""The magnitudes of INT8: 0 to 127."""
+"""The number of INT8 magnitudes: 0 to 127."""
 ENOUGH_VALUES = 4 * BINS
 """The fewest values for the entropy search."""
 THRESHOLDS = 3
-"""Increase it when the rules for thresholds change: kept ranges of other versions are computed anew."""
+"""Increase it when the rules for thresholds change: cached ranges of other versions are then computed again."""
+# the number of values counted at a time
 _PART = 1 << 16
-"""The number of values that are counted at a time."""
+# Neighbouring values go to different tables: in one, equal values, such as a Relu's zeros, wait for one another.
 _TABLES = 4
-"""Neighbouring values are counted in this many tables: in a single table, equal values, such as a Relu's zeros, wait
-for one another.
-"""
 _WIDEST = BINS // LEVELS
-"""The most bins that are merged to a level."""
+# the value of a level without counts that outliers were added to
 _EMPTY_LEVEL = 1e-4
-"""The value of a level without counts, to which outliers were added."""
 METHODS = ("entropy", "minmax", "percentile", "mse")
 _PERCENTILE = 99.99
 
@@ -38,11 +35,12 @@ _PERCENTILE = 99.99
 class AbsHistogram:
     """Counts of |x| in ``BINS`` equal bins from 0 on.
 
-    A value beyond the last bin doubles the width and merges neighbouring bins: the counts stay exact.
+    A value beyond the last bin doubles the width and merges neighbouring bins, so counts stay exact.
 
     Attributes:
         absmax: the largest finite |x|.
-        nonfinite: the number of NaN and infinite values, counted nowhere else.
+        width: of a bin.
+        nonfinite: the number of NaN and infinite values, which count nowhere else.
         counts: int64; None before the first value other than 0.
     """
 
@@ -53,7 +51,7 @@ class AbsHistogram:
     counts: np.ndarray | None = None
 
     def add(self, array: np.ndarray, *, histogram: bool = True) -> None:
-        """Counts the values of a float array, or (``histogram=False``) records their largest magnitude."""
+        """Counts the values of a float array; with ``histogram=False`` only records their largest magnitude."""
         if not array.size:
             return
         values = array.reshape(-1)
@@ -87,24 +85,18 @@ class AbsHistogram:
         return self.counts
 
     def used(self) -> np.ndarray:
-        """Returns the counts up to the last bin that is not empty."""
+        """Returns the counts up to the last nonempty bin."""
         return np.zeros(0, np.int64) if self.counts is None else np.trim_zeros(self.counts, "b")
 
 
+# Work arrays of each thread: allocating them takes longer than counting, and two quick conversions (int32, int64) less
+# than one.
 _ROOMS = local()
-"""By float type, work arrays of ``_PART`` values for each thread: of this type, int32, and int64. Allocating them would
-take longer than counting, and two quick conversions are faster than one from floats to int64.
-"""
 
 
 def _places(values: np.ndarray, factor: float, *, signed: bool) -> np.ndarray:
-    """Returns by finite value its index in all tables of counts, int64: t * (BINS + 1) + floor(|x| * factor).
-
-    The table t goes from 0 to ``_TABLES - 1``, and again, from value to value.
-
-    Values on the upper edge of the last bin have the index ``BINS``. The thread's next call overwrites the array.
-    ``values`` is flat, of at most ``_PART`` values; ``factor`` is the number of bins per unit.
-    """
+    # The index in all tables of counts: t * (BINS + 1) + floor(|x| * factor), with t = 0, 1 .. _TABLES - 1, 0, 1 .. A
+    # value on the upper edge of the last bin has BINS. The thread's next call overwrites the array.
     dtype = np.result_type(values.dtype, np.float32).str
     if dtype not in _ROOMS.__dict__:
         _ROOMS.__dict__[dtype] = tuple(np.empty(_PART, kind) for kind in (dtype, np.int32, np.int64))
@@ -144,15 +136,14 @@ def percentile_threshold(histogram: AbsHistogram, percentile: float) -> float:
 def entropy_threshold(histogram: AbsHistogram) -> float:
     """Returns the clipping threshold with the least KL divergence between the values and their 128 INT8 magnitudes.
 
-    For every i from 128 bins on, P is the first i bins, outliers added to the last. Q is the same bins merged to 128
-    levels and spread again over the nonempty bins. The threshold is the middle of the last bin for the i with the least
-    KL(P, Q). Source: S. Migacz, "8-bit Inference with TensorRT", GTC 2017, slides 38-39; bin 0 gets the count of bin 1,
-    as in TensorRT, since exact zeros do not inform about the range.
+    For every i from 128 bins on, P is the first i bins, with outliers added to the last. Q is the same bins merged to
+    128 levels and spread again over the nonempty bins. The threshold is the middle of the last bin for the i with the
+    least KL(P, Q). Source: S. Migacz, "8-bit Inference with TensorRT", GTC 2017, slides 38-39. As in TensorRT, bin 0
+    gets the count of bin 1: exact zeros do not inform about the range.
 
     An i counts only if the first 127 levels hold at least as many values as lie outside. Otherwise the last level can
-    hold nearly all that is left, as in a mask or an image of few grey levels: KL is then close to 0 however much is
-    clipped, since Q is divided by its own sum. With fewer than ``ENOUGH_VALUES`` values the threshold is the largest
-    magnitude.
+    hold nearly all the rest, as in a mask or an image of few grey levels, and KL is close to 0 however much is clipped,
+    since Q is divided by its own sum. With fewer than ``ENOUGH_VALUES`` values the threshold is the largest magnitude.
     """
     counts = histogram.used().astype(np.float64)
     if counts.size <= LEVELS or histogram.values < ENOUGH_VALUES:
@@ -163,11 +154,8 @@ def entropy_threshold(histogram: AbsHistogram) -> float:
 
 
 def _divergences(counts: np.ndarray) -> np.ndarray:
-    """Returns KL(P, Q) for every number of bins from 128 to all of them; infinite where it does not count.
-
-    Q is the same for all occupied bins of a level, so a level adds mass * log(mass / occupied bins), computed once for
-    its first bin and number of bins. The last level takes the outliers too.
-    """
+    # Q is the same for all occupied bins of a level, so a level adds mass * log(mass / occupied bins), computed once
+    # for its first bin and number of bins. The last level takes the outliers too.
     sizes = np.arange(LEVELS, counts.size + 1)
     running, occupied = _running(counts), _running(counts > 0)
     last, outside = counts[sizes - 1], counts.sum() - running[sizes]
@@ -184,7 +172,7 @@ def _divergences(counts: np.ndarray) -> np.ndarray:
 
 
 def _level_terms(running: np.ndarray, occupied: np.ndarray) -> np.ndarray:
-    """Returns mass * log(mass / occupied bins) of the bins b to b + w, at index w * (BINS + 1) + b."""
+    # mass * log(mass / occupied bins) of the bins b to b + w, at index w * (BINS + 1) + b
     padded = [np.pad(sums, (0, BINS + 1 + _WIDEST - sums.size), "edge") for sums in (running, occupied)]
     ends = np.arange(_WIDEST + 1)[:, np.newaxis] + np.arange(BINS + 1)
     mass, bins = (sums[ends] - sums[: BINS + 1] for sums in padded)
@@ -193,7 +181,7 @@ def _level_terms(running: np.ndarray, occupied: np.ndarray) -> np.ndarray:
 
 @cache
 def _places_of_levels() -> np.ndarray:
-    """Returns the indices of the first 127 levels in ``_level_terms``, a row by number of bins, from 128 to 2048."""
+    # a row for each number of bins, 128 to 2048: the first 127 levels' indices in _level_terms
     bounds = np.arange(LEVELS, BINS + 1)[:, np.newaxis] * np.arange(LEVELS) // LEVELS
     return np.asarray(np.diff(bounds, axis=1) * (BINS + 1) + bounds[:, :-1])
 
@@ -201,8 +189,8 @@ def _places_of_levels() -> np.ndarray:
 def mse_thresholds(histograms: Sequence[AbsHistogram]) -> list[float]:
     """Returns for each histogram the clipping threshold with the least mean squared error of rounding and clipping.
 
-    Candidates are the upper edges of all bins. Values count as evenly spread in their bin. Bin 0 counts at most as bin
-    1, since zeros are rounded without error. Without counts the threshold is the largest magnitude.
+    Candidates are the upper edges of all bins; values count as evenly spread in their bin. Bin 0 counts at most as much
+    as bin 1, since zeros are rounded without error. Without counts the threshold is the largest magnitude.
     """
     all_counts = [np.zeros(BINS) if histogram.counts is None else histogram.counts for histogram in histograms]
     counts = np.array(all_counts, np.float64).reshape(-1, BINS)
@@ -216,11 +204,8 @@ def mse_thresholds(histograms: Sequence[AbsHistogram]) -> list[float]:
 
 @cache
 def _squared_errors() -> np.ndarray:
-    """Returns the mean squared errors of evenly spread values: [threshold in bins - 1, bin], float32, 16 MiB.
-
-    With the step s = threshold / 127 and the level k = round(x / s), at most 127, the integral of the squared error
-    from 0 to x is k * s**3 / 12 + (x - k * s)**3 / 3. The error of a bin is the difference of two such integrals.
-    """
+    # [threshold in bins - 1, bin]. With the step s = threshold / 127 and the level k = round(x / s), at most 127, the
+    # integral of the squared error from 0 to x is k * s**3 / 12 + (x - k * s)**3 / 3.
     errors = np.empty((BINS, BINS), np.float32)
     edges = np.arange(BINS + 1.0)
     for size in range(1, BINS + 1):
@@ -244,8 +229,8 @@ class Calibrator:
     """A calibration method and its parameter.
 
     Attributes:
-        method: ``entropy`` (TensorRT's, 2048 bins and 128 levels), ``minmax``, ``percentile``, or ``mse`` (the least
-            mean squared error).
+        method: ``entropy`` (TensorRT's, 2048 bins and 128 levels), ``minmax``, ``percentile``, or ``mse`` (least mean
+            squared error).
         percentile: the percentile of |x|, in percent; the default for methods that use none.
 
     Raises:
@@ -264,7 +249,6 @@ class Calibrator:
             object.__setattr__(self, "percentile", _PERCENTILE)
 
     def __str__(self) -> str:
-        """Returns the method, and the percentile if it counts: ``percentile 99.99``."""
         return f"percentile {self.percentile:g}" if self.method == "percentile" else self.method
 
     def thresholds(self, histograms: Sequence[AbsHistogram]) -> list[float]:

@@ -1,4 +1,4 @@
-"""The INT8 scales of activations, why some cannot be used, and the layers that therefore stay high."""
+"""The INT8 scales of activations, and the layers that stay high because a scale cannot be used."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Ranges:
         scales: float32, finite, positive and normal: the calibrator's threshold / 127.
         unusable: by tensor without a usable scale, the reason.
         origin: ``entropy``, ``percentile 99.99``, ``cache FILE`` or ``the network's own Q/DQ``.
-        calibrator: the calibrator of all tensors, or all but a few; None without calibration data.
+        calibrator: the calibrator of all tensors, or of all but a few; None without calibration data.
     """
 
     scales: Scales
@@ -51,12 +51,12 @@ class Ranges:
 
 
 def no_ranges(title: str) -> Ranges:
-    """Returns the ranges for a low precision that needs none, such as FP16; ``title`` is its name."""
+    """Returns empty ranges for a low precision that needs none, such as FP16; ``title`` is its name."""
     return Ranges({}, {}, f"none: {title} needs no ranges")
 
 
 def with_scales_of(ranges: Ranges, others: Mapping[str, Ranges]) -> Ranges:
-    """Returns the ranges with the scales of ``others`` for some tensors."""
+    """Returns the ranges with some tensors' scales taken from ``others``."""
     scales = {tensor: source.scales[tensor] for tensor, source in others.items()}
     counts = Counter(source.origin for source in others.values())
     changes = ", ".join(f"{counted(count, 'tensor')} by {how}" for how, count in counts.items())
@@ -73,9 +73,9 @@ def with_scales_given(ranges: Ranges, user_scales: Scales) -> Ranges:
 
 
 def ranges_from_scales(scales: Scales, origin: str, nonfinite: Mapping[str, str] | None = None) -> Ranges:
-    """Separates usable scales from unusable ones: zero, negative, denormal, not finite, or those of masks.
+    """Returns ranges, with zero, negative, denormal, non-finite and mask scales as unusable.
 
-    ``nonfinite``: the reason, by tensor that held NaN or infinite values.
+    ``nonfinite`` holds the reason for each tensor that had NaN or infinite values.
     """
     unusable = dict(nonfinite or {})
     finite = {name: np.float32(scale) for name, scale in scales.items() if name not in unusable}
@@ -99,7 +99,7 @@ def _problem(scale: np.float32) -> str:
 
 
 def notes_on_unusable(unusable: Iterable[tuple[str, str]]) -> list[str]:
-    """Returns a sentence for each reason, from pairs of a tensor and its reason."""
+    """Returns one sentence for each reason, from pairs of a tensor and its reason."""
     by_reason: dict[str, list[str]] = {}
     for tensor, why in unusable:
         by_reason.setdefault(why, []).append(tensor)
@@ -133,7 +133,7 @@ def keeping_unusable_high(network: Network, ranges: Ranges) -> tuple[Network, li
 
 
 def refuse_without_low(network: Network) -> None:
-    """Raises BadInput if no layer can be in the low precision."""
+    """Raises BadInput, with the cause, if no layer can be in the low precision."""
     if network.quantizable:
         return
     title = network.low.title
@@ -165,7 +165,7 @@ def refuse_without_low(network: Network) -> None:
 
 
 def non_finite_weight(network: Network) -> str:
-    """Returns a clause on the first weight with NaN or infinite values, if any."""
+    """Returns a clause on the first weight with NaN or infinite values; empty if there is none."""
     for layer in network.layers:
         for rounding in layer.roundings:
             if rounding.is_weight and not np.isfinite(network.constant(rounding.tensor)).all():
@@ -174,11 +174,11 @@ def non_finite_weight(network: Network) -> str:
 
 
 SCALE_INFINITE, SCALE_NOT_POSITIVE = "scale infinite", "scale not positive"
-"""The kinds of scales in a file that no engine can round with."""
+"""The two kinds of scales in a file that no engine can round with."""
 
 
 def unusable_scales(network: Network) -> dict[str, list[str]]:
-    """Returns by ``SCALE_INFINITE`` and ``SCALE_NOT_POSITIVE`` the layers whose pairs in the file have such scales.
+    """Returns, by ``SCALE_INFINITE`` and ``SCALE_NOT_POSITIVE``, the layers with such scales in the file's Q/DQ pairs.
 
     A stored constant with such a scale is dequantized to NaN or wrong values in every plan, FP32 included.
     """

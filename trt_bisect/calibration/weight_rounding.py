@@ -1,18 +1,18 @@
-"""Weights rounded for their effect on a layer's outputs, on TensorRT's grid: up or down, not always to the nearest.
+"""Rounds weights on TensorRT's grid, up or down instead of to the nearest, for the least error of a layer's outputs.
 
 Source: Frantar, Ashkboos, Hoefler, Alistarh, "GPTQ", ICLR 2023. A layer with weights W [outputs, inputs], with a step
-for each output, reads vectors x. Rounded weights V change its outputs by (W - V) x; the mean of the squares is the
-trace of (W - V) H (W - V)', with H = E[x x']. Rounding to the nearest treats H as diagonal. But inputs, above all
+for each output, reads vectors x. Rounded weights V change its outputs by (W - V) x; the mean square of this error is
+the trace of (W - V) H (W - V)', with H = E[x x']. Rounding to the nearest treats H as diagonal. But inputs, above all
 neighbours in a picture, vary together, so the errors of two weights can cancel. GPTQ rounds the inputs one after
-another, by decreasing E[x^2], and after each moves the free weights so that the error is smallest, by the inverse of H
-restricted to them, from one Cholesky factor. A hundredth of H's mean diagonal is added to H, since the weights of
-rarely used inputs would otherwise be arbitrary.
+another, by decreasing E[x^2]. After each, it moves the weights not yet rounded so that the error is smallest, by the
+inverse of H restricted to them, from one Cholesky factor. A hundredth of H's mean diagonal is added to H, since the
+weights of rarely used inputs would otherwise be arbitrary.
 
 A convolution reads one vector at each position of its output; some positions of each sample suffice. In a depthwise
 convolution each channel has its own H, of the size of its kernel.
 
-Only layers in INT8 have the new weights. The steps are those of the old weights, and the largest weight of an output
-keeps the last level, so that steps computed from the new weights are the same.
+Only layers in INT8 get the new weights. The steps are those of the old weights, and the largest weight of an output
+keeps the last level, so the new weights have the same steps.
 """
 
 from __future__ import annotations
@@ -34,20 +34,20 @@ from trt_bisect.model.observe import observe
 from trt_bisect.model.quantizer import INT8_MAX, RoundedWeights, weight_quantizer
 
 SAMPLES = 32
-"""The number of samples from which H is computed."""
+"""The most samples from which H is computed."""
+# the most vectors read from all samples together
 _PLACES = 2048
-"""The most vectors that are read from all samples together."""
+# the time grows with the third power of a layer's inputs
 _MOST_INPUTS = 2048
-"""A layer with more inputs is left unchanged: the time grows with the third power of their number."""
 _DAMPING = 0.01
 _BLOCK = 64
 
 
 def round_weights(network: Network, samples: Iterable[Feeds]) -> tuple[Network, dict[str, float]]:
-    """Returns the network with weights for its INT8 layers (``Network.on_grid``) that are rounded for the layers'
-    outputs; and by weight, the remaining share of the outputs' error.
+    """Rounds the weights of a network's INT8 layers; ``network`` has no Q/DQ pairs, the samples are calibration data.
 
-    ``network`` has no Q/DQ pairs; the samples are calibration data.
+    Returns the network, with the weights in ``Network.on_grid``, and by weight the remaining share of the outputs'
+    error.
     """
     feeds, layers = list(islice(samples, SAMPLES)), list(_roundable(network))
     if not layers or not feeds:
@@ -82,7 +82,7 @@ def round_weights(network: Network, samples: Iterable[Feeds]) -> tuple[Network, 
 def with_weights_on_grid(network: Network, lowered: Collection[int]) -> Network:
     """Returns a network in whose ``lowered`` layers the weights of ``Network.on_grid`` replace the constants.
 
-    Rounding to the nearest does not change these weights, so weak typing and ModelOpt use them as measured.
+    Rounding to the nearest keeps these weights, so weak typing and ModelOpt use them as measured.
     """
     changed = {
         (k, rounding.slot): network.on_grid[rounding.tensor]
@@ -94,7 +94,7 @@ def with_weights_on_grid(network: Network, lowered: Collection[int]) -> Network:
 
 
 def _roundable(network: Network) -> Iterator[tuple[onnx.NodeProto, int]]:
-    """Yields the nodes whose only weight can be seen as rows of few inputs, with the channel axis of its steps."""
+    # weights that can be seen as rows of few inputs, with the channel axis of the steps
     graph = network.skeleton.graph
     for k in network.movable:
         layer, node = network.layers[k], graph.node[k]
@@ -121,7 +121,7 @@ def _rows(node: onnx.NodeProto, weight: np.ndarray) -> np.ndarray:
 def _vectors(
     node: onnx.NodeProto, values: np.ndarray, weight: tuple[int, ...], count: int, random: np.random.Generator
 ) -> np.ndarray:
-    """Vectors that a layer reads from a sample, [groups, places, inputs of a group], at most ``count`` places."""
+    # [groups, places, inputs of a group], at most count places
     if node.op_type != "Conv":
         flat = values.reshape(-1, values.shape[-1])
         places = random.permutation(len(flat))[:count]
@@ -146,10 +146,7 @@ def _vectors(
 
 
 def _rounded(rows: np.ndarray, steps: np.ndarray, h: np.ndarray) -> np.ndarray:
-    """The weights on the grid that change the outputs little, by GPTQ.
-
-    ``rows`` is [groups, outputs, inputs], ``steps`` [groups, outputs], and ``h`` [groups, inputs, inputs].
-    """
+    # rows [groups, outputs, inputs], steps [groups, outputs], h [groups, inputs, inputs]
     groups, outputs, inputs = rows.shape
     diagonal = np.einsum("gii->gi", h)
     h = h + np.eye(inputs) * (_DAMPING * diagonal.mean(axis=1) + 1e-30)[:, None, None]

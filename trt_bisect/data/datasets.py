@@ -1,4 +1,4 @@
-"""Data sets: files and generators that become feeds, one for each inference, and the samples held out."""
+"""Data sets: files and generators that become feeds, one for each inference, and held-out samples."""
 
 from __future__ import annotations
 
@@ -36,29 +36,28 @@ from trt_bisect.support.text import counted, listed
 _KINDS = "Give a .npz, .npy, .json or .bin file, a folder of .npz files or of pictures, or module:function."
 
 Span = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]
-"""Smallest, first and largest: three sizes for each axis of an input, or three for each of its values."""
+"""The smallest, the first and the largest: sizes of an input's axes, or values of an input."""
+# the most values of a shape tensor (TensorRT documentation, "Working with Dynamic Shapes")
 _MOST_SIZES = 64
-"""The most values of a shape tensor. Source: TensorRT's documentation, "Working with Dynamic Shapes"."""
 FEWEST = 20
 """With fewer different samples, none is held out."""
 _FINEST = 1000
-"""The largest denominator of a share."""
 
 
 @dataclass(frozen=True)
 class Profile:
-    """The smallest, the first and the largest shapes of some samples, as an optimization profile has them.
+    """The smallest, the first and the largest shapes of some samples, as in an optimization profile.
 
     Attributes:
         shapes: by input, axis by axis.
-        sizes: by input that may hold sizes (``may_be_sizes``), value by value.
+        sizes: by input that may be a shape tensor (``may_be_sizes``), value by value.
     """
 
     shapes: Mapping[str, Span] = field(default_factory=dict)
     sizes: Mapping[str, Span] = field(default_factory=dict)
 
     def covering(self, others: Iterable[Profile]) -> Profile:
-        """Returns a profile that covers others too; its first shapes and sizes are this one's."""
+        """Returns this profile, widened to cover the others too."""
         shapes, sizes = dict(self.shapes), dict(self.sizes)
         for other in others:
             for name, span in other.shapes.items():
@@ -70,18 +69,18 @@ class Profile:
 
 @dataclass(frozen=True)
 class Dataset:
-    """Samples for a network. Each iteration starts at the first sample, and checks every sample against the network's
-    inputs.
+    """Samples for a network. Each iteration starts anew, and checks every sample against the network's inputs.
 
     Attributes:
-        source: its name in messages.
+        source: the data set's name in messages.
+        specs: the network's inputs.
         samples: returns an iterable of all samples at each call.
         length: the number of samples; None if known only after an iteration.
-        place: from a sample's position here to its position in the user's data.
-        notes: for the user, a sentence each.
+        place: maps a sample's position here to its position in the user's data.
+        notes: sentences for the user.
         pictures: how pictures become inputs, such as ``224x224, RGB, NCHW, divided by 255``.
-        names: the samples' names in the user's data, if any.
-        fed: for a pipeline of networks, a function from samples to all feeds of the networks; else None.
+        names: the samples' names in the user's data; empty if they have none.
+        fed: for a pipeline, turns samples into the feeds of all its networks; else None.
     """
 
     source: str
@@ -119,7 +118,7 @@ class Dataset:
         return replace(self, samples=lambda: fed(self.samples()), length=None, place=int, names=(), fed=None)
 
     def first(self, count: int) -> Dataset:
-        """The first ``count`` samples."""
+        """Returns the data set of the first ``count`` samples."""
         length = None if self.length is None else min(self.length, count)
         return replace(self, samples=lambda: islice(self.samples(), count), length=length)
 
@@ -179,7 +178,7 @@ def _widen(spans: dict[str, Span], name: str, other: Span) -> None:
 
 
 def may_be_sizes(dtype: np.dtype[Any], shape: Sequence[int | None]) -> bool:
-    """Returns true if an input may be a shape tensor of TensorRT: integers, at most one axis and 64 values."""
+    """Returns true if an input may be a TensorRT shape tensor: integers, at most one axis and 64 values."""
     fixed = [size for size in shape if size is not None]
     return dtype.kind in "iu" and len(fixed) == len(shape) <= 1 and math.prod(fixed) <= _MOST_SIZES
 
@@ -191,8 +190,8 @@ def open_dataset(
 
     Paths: ``.npz`` with an array for each input, samples stacked on the first axis; ``.npy`` for a single input; a
     folder with an ``.npz`` or ``.npy`` for each sample; the output folder of ``worst``; a folder of JPEG, PNG or other
-    pictures, subfolders included; a picture; ``.json`` of Polygraphy's ``--save-inputs``. ``module:function`` (or
-    ``file.py:function``) names a function that returns an iterable of samples, as Polygraphy's data loader scripts do;
+    pictures, with its subfolders; a picture; ``.json`` of Polygraphy's ``--save-inputs``. ``module:function`` (or
+    ``file.py:function``) names a function that returns an iterable of samples, as in Polygraphy's data loader scripts;
     ``file.py`` alone means its function ``load_data``. See ``feeds_of`` for the forms of a sample.
 
     Args:
@@ -363,7 +362,6 @@ def _together(source: str, count: int, what: str) -> str:
 
 
 def _split(array: np.ndarray, spec: TensorSpec, source: str) -> list[np.ndarray]:
-    """Splits ``array`` into samples along its first axis: one that the input lacks, or the batch axis."""
     if array.ndim == len(spec.shape) + 1:
         return list(array)
     batch = (spec.shape[0] if spec.shape else None) or 1
@@ -395,7 +393,7 @@ def _only_input(specs: tuple[TensorSpec, ...], source: str) -> TensorSpec:
 
 
 def check_feeds(feeds: Mapping[str, np.ndarray], specs: tuple[TensorSpec, ...], where: str) -> Feeds:
-    """Returns a sample in the inputs' dtypes; floats and integers are converted to other sizes of their kind.
+    """Returns a sample with every array in its input's dtype; only the size of a float or an integer is converted.
 
     Raises:
         BadInput: an input is missing or unknown, a shape or dtype does not fit, or a value is NaN or infinite.
@@ -428,13 +426,13 @@ def _check_array(array: np.ndarray, spec: TensorSpec, where: str) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Holdout:
-    """Calibration data, and the samples held out: neither calibration nor the search uses them.
+    """Calibration data, split into samples that calibration and the search see, and held-out samples.
 
     Attributes:
         whole: the calibration data as the user named them.
         kept: the samples that calibration and the search see.
         held_out: the held-out samples; None if there are none.
-        named: the user named other data as held out, so all calibration data are kept.
+        named: true if the user named other data as held out, so that all calibration data are kept.
     """
 
     whole: Dataset
@@ -443,7 +441,7 @@ class Holdout:
     named: bool = False
 
     def notes(self) -> list[str]:
-        """Returns a sentence on the samples held out."""
+        """Returns a sentence on the held-out samples; empty if the user named them."""
         if self.held_out is None or self.kept.length is None or self.held_out.length is None or self.named:
             return []
         count = self.kept.length + self.held_out.length
@@ -455,9 +453,7 @@ class Holdout:
         ]
 
     def without_held_out(self, data: Dataset) -> Dataset:
-        """Returns ``data``; if it is the calibration data, the kept samples. Raises BadInput if it is the held-out
-        data.
-        """
+        """Returns ``data`` or, for the calibration data, its kept samples; raises BadInput for the held-out data."""
         if self.held_out is None:
             return data
         if self.named and _is_same(data, self.held_out):
@@ -474,9 +470,7 @@ def _is_same(first: Dataset, second: Dataset) -> bool:
 
 
 def hold_out(data: Dataset, share: float, validation: Dataset | None) -> Holdout:
-    """Holds out a share of ``data`` or, if the user names ``validation`` data, all of these; raises BadInput if both
-    are the same.
-    """
+    """Holds out a share of ``data``, or the ``validation`` data if given; raises BadInput if both data are the same."""
     if validation is None:
         return Holdout(data, *split(data, share))
     held_out = Holdout(data, data, validation, named=True)
@@ -485,18 +479,16 @@ def hold_out(data: Dataset, share: float, validation: Dataset | None) -> Holdout
 
 
 def split(dataset: Dataset, share: float) -> tuple[Dataset, Dataset | None]:
-    """Splits a data set into samples that are kept and held out.
+    """Splits a data set into kept and held-out samples; a share of 0.2 holds out every fifth, from index 4 on.
 
-    Of equal samples only the first counts, so that no held-out sample has a copy in the kept ones. Held-out samples are
-    spread evenly: with a share of 0.2 they are every fifth, from the sample with index 4 on.
+    Of equal samples only the first counts, so that no held-out sample has a copy among the kept ones.
 
     Args:
-        dataset: read once.
         share: from 0 to 0.9, taken as a fraction with a denominator of up to 1000.
 
     Returns:
-        The kept samples and those held out; the whole data set and None, if fewer than ``FEWEST`` samples differ or the
-        share is too small.
+        The kept and the held-out samples; or the whole data set and None, if fewer than ``FEWEST`` samples differ or
+        the share is too small.
     """
     fraction = Fraction(share).limit_denominator(_FINEST)
     if not fraction or (dataset.length is not None and dataset.length < FEWEST):

@@ -1,4 +1,4 @@
-"""Feeds, the arrays of an inference; and arrays in files, read safely: NumPy's, samples, a spill."""
+"""Feeds, the arrays of an inference, and arrays in files, read safely."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Feeds = dict[str, np.ndarray]
 
 @dataclass(frozen=True)
 class TensorSpec:
-    """An input or output of a network; None is a dynamic axis."""
+    """An input or output of a network; a size of None is a dynamic axis."""
 
     name: str
     dtype: np.dtype[Any]
@@ -35,7 +35,7 @@ class TensorSpec:
 
 
 def size_remedy(shapes: Iterable[Sequence[int | None]], otherwise: str) -> str:
-    """Returns the remedy for a refused sample: pictures of one size if an input takes any size, else ``otherwise``."""
+    """Returns advice on refused samples: one picture size if an input takes any size, else ``otherwise``."""
     # Networks that concatenate may take only sizes that their strides divide.
     free = any(len(shape) == 4 and (not any(shape[1:3]) or not any(shape[2:])) for shape in shapes)
     return "The pictures differ in size: give them one size with --resize 320x320 --letterbox." if free else otherwise
@@ -45,17 +45,15 @@ _NUMPY_RAISES = (ValueError, OSError, EOFError, KeyError, MemoryError, SyntaxErr
 DAMAGED = (*_NUMPY_RAISES, RuntimeError, zipfile.BadZipFile, zlib.error)
 """The errors of NumPy and zipfile for files that are cut off, altered, encrypted, or of another kind."""
 
+# an array above both limits, the second unpacked to packed, is refused: real data packs less
 _SUSPICIOUS_BYTES, _SUSPICIOUS_RATIO = 1 << 30, 100
-"""An array above both limits, the second unpacked to packed, is refused: real data packs less."""
 WORST = "worst"
 """The name of the samples of the command ``worst``, and of its JSON file."""
 
 
 def read_archive(path: Path) -> dict[str, np.ndarray]:
-    """Reads the arrays of an ``.npz``.
-
-    Raises:
-        ``DAMAGED``: the file is no archive, or an array unpacks to suspiciously many bytes.
+    """Reads the arrays of an ``.npz``; raises one of ``DAMAGED``, also if an array unpacks to suspiciously many
+    bytes.
     """
     archive = np.load(path, allow_pickle=False)
     if not isinstance(archive, np.lib.npyio.NpzFile):
@@ -71,7 +69,7 @@ def read_archive(path: Path) -> dict[str, np.ndarray]:
 
 
 def write_archive(file: BinaryIO, arrays: Mapping[str, np.ndarray]) -> None:
-    """Writes arrays as an ``.npz``, not compressed; any name will do, unlike with ``numpy.savez``."""
+    """Writes arrays as an uncompressed ``.npz``; unlike with ``numpy.savez``, they may have any names."""
     with zipfile.ZipFile(file, "w") as archive:
         for name, values in arrays.items():
             with archive.open(f"{name}.npy", "w", force_zip64=True) as entry:
@@ -79,7 +77,7 @@ def write_archive(file: BinaryIO, arrays: Mapping[str, np.ndarray]) -> None:
 
 
 def read_array(path: Path) -> np.ndarray:
-    """Reads an ``.npy``; raises DAMAGED if it is no array."""
+    """Reads an ``.npy``; raises one of ``DAMAGED`` if it holds no array."""
     array = np.load(path, allow_pickle=False)
     if not isinstance(array, np.ndarray):
         raise ValueError("it is an archive, not one array")
@@ -87,11 +85,10 @@ def read_array(path: Path) -> np.ndarray:
 
 
 class Spill(AbstractContextManager["Spill"]):
-    """Keeps copies of arrays until it is closed. Copies are needed because an array of ONNX Runtime keeps its session's
-    memory.
+    """Keeps copies of arrays until it is closed: up to ``memory`` bytes in memory, the rest in files.
 
-    Up to ``memory`` bytes stay in memory, the rest is in files; arrays of objects, such as texts, always stay in
-    memory.
+    Copies are needed because an array of ONNX Runtime keeps its session's memory. Arrays of objects, such as texts,
+    always stay in memory.
     """
 
     def __init__(self, memory: int) -> None:
@@ -100,7 +97,7 @@ class Spill(AbstractContextManager["Spill"]):
         self._files = 0
 
     def kept(self, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Returns the same arrays; those beyond the limit are read from files, and are not writable."""
+        """Returns copies of the arrays; those beyond the limit are read from files, and not writable."""
         return {name: self._kept(array) for name, array in arrays.items()}
 
     def _kept(self, array: np.ndarray) -> np.ndarray:
@@ -128,8 +125,7 @@ class Spill(AbstractContextManager["Spill"]):
 def save_samples(folder: Path, name: str, samples: Sequence[Feeds]) -> Path:
     """Writes samples to ``<name>.npz``, stacked, or to a folder ``<name>`` if their shapes differ; returns the path.
 
-    Raises:
-        BadInput: the file or folder cannot be written.
+    Raises BadInput if the file or folder cannot be written.
     """
     file, subfolder = folder / f"{name}.npz", folder / name
     shutil.rmtree(subfolder, ignore_errors=True)
@@ -147,7 +143,7 @@ def save_samples(folder: Path, name: str, samples: Sequence[Feeds]) -> Path:
 
 
 def load_samples(folder: Path, name: str) -> list[Feeds]:
-    """Reads the samples of ``save_samples``; raises BadInput if they cannot be read."""
+    """Reads the samples that ``save_samples`` wrote; raises BadInput if they cannot be read."""
     file, subfolder = folder / f"{name}.npz", folder / name
     if not subfolder.is_dir():
         stacked = _arrays(file)
@@ -166,13 +162,13 @@ def _arrays(path: Path) -> Feeds:
 
 
 def without_objects(array: np.ndarray) -> np.ndarray:
-    """Returns an array of texts as one that needs no pickling, others unchanged."""
+    """Returns an array of texts in a dtype that needs no pickling, other arrays unchanged."""
     return array.astype(np.str_) if array.dtype.hasobject else array
 
 
 def match_names(reference: Iterable[str], output: Iterable[str]) -> dict[str, str]:
-    """Maps each name of ``reference`` to the equal name of ``output``, else to the only similar name (see
-    ``open_dumps``).
+    """Maps each name of ``reference`` to the equal name of ``output``, else to the only similar one: see
+    ``open_dumps``.
     """
     ours, theirs = list(reference), dict.fromkeys(output)
     equal = {name: name for name in ours if name in theirs}

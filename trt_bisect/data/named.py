@@ -1,4 +1,4 @@
-"""Functions that users name, as ``module:function`` or ``path/to/file.py:function``, and files, by their kind."""
+"""Functions that users name, as ``module:function`` or ``path/to/file.py:function``, and the kinds of files."""
 
 from __future__ import annotations
 
@@ -43,14 +43,10 @@ def load_function(text: str, kind: str) -> Callable[..., Any]:
 
 
 def code_digest(function: Callable[..., Any], *facts: object) -> str:
-    """Returns the digest of a function's name and source file, so that another function's figures are never reused.
+    """Returns the SHA-256 of a function's name and source file, so that another function's figures are never reused.
 
-    Modules that the file imports and data that the function reads are not covered. ``facts`` are plain values that
-    change the figures.
-
-    Returns:
-        A SHA-256 in hexadecimal. For an object, a closure or a function of a notebook it is a random text (see
-        ``is_reusable``).
+    Modules that the file imports, and data that the function reads, are not covered. ``facts`` are plain values that
+    change the figures. For an object, a closure or a notebook's function the digest is random: see ``is_reusable``.
     """
     if isinstance(function, FunctionType):
         source = Path(function.__code__.co_filename)
@@ -68,8 +64,7 @@ def is_reusable(digest: str) -> bool:
 def samples_from(function: Callable[[], Any], name: str) -> Iterator[Any]:
     """Yields the samples of a function that returns an iterable of them.
 
-    Raises:
-        BadInput: the function returns no iterable, or it or its iterable raises an error.
+    Raises BadInput if the function returns no iterable, or it or the iterable raises an error.
     """
     try:
         samples = function()
@@ -93,9 +88,7 @@ def _import_file(path: str) -> ModuleType:
 
 
 def _import_from_here(name: str) -> ModuleType:
-    """Imports a module, also from the current folder. After that the folder is last on ``sys.path``, so that a folder
-    ``tensorrt`` in it does not hide the package.
-    """
+    # The current folder comes last on sys.path afterwards: a folder tensorrt in it must not hide the package.
     if sys.path[:1] == [""]:
         return importlib.import_module(name)
     sys.path[:] = ["", *filter(None, sys.path)]
@@ -106,7 +99,7 @@ def _import_from_here(name: str) -> ModuleType:
 
 
 def name_of(given: Any) -> str:
-    """Returns a path as text, or an empty text for anything else."""
+    """Returns a path as text; empty for anything else."""
     return str(given) if isinstance(given, (str, Path)) else ""
 
 
@@ -114,13 +107,13 @@ ARRAYS, ARRAY = "arrays (.npz)", "an array (.npy)"
 CACHE = "a TensorRT calibration cache"
 PICTURE = "a picture"
 DATA_KINDS = (ARRAYS, ARRAY, CACHE, PICTURE)
-"""The kinds that calibration and inputs take."""
+"""The kinds of files that calibration and inputs take."""
 ENGINE = "a TensorRT engine"
 PYTORCH = "a PyTorch file"
 TFLITE = "a TensorFlow Lite network"
 ONNX = "an ONNX network"
+# the least difflib ratio of a misspelt name; a shared ending alone scores less
 _SIMILAR = 0.75
-"""The least ``difflib`` similarity of a misspelt name; a shared ending alone is less."""
 _BEGINNINGS = {
     b"ftrt": ENGINE,
     b"ptrt": ENGINE,
@@ -186,7 +179,7 @@ def kind_of(path: Path) -> str:
 
 
 def similar_file(path: Path) -> str:
-    """Returns a question such as "did you mean" with the file of the most similar name; empty without any."""
+    """Returns ``Did you mean 'FILE'?`` with the most similar name in the folder; empty if none is similar."""
     with suppress(OSError):
         near = get_close_matches(path.name, [file.name for file in path.parent.iterdir()], 1, _SIMILAR)
         if near:
@@ -195,7 +188,7 @@ def similar_file(path: Path) -> str:
 
 
 def remedy_of(kind: str) -> str:
-    """Returns advice on a file of this kind that was given as the network; empty if there is none."""
+    """Returns advice for a file of this kind that was given as the network; empty if there is none."""
     if kind in DATA_KINDS:
         return "The network comes first, and data after --calibration or --input: were the two swapped?"
     return _REMEDIES.get(kind, "")

@@ -14,7 +14,7 @@ RGB, BGR, GRAY = "rgb", "bgr", "gray"
 COLORS = (RGB, BGR, GRAY)
 OPENCV = "opencv"
 FILTERS = ("bilinear", OPENCV, "nearest", "bicubic", "box", "lanczos")
-"""Pillow's filters by name, and OpenCV's ``INTER_LINEAR``, which does not smooth where it shrinks."""
+"""Pillow's filters by name, and OpenCV's ``INTER_LINEAR``, which does not smooth when it shrinks."""
 _SIZE = re.compile(r"(\d+)(?:[x,](\d+))?")
 
 
@@ -24,10 +24,10 @@ class Preprocessing:
 
     Attributes:
         mean: a number, or one for each channel in the order of ``colors``.
-        std: a number, or one for each channel in the order of ``colors``.
-        scale: default: 255, or 1 if a mean or a standard deviation above 1 shows that they are in pixels.
+        std: the same for the standard deviation.
+        scale: default: 255, or 1 if a mean or standard deviation above 1 shows that they are in pixels.
         resize: height and width; default: the input's.
-        letterbox: the picture keeps its shape, and the rest becomes grey.
+        letterbox: the picture keeps its aspect ratio, and the rest becomes grey.
         colors: ``rgb``, ``bgr`` or ``gray``; default: ``rgb``, or ``gray`` for one channel.
         filter: one of ``FILTERS``.
 
@@ -65,14 +65,10 @@ class Preprocessing:
 
 
 def preprocessing(values: Mapping[str, Any]) -> Preprocessing:
-    """Makes a ``Preprocessing`` of values in the forms that options take.
+    """Makes a ``Preprocessing`` from values in the forms that options take; raises BadInput if one cannot be used.
 
-    Args:
-        values: a mean or standard deviation is a number, a sequence, or a text ``0.5,0.4,0.3``; a size is a number, two
-            numbers, or a text ``480x640``, height first.
-
-    Raises:
-        BadInput: a value cannot be used.
+    A mean or standard deviation is a number, a sequence, or a text ``0.5,0.4,0.3``; a size is a number, two numbers, or
+    a text ``480x640``, height first.
     """
     readers: dict[str, Callable[[Any], Any]] = {
         "mean": numbers,
@@ -104,7 +100,7 @@ def numbers(value: Any) -> tuple[float, ...]:
 
 
 def size(value: Any) -> tuple[int, int]:
-    """Returns height and width from a number, two, or a text such as ``480x640``; raises BadInput for others."""
+    """Returns height and width from one number, two, or a text such as ``480x640``; raises BadInput for others."""
     text = "x".join(map(str, value)) if _is_sequence(value) else str(value)
     match = _SIZE.fullmatch(text.strip())
     edges = (int(match[1]), int(match[2] or match[1])) if match else (0, 0)

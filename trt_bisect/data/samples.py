@@ -1,4 +1,4 @@
-"""Feeds from samples in usual forms: dictionaries, tuples with a label, pictures; and remedies for others."""
+"""Makes feeds from samples in usual forms: dictionaries, tuples with a label, pictures; and gives advice on others."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
     from PIL.Image import Image
 
 SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".bmp", ".webp", ".tif", ".tiff", ".ppm"})
+# the padding of a letterbox, as in YOLO
 _GREY = 114
-"""The padding of a letterbox, as in YOLO."""
 _CHANNELS = {1: GRAY, 3: RGB}
+# Pillow's modes of 16-bit grey
 _SIXTEEN_BITS = ("I;16", "I;16L", "I;16B", "I;16N")
-"""Pillow's modes of 16-bit grey."""
 _BROKEN_NAMED = 10
+# version 0.2's file of options next to the pictures
 _OF_OLD = "preprocessing.toml"
-"""Version 0.2's file of options next to the pictures."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class ImageInput:
         return ", ".join(steps)
 
     def array(self, image: Image) -> np.ndarray:
-        """Returns a picture as a row of the input, without batch axis.
+        """Returns a picture as an array for the input, without batch axis.
 
         16-bit grey pixels lose the lower 8 bits. Raises BadInput for other pixels of more than 8 bits.
         """
@@ -101,15 +101,14 @@ class ImageInput:
         return ImageOps.pad(image, target, filter, color=grey)
 
     def names(self, files: Sequence[Path]) -> tuple[str, ...]:
-        """Returns the name of each sample: that of its picture; for a batch those of the first and the last picture."""
+        """Returns the name of each sample: its picture's path, or for a batch the first and the last picture's."""
         ends = zip(files[:: self.batch], files[self.batch - 1 :: self.batch], strict=False)
         return tuple(str(first) if self.batch == 1 else f"{first} to {last.name}" for first, last in ends)
 
     def samples(self, files: Sequence[Path]) -> Iterator[Feeds]:
-        """Yields samples of pictures; pictures at the end that do not fill a batch are left out.
+        """Yields samples of pictures; leaves out pictures at the end that do not fill a batch.
 
-        Raises:
-            BadInput: a picture cannot be used; the error names all such pictures.
+        Raises BadInput if a picture cannot be used; the error names all such pictures.
         """
         for start in range(0, len(files) - self.batch + 1, self.batch):
             try:
@@ -149,9 +148,7 @@ class ImageInput:
 
 
 def image_input(spec: TensorSpec, asked: Preprocessing) -> ImageInput:
-    """Returns the conversion of pictures to an input; raises BadInput if the input takes no pictures, or the options
-    ``asked`` do not fit it.
-    """
+    """Returns the conversion of pictures to an input; raises BadInput if the input or the options do not allow it."""
     if len(spec.shape) not in (3, 4):
         raise BadInput(f"The network's input {spec} takes no pictures.", "Give arrays, as .npz.")
     row = spec.shape[-3:]
@@ -179,17 +176,13 @@ def image_input(spec: TensorSpec, asked: Preprocessing) -> ImageInput:
 
 
 def image_files(folder: Path) -> list[Path]:
-    """Returns the pictures in a folder and those under it, by path."""
+    """Returns the pictures in a folder and its subfolders, sorted by path."""
     files = (path for path in folder.rglob("*") if path.suffix.lower() in SUFFIXES and path.is_file())
     return sorted(path for path in files if not path.name.startswith("."))
 
 
 def picture_input(place: Path, files: list[Path], specs: tuple[TensorSpec, ...], asked: Preprocessing) -> ImageInput:
-    """Returns the conversion of pictures to the network's only input.
-
-    Args:
-        place: the folder or the picture that the user gave.
-        files: its pictures.
+    """Returns the conversion of the pictures ``files`` to the network's only input; ``place`` is the user's path.
 
     Raises:
         BadInput: the network has several inputs, or its input takes no pictures; there are fewer pictures than one
@@ -219,15 +212,12 @@ _CHANNELS_OF_PICTURES = (1, 3, 4)
 
 
 def feeds_of(samples: Iterable[Any], specs: tuple[TensorSpec, ...], pictures: Preprocessing) -> Iterator[Any]:
-    """Makes feeds of samples.
+    """Yields feeds from samples in any usual form.
 
-    A sample is a dictionary of arrays by input (other keys are left out), or an array, or a tuple or list of arrays in
-    the order of the inputs (further items, such as a label, are left out). Arrays are NumPy's, PyTorch's or others that
-    NumPy reads, lists of numbers, or Pillow's images. A missing batch axis is added. If the network has a fixed batch,
-    larger batches are divided.
-
-    Yields:
-        Arrays by input. A sample of another form is yielded unchanged; the check refuses it later.
+    A sample is a dictionary of arrays by input (other keys are ignored), or an array, or a tuple or list of arrays in
+    the order of the inputs (further items, such as a label, are ignored). Arrays are NumPy's, PyTorch's or others that
+    NumPy reads, lists of numbers, or Pillow's images. A missing batch axis is added; a batch larger than the network's
+    fixed batch is divided. A sample of another form is yielded unchanged: ``check_feeds`` refuses it later.
     """
     for sample in samples:
         yield from _divided(_named(sample, specs, pictures), specs)
@@ -255,7 +245,7 @@ def _named(sample: Any, specs: tuple[TensorSpec, ...], pictures: Preprocessing) 
 
 
 def _parts(sample: Any) -> Sequence[Any] | None:
-    """The items of a tuple, or of a list that PyTorch's data loader made of a tuple; None for other samples."""
+    # a list may be a tuple that PyTorch's data loader turned into a list
     if isinstance(sample, tuple) and sample:
         return sample
     is_list = isinstance(sample, list) and sample
@@ -276,7 +266,7 @@ def _array(value: Any, spec: TensorSpec, pictures: Preprocessing) -> np.ndarray:
 
 
 def as_array(value: Any) -> np.ndarray:
-    """Returns an array, a list or a tensor, also one with a gradient or on a GPU, as a NumPy array."""
+    """Returns an array, a list or a tensor, even with a gradient or on a GPU, as a NumPy array."""
     for step in ("detach", "cpu"):
         value = getattr(value, step)() if hasattr(value, step) else value
     return np.asarray(value)
@@ -307,7 +297,7 @@ def _batches(array: np.ndarray, spec: TensorSpec) -> int:
 
 
 def shape_remedy(shape: tuple[int, ...], spec: TensorSpec) -> str:
-    """Returns advice in words: the input's shape and, if clear, how an array of another shape gets it."""
+    """Returns advice: the input's shape and, if clear, how an array of another shape gets it."""
     takes = f"The network takes {spec}."
     missing = _missing_axis(shape, spec.shape) if len(shape) == len(spec.shape) - 1 else None
     if missing is not None:
@@ -327,14 +317,12 @@ def shape_remedy(shape: tuple[int, ...], spec: TensorSpec) -> str:
 
 
 def _missing_axis(shape: tuple[int, ...], target: tuple[int | None, ...]) -> int | None:
-    """The axis of size 1 that ``shape`` lacks to fit ``target`` with any batch; None without any."""
     any_batch = (None, *target[1:])
     places = (axis for axis, size in enumerate(target) if size in (1, None))
     return next((k for k in places if shape_fits(shape, any_batch[:k] + any_batch[k + 1 :])), None)
 
 
 def _transpose(shape: tuple[int, ...], target: tuple[int | None, ...]) -> tuple[int, ...] | None:
-    """The only order of axes with which ``shape`` fits ``target``; of several, that usual for pictures; else None."""
     fitting = [order for order in permutations(range(len(shape))) if shape_fits([shape[k] for k in order], target)]
     for usual, channel in (((0, 3, 1, 2), 3), ((0, 2, 3, 1), 1)):
         if usual in fitting and shape[channel] in _CHANNELS_OF_PICTURES:
@@ -343,12 +331,12 @@ def _transpose(shape: tuple[int, ...], target: tuple[int | None, ...]) -> tuple[
 
 
 def shape_fits(shape: Sequence[int], target: tuple[int | None, ...]) -> bool:
-    """Returns true if a shape is an input's; a dynamic axis has any size."""
+    """Returns true if a shape fits an input's; a dynamic axis (None) takes any size."""
     return len(shape) == len(target) and all(want in (None, have) for have, want in zip(shape, target, strict=True))
 
 
 def dtype_remedy(dtype: np.dtype[Any], spec: TensorSpec) -> str:
-    """Returns advice in words: the input's dtype, and the cast that makes an array fit."""
+    """Returns advice: the input's dtype, and the cast that makes an array fit."""
     takes = f"The network takes {spec}."
     if dtype == np.uint8 and spec.dtype.kind == "f":
         return (

@@ -1,11 +1,11 @@
-"""Tensors that other tools saved, and runs of a network: Polygraphy's, trtexec's and Triton's JSON, raw bytes, NumPy's.
+"""Reads tensors and runs that other tools saved: Polygraphy's, trtexec's and Triton's JSON, raw bytes, NumPy's files.
 
 trtexec (``samples/common`` of TensorRT's repository): ``--exportOutput`` writes a list of ``{"name", "dimensions":
-"1x10", "values": [...]}``, six digits a value, and ``nan`` and ``inf`` bare. ``--loadInputs`` reads ``name:file,...``,
-the bytes of each tensor. ``--dumpRawBindingsToFile`` writes these with shape and type in the name:
-``prob.output.1.10.Float.raw``. ``--saveAllDebugTensors=numpy`` writes ``0007_conv1.npy``.
+"1x10", "values": [...]}``, with six digits a value, and bare ``nan`` and ``inf``. ``--loadInputs`` reads
+``name:file,...``, the bytes of each tensor. ``--dumpRawBindingsToFile`` writes such files, with shape and type in the
+name: ``prob.output.1.10.Float.raw``. ``--saveAllDebugTensors=numpy`` writes ``0007_conv1.npy``.
 
-Triton: the requests and responses of its HTTP protocol, ``{"inputs" or "outputs": [{"name", "shape", "datatype",
+Triton: its HTTP protocol's requests and responses, ``{"inputs" or "outputs": [{"name", "shape", "datatype",
 "data"}]}``, and perf_analyzer's ``--input-data``, ``{"data": [{name: {"content", "shape"}}], "validation_data": ...}``.
 """
 
@@ -26,22 +26,21 @@ from trt_bisect.errors import BadInput, first_line
 from trt_bisect.support.codec import read
 from trt_bisect.support.text import listed
 
+# PyTorch tensors are refused: Polygraphy reads them with torch.load, which unpickles anything before PyTorch 2.6
+# (polygraphy/json/serde.py of 0.49.0).
 _TORCH = ("Tensor", "__polygraphy_encoded_Tensor")
-"""The type names of PyTorch tensors, which Polygraphy reads with ``torch.load``; before PyTorch 2.6 that unpickles all.
-Source: ``polygraphy/json/serde.py`` of 0.49.0.
-"""
 RAW = (".bin", ".raw", ".dat")
 SAVED = (".npz", ".npy", ".json", *RAW)
-"""The endings of files with tensors."""
+"""The suffixes of files with tensors."""
 _DUMPED = re.compile(r"(?P<name>.+)\.(?P<side>input|output)\.(?P<shape>[\d.]*)\.(?P<type>\w+)\.raw")
 _SUMMARY = "tensor_summary.json"
 _NUMBERED = re.compile(r"^\d{4}_|(_to_float|_to_int8)$")
 _NOT_FINITE = re.compile(r"(?<=[\[,\s])(-?)(nan|inf)(?=[\s,\]])")
+# NumPy's types, where trtexec and Triton have other names
 _TYPES: Mapping[str, Any] = {
     **{"float": np.float32, "half": np.float16, "fp16": np.float16, "fp32": np.float32, "fp64": np.float64},
     **{"bfloat16": ml_dtypes.bfloat16, "bf16": ml_dtypes.bfloat16},
 }
-"""NumPy's types by differing names of trtexec and Triton."""
 _KINDS = (
     "Give .npz, .npy, the JSON of Polygraphy, of trtexec --exportOutput or of Triton, raw bytes as name:file.bin, or a "
     "folder of such files."
@@ -49,10 +48,9 @@ _KINDS = (
 
 
 def load_saved(path: Path) -> Any:
-    """Reads a file of lists, dictionaries, NumPy arrays and Polygraphy's own types.
+    """Reads a JSON file of lists, dictionaries, NumPy arrays and Polygraphy's own types.
 
-    Raises:
-        ValueError: the file cannot be read, or holds PyTorch tensors or other types.
+    Raises ValueError if the file cannot be read, or holds PyTorch tensors or other types.
     """
     from polygraphy.json import from_json
     from polygraphy.json.serde import Decoder
@@ -73,15 +71,15 @@ def open_dumps(
 ) -> tuple[tuple[str, ...], Iterator[tuple[Feeds, Feeds]], list[str]]:
     """Opens two saved runs of one network.
 
-    An ``.npz`` holds one inference. JSON holds any number. A folder holds such files, read in the order of their names,
+    An ``.npz`` holds one inference, JSON any number. A folder holds such files, read in the order of their names, with
     one of each run in memory at a time. The first runner of a file is used; if both paths are the same file, its second
-    runner is the INT8 run. For ``specs`` see ``inferences``. Samples of ``--save-tensors`` are matched by name, others
-    by order.
+    runner is the INT8 run. Samples of ``--save-tensors`` are matched by name, others by order. For ``specs`` see
+    ``inferences``.
 
     Returns:
         The names of the tensors that both runs have; for each inference the FP32 and the INT8 tensors, under the FP32
-        run's names; and sentences on tensors that only one run has. Names that are not equal are matched without case,
-        punctuation and a trailing ``:0``.
+        run's names; and sentences on tensors that only one run has. Unequal names are matched without case, punctuation
+        and a trailing ``:0``.
 
     Raises:
         BadInput: a file cannot be read, no name is in both runs, or their numbers of inferences differ.
@@ -139,12 +137,12 @@ def _pairs(
 
 
 def inferences(path: Path, runner: int = 0, specs: Sequence[TensorSpec] = (), side: str = "output") -> Iterator[Feeds]:
-    """Yields the tensors of each inference of a saved run, a file, a folder of files, or ``name:file.bin,...``.
+    """Yields the tensors of each inference of a saved run: a file, a folder of files, or ``name:file.bin,...``.
 
-    Files of a folder with one tensor each (trtexec's dump) are one inference.
+    A folder with one tensor per file, as trtexec dumps them, is one inference.
 
     Args:
-        runner: the place of the runner in a JSON file with several.
+        runner: the index of the runner in a JSON file with several.
         specs: the network's tensors, which give raw bytes type and shape, and a single array its name.
         side: ``input`` or ``output``: the tensors to read, if a file or folder has both.
 
@@ -191,10 +189,9 @@ def _is_of(side: str, file: Path) -> bool:
 
 
 def inferences_for(path: Path, count: int, specs: Sequence[TensorSpec]) -> list[Feeds]:
-    """Returns the saved outputs of ``count`` inferences; a single saved inference may hold those of all, stacked.
+    """Returns the saved outputs of ``count`` inferences; one saved inference may hold all of them, stacked.
 
-    Raises:
-        BadInput: a file cannot be read, or holds another number of inferences.
+    Raises BadInput if a file cannot be read, or holds another number of inferences.
     """
     found = list(inferences(path, 0, specs))
     if len(found) == 1 < count and all(array.ndim and len(array) % count == 0 for array in found[0].values()):
@@ -211,7 +208,7 @@ def inferences_for(path: Path, count: int, specs: Sequence[TensorSpec]) -> list[
 
 
 def raw_files(text: str) -> dict[str, Path]:
-    """Returns the files by name of a text in trtexec's form ``name:file.bin,name:file.bin``; empty for another text."""
+    """Returns the files by name in a text of trtexec's form ``name:file.bin,name:file.bin``; empty for others."""
     named: dict[str, Path] = {}
     for part in text.split(","):
         ends = [match.start() for match in re.finditer(":", part)]
@@ -225,10 +222,7 @@ def raw_files(text: str) -> dict[str, Path]:
 
 
 def _read_raw(file: Path, name: str, specs: Sequence[TensorSpec]) -> np.ndarray:
-    """Returns the tensor in a file of raw bytes; they may be FP16 where the network has FP32.
-
-    Type and shape are those in the file's name, else the network's; several samples are stacked.
-    """
+    # The bytes may be FP16 where the network has FP32. Several samples are stacked.
     match, content = _DUMPED.fullmatch(file.name), file.read_bytes()
     if match:
         shape = [int(size) for size in match["shape"].split(".") if size]

@@ -1,8 +1,8 @@
-"""Moments of values that come block after block, the statistics of a network's inputs, and their drift.
+"""Statistics of a network's inputs, and the drift of new data from the calibration data.
 
-The drift of data from the calibration data is the share of values beyond its range, and the distance of the
-distributions. Values within a sample depend on each other, samples do not: whole samples are exchanged between the data
-sets to see how far apart chance alone brings them.
+Drift is the share of values beyond the calibration data's range, and the distance of the distributions. Values within a
+sample depend on each other, samples do not. So whole samples are exchanged between the data sets to see how far apart
+chance alone brings them.
 """
 
 from __future__ import annotations
@@ -21,14 +21,13 @@ from trt_bisect.support.codec import NanForNull, Real
 from trt_bisect.support.table import Column
 
 MOST_SAMPLES = 100
-"""The first samples that statistics are of."""
+"""The number of samples, the first ones, that statistics are computed from."""
 _PIXELS_FROM = 100.0
-"""Pixels of 0 to 255 reach at least this."""
 
 
 @dataclass(frozen=True)
 class Spread(NanForNull):
-    """Moments of the finite values of a tensor; NaN without any. Variance and deviation are the population's."""
+    """Moments of a tensor's finite values; NaN if there are none. Variance and deviation are the population's."""
 
     count: int
     nonfinite: Annotated[int, Column("Not finite", "Values that are NaN or infinite")]
@@ -40,7 +39,7 @@ class Spread(NanForNull):
 
 
 class Moments:
-    """Count, mean, squared deviations, least and largest value of each group.
+    """Accumulates count, mean, squared deviations, smallest and largest value of each group, block after block.
 
     Blocks are merged by the formula of Chan, Golub and LeVeque (1979), which has no cancellation.
     """
@@ -124,10 +123,10 @@ def statistics(samples: Iterable[Feeds]) -> tuple[FedInput, ...]:
     return tuple(FedInput(name, s.min, s.max, s.mean, s.std, counts[name]) for name, s in spreads)
 
 
+# the most values kept of a sample, and the most samples of a data set
 _VALUES, _SAMPLES = 256, 512
-"""The most values of a sample, and samples of a data set, that are kept."""
+# the quantiles of all values at which distributions are compared
 _POINTS = 64
-"""The quantiles of all values at which distributions are compared."""
 _DIVISIONS = 2000
 
 
@@ -152,18 +151,18 @@ class Drift:
 
 @dataclass
 class Sketch:
-    """A few values of every sample of a data set; of a large one, of every second, fourth or eighth sample and so on.
+    """A few values of every sample of a data set; of a large data set only every second, fourth, eighth .. sample.
 
     Attributes:
         values: by float input, one sorted array for each sample read; empty until all samples were read.
-        reach: by input, the least and the largest value.
+        reach: by input, the smallest and the largest value.
     """
 
     values: dict[str, list[np.ndarray]] = field(default_factory=dict)
     reach: dict[str, tuple[float, float]] = field(default_factory=dict)
 
     def watching(self, data: Dataset) -> Dataset:
-        """Returns the data set; its first complete reading fills the sketch."""
+        """Returns the same data set; its first complete reading fills the sketch."""
 
         def samples() -> Iterator[Mapping[str, np.ndarray]]:
             seen, stride = Sketch(), 1
@@ -194,7 +193,7 @@ class Sketch:
 
 
 def drift(before: Sketch, now: Sketch) -> dict[str, Drift]:
-    """Returns the drift of data from the calibration data, by inputs that both have."""
+    """Returns, by input that both have, the drift of the data ``now`` from the calibration data ``before``."""
     return {
         name: _drift(before.values[name], samples, *before.reach[name])
         for name, samples in now.values.items()

@@ -4,8 +4,8 @@ The file is TOML or JSON, with the keys of a recipe's ``plan.json``. ``layers`` 
 ``matching``) to ``int8``, ``fp16``, ``fp32`` and so on, to ``int16`` for 16-bit activations and INT8 weights, or to a
 table of ``activation`` and ``weight``, which needs only the side in ``fp32``. ``scales`` maps an activation to its INT8
 scale; ``one_scale`` lists layers or patterns whose weights have one scale each; ``low`` and ``high`` are precisions;
-``activations`` is ``int16`` if INT8 layers have 16-bit activations; with ``changes`` the plan is for the network next
-to it; ``model`` and ``build`` are not read.
+``activations`` is ``int16`` if INT8 layers have 16-bit activations. With ``changes`` the plan is for the network file
+next to it. ``model`` and ``build`` are ignored.
 """
 
 from __future__ import annotations
@@ -52,10 +52,10 @@ def matching(network: Network, pattern: str) -> list[Layer]:
     """Returns the layers that a pattern names, in execution order.
 
     Args:
-        pattern: the name of a layer or of a PyTorch module; or ``op:`` and an operator; ``re:`` and a regular
-            expression, searched in names; ``recipe:`` and a run folder, for its recipe's high layers;
-            ``sensitivity:``, the folder of that command, a colon and N, for the N layers that lose most alone; or a
-            name with ``*``, ``?`` and ``[...]``.
+        pattern: the name of a layer or of a PyTorch module; ``op:`` and an operator; ``re:`` and a regular expression,
+            searched in names; ``recipe:`` and a run folder, for its recipe's high layers; ``sensitivity:``, that
+            command's folder, a colon and N, for the N layers that lose most alone; or a name with ``*``, ``?`` and
+            ``[...]``.
 
     Raises:
         BadInput: the pattern names no layer (the message has similar names), or cannot be read.
@@ -89,8 +89,8 @@ def matching(network: Network, pattern: str) -> list[Layer]:
 
 
 def logged_layers(board: Board | None, network: Network | None) -> Board | None:
-    """Returns the TensorBoard settings with the layers that their patterns name; raises BadInput if a pattern names
-    none.
+    """Returns the TensorBoard settings with the layers that their patterns name; raises BadInput for a wrong
+    pattern.
     """
     if board is None or not board.only:
         return board
@@ -101,7 +101,6 @@ def logged_layers(board: Board | None, network: Network | None) -> Board | None:
 
 
 def _inside(layers: Sequence[Layer], path: str) -> list[Layer]:
-    """Returns the layers of a module of PyTorch and its submodules."""
     modules = [(layer, layer.module.partition(" ")[0]) for layer in layers]
     return [layer for layer, module in modules if module == path or module.startswith(f"{path}.")]
 
@@ -124,9 +123,6 @@ def _in_folder(patterns: Sequence[str], output: str | Path | None) -> list[str]:
 
 
 def _most_sensitive(network: Network, pattern: str) -> list[str]:
-    """Returns the names of the N layers that lose most alone, for a pattern ``sensitivity:FOLDER:N``; raises BadInput
-    if the result in the folder is missing, or for another low precision.
-    """
     folder, _, count = pattern.removeprefix(SENSITIVITY).rpartition(":")
     if not folder or not count.isdecimal() or not int(count):
         raise BadInput(
@@ -152,11 +148,7 @@ def _no_match(network: Network, pattern: str) -> BadInput:
 def _fixed_network(
     network: Network, high: Sequence[str], keep_low: Sequence[str], plan: FilePlan | None, precision: Precision
 ) -> Network:
-    """Returns the network with the precisions and scales of a plan and of patterns.
-
-    A layer's name overrides a pattern, a later pattern an earlier one, and ``high`` and ``keep_low`` a plan. Layers in
-    ``high`` get ``precision``.
-    """
+    # A layer's name overrides a pattern, a later pattern an earlier one, and high and keep_low override a plan.
     chosen: dict[int, Precision] = {}
     low = network.low.precision
     if plan is not None:
@@ -187,10 +179,7 @@ def _fixed_network(
 
 
 def _scoped(network: Network, last: str, precision: Precision) -> Network:
-    """Returns the network with the layers up to ``last``, a name or a number, low where they can be, others high.
-
-    The name of a constant stands for the layer before its reader.
-    """
+    # The name of a constant stands for the layer before its reader.
     names = {layer.name for layer in network.layers}
     is_number = last not in names and last.isdecimal()
     if is_number and int(last) >= len(network.layers):
@@ -212,7 +201,6 @@ def _with_one_scale(network: Network, patterns: Sequence[str]) -> Network:
 
 
 def _layers_for(network: Network, pattern: str, precision: Precision) -> list[int]:
-    """Returns the indices of a pattern's layers that can have the precision; raises BadInput if none can."""
     layers = matching(network, pattern)
     able = [layer for layer in layers if layer.quantizable or low_of(precision) is not network.low.precision]
     if layers and not able:
@@ -229,7 +217,6 @@ def _recipe(network: Network, pattern: str) -> FilePlan:
 
 
 def _refuse_others(plan: FilePlan, network: Network) -> None:
-    """Raises BadInput if a plan is for another low precision, or has a precision that cannot be mixed with it."""
     low = network.low.precision
     if plan.low not in (None, low):
         problem = f"The recipe '{plan.source}' is for {plan.low.upper()}, not for {network.low.title}."
@@ -245,9 +232,6 @@ def _refuse_others(plan: FilePlan, network: Network) -> None:
 
 
 def _with_scales(network: Network, plan: FilePlan) -> Network:
-    """Returns the network with the plan's scales; raises BadInput if the plan's scales or changes belong to another
-    network.
-    """
     changed = Path(plan.source).with_name(FLOAT_NETWORK)
     if plan.changes and Path(network.source).absolute() != changed.absolute():
         raise BadInput(
@@ -268,13 +252,13 @@ def _with_scales(network: Network, plan: FilePlan) -> Network:
 
 
 def fixed_notes(network: Network) -> tuple[str, ...]:
-    """Returns a note on the layers that the user fixed, if any."""
+    """Returns a note on the layers that the user fixed; empty if there are none."""
     fixed = fixed_text(network)
     return (f"fixed by you: {fixed}",) if fixed else ()
 
 
 def refuse_emulated_only(network: Network, engine: str) -> None:
-    """Raises BadInput for an NVIDIA engine if a layer has only weights or only activations in INT8, or has INT16."""
+    """Raises BadInput if a layer has INT16, or INT8 on one side only, and the engine is not the emulation."""
     if engine == ONNXRUNTIME:
         return
     remedy = "Add --engine onnxruntime, which emulates them."
@@ -302,8 +286,8 @@ class FilePlan:
     Attributes:
         layers: the precision by layer or pattern, in the order of the file.
         scales: the INT8 scale by activation.
-        wide: the layers in INT8 have 16-bit activations.
-        changes: see ``Network.changes``: the plan is for the network next to it, not for the user's.
+        wide: true if layers in INT8 have 16-bit activations.
+        changes: see ``Network.changes``; if not empty, the plan is for the network file next to it, not the user's.
     """
 
     source: str
@@ -323,10 +307,9 @@ class FilePlan:
 
 
 def read_plan(given: Any) -> FilePlan:
-    """Returns the plan in a file, a run folder, its recipe folder, or a mapping with the keys of the file.
+    """Returns the plan in a file, a run folder, its recipe folder, or a mapping with the file's keys.
 
-    Raises:
-        BadInput: there is no such file, or it cannot be read.
+    Raises BadInput if there is no such file, or it cannot be read.
     """
     if isinstance(given, Mapping):
         return _plan("the plan", given)
@@ -363,7 +346,6 @@ def _plan(source: str, record: Any) -> FilePlan:
 
 
 def _precision(source: str, name: str, value: Any) -> Precision:
-    """Returns the precision of an entry: a word, or a table with words for activations and weights."""
     if not isinstance(value, Mapping):
         return _word(source, name, value)
     sides = {part: _word(source, name, value[part]) for part in _PARTS if part in value}
@@ -406,7 +388,7 @@ def asked_network(options: NetworkOptions, model: GivenModel | Callable[..., Any
     """Returns a network with the precisions, scales and base that the options ask for.
 
     Args:
-        model: a network that was already read keeps its low precision if INT8 is asked for.
+        model: a file, a model or a PyTorch module; a ``Network`` keeps its low precision if the options ask for INT8.
         shapes: of dynamic inputs.
 
     Raises:
@@ -426,11 +408,10 @@ def asked_network(options: NetworkOptions, model: GivenModel | Callable[..., Any
 
 
 def use_machine(options: NetworkOptions) -> None:
-    """Makes ONNX Runtime use the operators and the device of the options, in all later sessions.
+    """Makes ONNX Runtime use the options' operator libraries and device in all later sessions.
 
-    Raises:
-        BadInput: a library cannot be loaded.
-        EngineUnavailable: ONNX Runtime, as the engine, cannot run on the device.
+    Raises BadInput if a library cannot be loaded, and EngineUnavailable if ONNX Runtime, as the engine, cannot run on
+    the device.
     """
     use_libraries(options.libraries(onnxruntime=True))
     engine = getattr(options, "engine", ONNXRUNTIME)
@@ -439,7 +420,7 @@ def use_machine(options: NetworkOptions) -> None:
 
 
 def as_emulated(network: Network, engine: str) -> Network:
-    """Returns the network, with the zero points of its file's pairs if ONNX Runtime is the engine and the base FP32."""
+    """Returns the network with its file's zero points, if the emulation runs it on an FP32 base; else unchanged."""
     # An NVIDIA engine refuses zero points: there, and on a base in 16 bits, the pairs are symmetric.
     in_floats = network.base in (None, Precision.FP32)
     if not network.asymmetric or not in_floats or choose_engine(engine) != ONNXRUNTIME:
@@ -457,7 +438,7 @@ def read_network(
     """Returns a network without the precisions and scales that the options fix; see ``asked_network``.
 
     Args:
-        low: default: INT8, or that of a network already read.
+        low: default: INT8, or that of a ``Network`` given as ``model``.
         base: see ``Network``.
 
     Raises:
@@ -479,12 +460,11 @@ def read_network(
 
 
 _WITH_DATA = (MeasuringOptions, CompareOptions)
+# the number of samples of each data set that show if a pair replaced an activation
 _TELLING = 16
-"""The number of samples of each data set that show whether a pair replaced an activation."""
 
 
 def _unseen(network: Network, options: MeasuringOptions | CompareOptions) -> list[str]:
-    """Returns the names of layers in ``network.restored`` whose clipping the data do not show; none without data."""
     given = [options.inputs, options.calibration, getattr(options, "dataset", None)]
     names = [restored.tensor for restored in network.restored]
     seen, any_sample = set[str](), False
@@ -501,7 +481,6 @@ def _unseen(network: Network, options: MeasuringOptions | CompareOptions) -> lis
 def _with_fixed_layers(
     network: Network, options: FixedLayerOptions, plan: FilePlan | None, base: Precision | None
 ) -> Network:
-    """Returns a network with the layers that the user fixes, and notes on those that a sensitivity names."""
     if plan is None and not any(getattr(options, name) for name in FIXING):
         return network
     high = base or Precision.FP32 if isinstance(options, CompareOptions) else options.high_precision

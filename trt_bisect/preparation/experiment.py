@@ -1,4 +1,4 @@
-"""Experiments: a network, and all that is needed to measure its plans; and the setup that experiments share."""
+"""An experiment: a network and everything that measures its plans; and the setup that experiments share."""
 
 from __future__ import annotations
 
@@ -41,12 +41,12 @@ from trt_bisect.runs.cached_inputs import fingerprint
 from trt_bisect.support.progress import Forecast, Progress
 from trt_bisect.support.text import JUDGED_BY, NETWORK, RANGES, Note, noted
 
+# How figures are computed. It is part of the fingerprint: another text makes earlier trials those of another run.
 _ARITHMETIC = (
     "each input by itself; integers and labels as floats by equality, those of NonMaxSuppression at any place, rows by "
     "their number, floats by their variation too; types by the operators' schemas, no Relu removed before FP8, "
     "reductions in parts; float sums in the order of the file"
 )
-"""The way figures are made, in their fingerprint: with another text, earlier trials are those of another run."""
 
 
 @dataclass(frozen=True)
@@ -58,14 +58,14 @@ class Experiment:
         feeds: the judged inputs.
         references: the reference's outputs for the judged inputs.
         about: the report's facts on the judged inputs.
-        evaluator: the evaluator of the strategy.
+        evaluator: measures plans by the strategy.
         data: the calibration data; None for given ranges.
         more: all data given: a recipe has to hold on their samples.
-        parts: all that the figures depend on.
-        strategy: never ``auto``.
+        parts: everything that the figures depend on.
+        strategy: ``emulation``, ``bisect`` or ``exhaustive``.
         curve: the boundaries of the curve; see ``driver.curves.search_for``.
         classes: how each judged output of classes is read.
-        task: the task whose agreement is judged instead of the metric.
+        task: the task whose agreement is judged instead of the metric; None without a task.
         integers: how outputs of integers are read.
     """
 
@@ -101,7 +101,7 @@ class Experiment:
 
     @property
     def question(self) -> Question:
-        """The question for the drivers."""
+        """The search problem for the drivers."""
         network, rule, high = self.network, self.rule, self.whole.high
         fixed = {layer.index: layer.fixed for layer in network.layers if layer.fixed is not None}
         low, base = network.low.precision, network.base
@@ -110,10 +110,10 @@ class Experiment:
     def comparison_with(
         self, references: Sequence[Outputs], inputs: Sequence[Feeds] = (), *, deciding: bool = False
     ) -> Comparer:
-        """Returns the comparison of outputs with ``references``, the outputs of FP32 for other inputs.
+        """Returns the comparison of outputs with ``references``, FP32's outputs for other inputs.
 
         Args:
-            inputs: these inputs, to tell how far outputs vary with them.
+            inputs: these inputs; given, the comparison also tells how far outputs vary with them.
             deciding: compute only the figures that decide.
         """
         metric = self.rule.metric
@@ -123,7 +123,7 @@ class Experiment:
 
 
 def all_trials(*experiments: Experiment) -> list[Trial]:
-    """Returns the trials of experiments, those of a shared store once."""
+    """Returns the trials of experiments; a store that several share counts once."""
     stores = dict.fromkeys(experiment.store for experiment in experiments)
     return [trial for store in stores for trial in tuple(store.trials.values())]
 
@@ -135,10 +135,11 @@ class Setup:
     Attributes:
         read: the network before layers without usable ranges are kept high.
         folder: the run folder; None to keep nothing.
-        judged_by: the outputs that plans are judged by instead of the network's own.
+        judged_by: the reference whose outputs plans are judged by; None for the network's own in FP32.
         notes: the notes of the report so far.
         in_memory: the trials, if there is no folder.
-        began, started: the start, on the clock of the process and in seconds since the epoch.
+        began: the start, on the clock of ``perf_counter``.
+        started: the start, in seconds since the epoch.
     """
 
     options: MeasuringOptions
@@ -166,8 +167,7 @@ class Setup:
     ) -> Setup:
         """Returns the setup of a command on a network.
 
-        Raises:
-            BadInput: the folder has the run of another network, or another reference cannot be used.
+        Raises BadInput if the folder has the run of another network, or another reference cannot be used.
         """
         refuse_another_network(folder, network)
         notes, calibration, scale = noted(NETWORK, network.notes), options.calibration, network.stand_in
@@ -208,7 +208,7 @@ class Setup:
         return options if self.folder is None else replace(options, timing_cache=self.folder / TIMING_CACHE)
 
     def builder_for(self, network: Network, engine: str, ranges: Ranges, feeds: Iterable[Feeds]) -> Builder:
-        """Returns a builder for the shapes of all data given; those of ``feeds`` are the usual ones."""
+        """Returns a builder for the shapes of all data given; the shapes of ``feeds`` are the usual ones."""
         cached = is_cache_path(self.options.calibration)
         is_asked = choose_engine(self.options.engine) == engine
         asked = self.options.asked_typing if is_asked else AUTO
@@ -225,7 +225,7 @@ class Setup:
         compare: Compare,
         store: TrialStore,
     ) -> RebuildEvaluator:
-        """Returns the evaluator on whole engines, on the cluster's workers if any."""
+        """Returns the evaluator that builds a whole engine for each plan, on the cluster's workers if there are any."""
         workers = self.workers(network, builder, ranges, feeds)
         return RebuildEvaluator(network, builder, feeds, compare, store, self.options.high_precision, workers)
 
@@ -248,18 +248,18 @@ class Setup:
         return replace(options, sizes=profile.sizes), profile.shapes
 
     def profile(self, network: Network, feeds: Iterable[Feeds]) -> Profile:
-        """Returns the shapes and sizes of all samples given; the usual ones are those of ``feeds``."""
+        """Returns the shapes and sizes of all samples given; those of ``feeds`` are the usual ones."""
         has_sizes = any(may_be_sizes(spec.dtype, spec.shape) for spec in network.inputs)
         if network.is_static and not has_sizes:
             return profile_of(islice(feeds, 1))
         return self.data.profile(feeds)
 
     def reference_engine(self, builder: Builder) -> Engine:
-        """Opens the reference that judges outputs: the network in FP32, or another network."""
+        """Opens the reference that judges outputs: the network in FP32, or ``judged_by``."""
         return builder.reference() if self.judged_by is None else self.judged_by
 
     def with_ranges(self, experiment: Experiment, ranges: Ranges, network: Network | None = None) -> Experiment:
-        """Returns an experiment on whole engines with other ranges, under a key of its own.
+        """Returns the experiment with other ranges, on whole engines, with a fingerprint of its own.
 
         Args:
             network: another network of the same inputs and outputs, judged by the references of ``experiment``.
@@ -284,14 +284,12 @@ class Setup:
         )
 
     def with_network(self, experiment: Experiment, network: Network, ranges: Ranges) -> Experiment:
-        """Returns an experiment with another network; raises BadInput if no layer can be in INT8."""
+        """Returns the experiment with another network; raises BadInput if no layer can be in INT8."""
         network, _ = keeping_unusable_high(network, ranges)
         return self.with_ranges(experiment, ranges, network)
 
     def with_curve(self, experiment: Experiment) -> Experiment:
-        """Returns the experiment that measures the curve: with the session of all plans as evaluator if the strategy is
-        the emulation, else ``experiment`` itself.
-        """
+        """Returns the experiment that measures the curve: in the emulation, with the session of all plans."""
         builder = experiment.builder
         if experiment.strategy != EMULATION or not isinstance(builder, EmulatedBuilder):
             return experiment
@@ -301,7 +299,7 @@ class Setup:
     def fingerprint_parts(
         self, network: Network, builder: Builder, ranges: Ranges, feeds: Sequence[Feeds]
     ) -> dict[str, Any]:
-        """Returns all that the figures of a trial depend on."""
+        """Returns everything that the figures of a trial depend on."""
         options, base, asked_task = self.options.build_options(), self.options.base_precision, self.options.asked_task()
         parts: dict[str, Any] = {
             "model": replace(network, base=Precision.FP32).digest(),

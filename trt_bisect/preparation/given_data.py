@@ -1,4 +1,4 @@
-"""The data given to a command: ranges from it, samples held out, statistics and warnings."""
+"""The data given to a command: ranges, held-out samples, statistics and warnings."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ from trt_bisect.support.text import DATA, RANGES, Note, noted, shape_text
 
 
 class GivenData:
-    """Opens data, takes the ranges from it, and holds samples out.
+    """Opens the data given to a command, computes ranges from it, and holds samples out.
 
     Attributes:
         calibration: computes the ranges; None if they do not come from data.
-        holdout: the calibration data and the samples held out.
+        holdout: the calibration data and the held-out samples; None without calibration data.
         calibrated: the seconds that calibration took.
         fed: statistics of the calibration data and the judged inputs.
     """
@@ -57,7 +57,7 @@ class GivenData:
         self.fed = FedData(network, progress.say)
 
     def ranges(self, calibration: Any) -> tuple[Ranges, Dataset | None]:
-        """Returns the ranges, with the scales that the user fixed, and the calibration data, if any."""
+        """Returns the ranges, with the scales that the user fixed, and the calibration data; None if there are none."""
         ranges, data = self._ranges(calibration)
         return with_scales_given(ranges, self._network.scales), data
 
@@ -92,12 +92,12 @@ class GivenData:
 
     @property
     def candidates(self) -> tuple[Ranges, ...]:
-        """The ranges of each calibrator, if they come from data."""
+        """The ranges of each calibrator; empty if ranges do not come from data."""
         all_ranges = () if self.calibration is None else self.calibration.candidates
         return tuple(with_scales_given(ranges, self._network.scales) for ranges in all_ranges)
 
     def of_network(self, network: Network) -> GivenData:
-        """Returns the same data for another network of the same inputs."""
+        """Returns the same data for another network with the same inputs."""
         assert self.holdout is not None
         data = copy(self)
         data._network = network
@@ -112,12 +112,12 @@ class GivenData:
 
     @property
     def magnitudes(self) -> Magnitudes | None:
-        """The magnitudes of the activations over the calibration data, if any."""
+        """The magnitudes of the activations over the calibration data; None without data."""
         return None if self.calibration is None else self.calibration.magnitudes
 
     @property
     def held_out(self) -> Dataset | None:
-        """The samples that neither calibration nor the search sees."""
+        """The held-out samples; None if there are none."""
         return None if self.holdout is None else self.holdout.held_out
 
     def without_held_out(self, data: Dataset) -> Dataset:
@@ -134,7 +134,7 @@ class GivenData:
         return self.holdout.kept
 
     def profile(self, feeds: Iterable[Feeds]) -> Profile:
-        """Returns the shapes and sizes of all samples given; the usual ones are those of ``feeds``."""
+        """Returns the shapes and sizes of all samples given; those of ``feeds`` are the usual ones."""
         return profile_of(feeds).covering(opened.inferences.profile for _, opened in self._opened)
 
     def shapes(self, feeds: Iterable[Feeds]) -> dict[str, str]:
@@ -142,7 +142,7 @@ class GivenData:
         return {} if self._network.is_static else _shapes(self.profile(feeds))
 
     def open(self, source: Any) -> Dataset:
-        """Returns the samples of a source, for the inputs of the network; opens each source once."""
+        """Returns the samples of a source as a data set for the network; opens each source once."""
         for given, opened in self._opened:
             if given is source:
                 return opened
@@ -164,7 +164,7 @@ class DataCalibration:
 
     @cached_property
     def ranges(self) -> Ranges:
-        """The ranges of the calibrator asked for; if that is ``auto``, of entropy."""
+        """The ranges of the calibrator asked for; entropy for ``auto``."""
         calibrator = Calibrator(self._options.calibrator_method, self._options.percentile)
         return self._kept(cached_inputs.RANGES, str(calibrator), lambda: self.magnitudes.ranges(calibrator))
 
@@ -175,7 +175,7 @@ class DataCalibration:
 
     @cached_property
     def magnitudes(self) -> Magnitudes:
-        """The magnitudes of all activations over the data (see ``_counted``)."""
+        """The magnitudes of all activations over the data."""
 
         def counted_magnitudes() -> Magnitudes:
             self._progress.stage("Calibrating", self._data.length)
@@ -191,14 +191,14 @@ class DataCalibration:
         return self._kept(cached_inputs.MAGNITUDES, "", counted_magnitudes)
 
     def known_magnitudes(self) -> Magnitudes | None:
-        """The magnitudes if they are known without a pass over the data; else None."""
+        """Returns the magnitudes if they are known without a pass over the data; else None."""
         if "magnitudes" in self.__dict__:
             return self.magnitudes
         return None if self._folder is None else cached_inputs.MAGNITUDES.load(self._folder, self._key(""))
 
     @cached_property
     def _counted(self) -> frozenset[str] | None:
-        """The tensors whose values are counted: those that some plan holds in INT8; None for all."""
+        # the tensors that some plan holds in INT8; None for all
         typing = typing_of(choose_engine(self._options.engine), self._options.asked_typing, self._network.low)
         # TensorRT decides which tensors' scales it uses.
         return None if typing == "weak" else tensors_in_low(self._network)
@@ -215,7 +215,7 @@ class DataCalibration:
 
 
 class FedData:
-    """Collects statistics on the inputs, and warns at once, so that the user can stop a long run."""
+    """Collects statistics on the inputs, and shows warnings at once, so that the user can stop a long run."""
 
     def __init__(self, network: Network, say: Callable[[str], None]) -> None:
         self._network, self._say = network, say
@@ -230,13 +230,13 @@ class FedData:
             say(f"PART: {network.part}")
 
     def opened(self, data: Dataset) -> None:
-        """Records how pictures become inputs."""
+        """Records how the data set's pictures become inputs."""
         if data.pictures:
             self._pictures[data.source] = data.pictures
 
     def calibrated_with(self, data: Dataset) -> Dataset:
-        """Computes statistics of the first 100 calibration samples; returns data whose iteration also collects a
-        sketch of them.
+        """Computes statistics of the first 100 calibration samples; returns the data, whose first reading fills a
+        sketch.
         """
         self._calibrated_with = data.source
         data = self._sketch.watching(data)
@@ -244,7 +244,7 @@ class FedData:
         return data
 
     def validated_with(self, data: Dataset) -> Dataset:
-        """Returns the validation data; its iteration also collects a sketch."""
+        """Returns the validation data, whose first reading fills a sketch."""
         self._validated_with = self._validation.watching(data)
         return self._validated_with
 
@@ -254,9 +254,9 @@ class FedData:
         """Checks the judged inputs and the validation data; returns ``about`` with the findings.
 
         Args:
-            ranges: used in place of the calibration data if there are none.
+            ranges: compared with the inputs if there are no calibration data.
             data: a sketch of the data that the inputs are taken from.
-            of_calibration: the inputs are samples of the calibration data.
+            of_calibration: true if the inputs are samples of the calibration data.
         """
         first, drifts, drift_of_validation = feeds[:MOST_SAMPLES], dict[str, Drift](), dict[str, Drift]()
         fed = statistics(first) if of_calibration else self._looked_at(first, about.source)
@@ -299,7 +299,6 @@ class FedData:
         return [*states, f"the inputs are dynamic, and measured at the shapes of the data: {measured}{fixes}"]
 
     def _looked_at(self, samples: Iterable[Feeds], source: str) -> tuple[FedInput, ...]:
-        """Returns statistics of samples, and shows warnings; reads the samples twice."""
         fed, preprocessing = statistics(samples), self._pictures.get(source)
         self._states = self._states or data_warnings.zero_states(self._network, fed)
         if not self._warnings:
@@ -316,7 +315,7 @@ class FedData:
 def ranges_of(
     network: Network, calibration: Any, options: TensorOptions, progress: Progress
 ) -> tuple[Ranges, Dataset | None]:
-    """Returns the ranges, with the scales that the user fixed, and the data set if ``calibration`` is data.
+    """Returns the ranges, with the scales that the user fixed, and the data set if ``calibration`` is data; else None.
 
     The network's own Q/DQ pairs come before data and caches.
 
@@ -361,7 +360,7 @@ def ranges_from_data(
 
 
 def faint_note(about: JudgedInputs) -> list[Note]:
-    """Returns a note on samples that the search for the worst inputs skipped."""
+    """Returns a note on the faint samples that the search for the worst inputs skipped; empty if there are none."""
     if not about.faint:
         return []
     text = (

@@ -1,6 +1,4 @@
-"""The judgement of a network: its reference (the network in FP32, saved outputs, or another network), outputs, and
-rule.
-"""
+"""The reference that a network is judged by (the network in FP32, saved outputs, or another network), and the rule."""
 
 from __future__ import annotations
 
@@ -44,12 +42,11 @@ _BOTH = "Give with --reference what the network gave for the samples of --input,
 
 
 class Reference(ABC):
-    """The base class of references: engines whose outputs a network is judged by. They report nothing on layers, and
-    stay open.
+    """An engine whose outputs a network is judged by. It stays open, and reports no times and no precisions.
 
     Attributes:
         digest: of the reference and, with saved outputs, of the samples.
-        names: the title or name that a layer has in the reference, by its index in the judged network, if known.
+        names: by layer index in the judged network, the layer's title or name in the reference; empty if unknown.
     """
 
     digest: str
@@ -68,11 +65,11 @@ class Reference(ABC):
         return self
 
     def __exit__(self, *_: object) -> None:  # noqa: B027 - it stays open
-        """Keeps everything for the next use."""
+        """Stays open for the next use."""
 
 
 class SavedOutputs(Reference):
-    """Saved outputs for the samples that they were saved for, in order.
+    """Saved outputs as the reference, for the samples that they were saved for.
 
     Raises:
         BadInput: the run cannot be read, has another number of inferences, or none of the network's outputs.
@@ -131,8 +128,7 @@ def outputs_of(
 ) -> ReferenceAsItRuns | ReferenceNetwork:
     """Returns an engine that runs another network unchanged, with its outputs under the names of ``network``'s.
 
-    Raises:
-        BadInput: the other network cannot be read, or its inputs cannot be matched.
+    Raises BadInput if the other network cannot be read, or its inputs cannot be matched.
     """
     runs = as_it_runs(other, options)
     if runs is not None:
@@ -141,9 +137,9 @@ def outputs_of(
 
 
 class ReferenceAsItRuns(Reference):
-    """A dynamically quantized network, a session, a function or a module of PyTorch as the reference.
+    """A dynamically quantized network, a session, a function or a PyTorch module as the reference.
 
-    If the source code of ``given`` is not available, each process has another digest.
+    If the source code of ``given`` is unavailable, the digest differs in each process.
     """
 
     def __init__(self, network: Network, runs: AsItRuns, given: Any) -> None:
@@ -154,7 +150,9 @@ class ReferenceAsItRuns(Reference):
             self.digest = hashlib.sha256(saved_model(given).read_bytes()).hexdigest() if is_file else code_digest(given)
 
     def infer(self, feeds: Feeds) -> Outputs:
-        """Returns the outputs for a sample; raises BadInput if it cannot be run, or has none of the outputs."""
+        """Returns the outputs for a sample; raises BadInput if it does not run, or has none of the network's
+        outputs.
+        """
         tensors = self._runs.tensors(feeds)
         results = [tensor for place, tensor in self._runs.modules() if not place.path and tensor in tensors]
         if len(results) == len(self._names) and not match_names(self._names, tensors):
@@ -163,7 +161,6 @@ class ReferenceAsItRuns(Reference):
 
 
 def _under_their_names(names: Sequence[str], tensors: Outputs, source: str, remedy: str) -> Outputs:
-    """Returns those tensors that are outputs ``names`` of the judged network; raises BadInput if there are none."""
     outputs = {name: tensors[other] for name, other in match_names(names, tensors).items()}
     if not outputs:
         ours, theirs = ", ".join(map(repr, names)), ", ".join(map(repr, tensors))
@@ -172,7 +169,7 @@ def _under_their_names(names: Sequence[str], tensors: Outputs, source: str, reme
 
 
 class ReferenceNetwork(Reference):
-    """An engine that runs another network unchanged on ONNX Runtime, by whose outputs ``network`` is judged.
+    """Another network, run unchanged on ONNX Runtime, as the reference for ``network``.
 
     Layers are matched on the first sample; ``on_notes`` gets notes on the matching and on unmatched outputs.
 
@@ -210,7 +207,9 @@ class ReferenceNetwork(Reference):
         return Observer(as_is.writer.write(as_is.plan), [list(self._outputs.values())], reference.source)
 
     def infer(self, feeds: Feeds) -> Outputs:
-        """Returns the outputs for a sample; raises BadInput if none can be matched, or ONNX Runtime refuses it."""
+        """Returns the outputs for a sample; raises BadInput if none can be matched, or ONNX Runtime refuses the
+        sample.
+        """
         theirs = self._theirs(feeds)
         if self._observer is None:
             self._observer = self._opened(feeds, theirs)
@@ -219,7 +218,7 @@ class ReferenceNetwork(Reference):
 
 
 class Judgement:
-    """The metric, the task and the rule by which a network's outputs are judged.
+    """The metric, the task and the rule that a network's outputs are judged by.
 
     Attributes:
         told: FP32's outputs for further inputs, which help to find out how a task reads outputs.
@@ -244,10 +243,9 @@ class Judgement:
         return None if self.options.threshold is None else float(self.options.threshold)
 
     def outputs(self, outputs: Outputs) -> tuple[str, ...]:
-        """Returns the judged outputs: those that the user names, else those of ``outputs_to_judge``.
+        """Returns the names of the judged outputs: those that the user names, else those of ``outputs_to_judge``.
 
-        Raises:
-            BadInput: one of them is no array of numbers, or there are none.
+        Raises BadInput if one is no array of numbers, or there are none.
         """
         own_metric = bool(self.asked_metric.code)
         judged = list(self.options.outputs) or outputs_to_judge(outputs, self.integers, own_metric=own_metric)
@@ -258,7 +256,7 @@ class Judgement:
         return tuple(judged)
 
     def slices(self, outputs: tuple[str, ...], reference: Sequence[Outputs]) -> Slices:
-        """Returns the slices of outputs, which a relative metric judges apart; none for a user's function as metric."""
+        """Returns the slices of outputs that a relative metric judges apart; none for a user's function as metric."""
         metric = self.asked_metric
         return Slices() if metric.code else find_slices(reference, outputs, apart=metric.name in RELATIVE)
 
@@ -270,7 +268,7 @@ class Judgement:
         return make_rule(metric, self.threshold if fits else None, DEFAULT_SHARE, entries, self._low)
 
     def by_equality(self, outputs: Outputs) -> tuple[str, ...]:
-        """Returns the outputs of integers, which are judged by equality."""
+        """Returns the names of integer outputs, which are judged by equality."""
         return self.integers.of(outputs)
 
     def entries(self, outputs: tuple[str, ...]) -> tuple[str, ...]:
@@ -279,15 +277,14 @@ class Judgement:
         return outputs if asked_task is None else (asked_task.entry,)
 
     def task(self, reference: Sequence[Outputs]) -> Task | None:
-        """Returns the task that the options name, if any; raises BadInput if FP32's outputs do not fit it."""
+        """Returns the task that the options name, or None; raises BadInput if FP32's outputs do not fit it."""
         asked_task = self.options.asked_task()
         return None if asked_task is None else find_task(asked_task, self._numbers([*self.told, *reference]))
 
     def checked_task(self, reference: Sequence[Outputs]) -> tuple[Task | None, list[str]]:
-        """Returns the task, and a note on how it reads the outputs; without a task, a note on the task that they fit.
+        """Returns the task and a note on how it reads the outputs; or None and a note on the task that they would fit.
 
-        Raises:
-            BadInput: the outputs are not those of the task, or FP32 gives nothing to judge.
+        Raises BadInput if the outputs are not those of the task, or FP32 gives nothing to judge.
         """
         task = self.task(reference)
         if task is not None:

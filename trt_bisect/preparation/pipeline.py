@@ -1,7 +1,7 @@
 """A pipeline: a user's function that runs several networks on a sample, as one network with one data set.
 
-The function runs once in FP32 on all samples. The feeds of each network are its calibration data; the outputs of the
-function are the reference for plans.
+The function runs once in FP32 on all samples. Each network is calibrated on the feeds that it gets; the function's
+outputs are the reference for plans.
 """
 
 from __future__ import annotations
@@ -30,27 +30,20 @@ from trt_bisect.support.progress import Progress
 
 MOST_CALLS = 100_000
 """The most calls for a sample in FP32, if the user gives no limit."""
+# a plan's most calls for a sample: this multiple of FP32's, and at least the second number
 _TIMES_FP32, _FEWEST = 10, 100
-"""The most calls of a plan for a sample: this multiple of FP32's, and at least the second number."""
 _FAILED = "inference failed"
 Function = Callable[[Mapping[str, "Net"], Any], Any]
 
 
 class _TooManyCalls(BaseException):
-    """The function calls its networks too often; derived from BaseException so that the function's ``except Exception``
-    does not catch it.
+    """The function calls its networks too often. A BaseException: the function's ``except Exception`` does not catch
+    it.
     """
 
 
 @dataclass
 class _Calls:
-    """The calls of networks for a sample.
-
-    Attributes:
-        most: the limit of ``count``.
-        failure: an engine's failure that does not depend on the plan.
-    """
-
     most: int
     count: int = 0
     failure: TrialFailed | None = None
@@ -83,16 +76,16 @@ class Net:
             raise
 
     def run(self, outputs: Sequence[str] | None, feeds: Mapping[str, Any]) -> list[np.ndarray]:
-        """Returns the outputs in a list, as ``onnxruntime.InferenceSession.run`` does; ``outputs`` None means all."""
+        """Returns the named outputs as a list, like ``onnxruntime.InferenceSession.run``; None means all."""
         made = self(feeds)
         return [made[name] for name in outputs or (spec.name for spec in self._network.outputs)]
 
     def get_inputs(self) -> tuple[TensorSpec, ...]:
-        """Returns the inputs, with ``name`` and ``shape``, as ONNX Runtime's session does."""
+        """Returns the inputs, with ``name`` and ``shape``, like ONNX Runtime's session."""
         return self._network.inputs
 
     def get_outputs(self) -> tuple[TensorSpec, ...]:
-        """Returns the outputs, as ``get_inputs``."""
+        """Returns the outputs, with ``name`` and ``shape``, like ONNX Runtime's session."""
         return self._network.outputs
 
 
@@ -102,7 +95,7 @@ class Program:
 
     Attributes:
         labels: the samples' names in messages.
-        most: the user's limit of calls.
+        most: the user's limit of calls for a sample; None for the default.
         calls: the number of calls in FP32, for each sample.
         lost: for each sample, NaN in place of outputs that a plan does not give.
     """
@@ -116,12 +109,10 @@ class Program:
     lost: list[Outputs] = field(default_factory=list)
 
     def __call__(self, feeds: Feeds, engines: Mapping[str, Infer]) -> tuple[Outputs, str]:
-        """Runs a plan on a sample; see ``Pipeline.run``. Returns the outputs, and why the function failed, if so.
+        """Runs a plan on a sample (see ``Pipeline.run``); returns the outputs, and the reason if the function failed.
 
-        If the function raises an error, or calls its networks too often, its outputs are NaN.
-
-        Raises:
-            TrialFailed: an engine does not run, or the function fails on a sample that FP32 was not run on.
+        If the function raises an error, or calls its networks too often, its outputs are NaN. Raises TrialFailed if an
+        engine does not run, or the function fails on a sample that FP32 was not run on.
         """
         is_known = isinstance(feeds, Mapping) and SAMPLE in feeds and np.shape(feeds[SAMPLE]) == (2,)
         place = int(feeds[SAMPLE][0]) if is_known else None
@@ -142,10 +133,9 @@ class Program:
         return {name: outputs.get(name, lost) for name, lost in self.lost[place].items()}, ""
 
     def in_fp32(self, place: int, engines: Mapping[str, Infer]) -> Outputs:
-        """Runs FP32 on a sample for the first time.
+        """Runs the function in FP32 on a sample for the first time, and returns its outputs.
 
-        Raises:
-            BadInput: the function fails, or has other outputs than for the first sample.
+        Raises BadInput if the function fails, or has other outputs than for the first sample.
         """
         calls, label = _Calls(self.most or MOST_CALLS), self.labels[place]
         try:
@@ -176,7 +166,6 @@ def _reason(error: BaseException, calls: _Calls) -> str:
 
 
 def _not_finite(array: np.ndarray) -> np.ndarray:
-    """Returns NaN in the shape of ``array``, with axes of size 1 in place of empty ones."""
     shape = tuple(max(size, 1) for size in array.shape)
     return np.full(shape, np.nan, array.dtype if array.dtype.kind == "f" else np.float64)
 
@@ -184,11 +173,10 @@ def _not_finite(array: np.ndarray) -> np.ndarray:
 def named_outputs(returned: Any) -> Outputs:
     """Returns what a user's function returned as arrays by name.
 
-    A dictionary keeps its names; the values of a tuple are ``output 0`` and so on, any other value ``output``. A text
-    becomes its characters' codes, int64; texts in a list are joined line by line.
+    A dictionary keeps its names; the values of a tuple become ``output 0`` and so on, any other value ``output``. A
+    text becomes its characters' codes, int64; texts in a list are joined with line breaks.
 
-    Raises:
-        BadInput: a value is no array.
+    Raises BadInput if a value is no array.
     """
     values = {"output": returned}
     if isinstance(returned, Mapping):
@@ -214,7 +202,7 @@ def _array_of(name: str, value: Any) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Samples:
-    """The samples of a pipeline, their names, if any, and the name of the set."""
+    """The samples of a pipeline, their names (empty if they have none), and the name of the set."""
 
     values: Sequence[Any]
     names: tuple[str, ...]
@@ -229,11 +217,11 @@ class Samples:
 def open_samples(given: Any) -> Samples:
     """Opens the samples of a pipeline, which are whatever its function takes.
 
-    From a file: the rows of an ``.npy``, dictionaries of the rows of an ``.npz``. From a folder: the arrays in its
-    ``.npy`` and ``.npz`` files, and the paths of others. ``module:function`` returns samples. In Python: any iterable.
+    From a file: the rows of an ``.npy``, or dictionaries of the rows of an ``.npz``. From a folder: the arrays in its
+    ``.npy`` and ``.npz`` files, and the paths of other files. ``module:function`` returns samples. In Python: any
+    iterable.
 
-    Raises:
-        BadInput: there are no samples, or they cannot be read.
+    Raises BadInput if there are no samples, or they cannot be read.
     """
     if given is None:
         raise BadInput("There are no samples to run the pipeline on.", "Give --input.")
@@ -280,12 +268,12 @@ def opened(
     spill: Spill,
     progress: Progress,
 ) -> tuple[Network, list[Dataset]]:
-    """Runs a pipeline once in FP32; returns its networks as one, and sets of samples as data of that network.
+    """Runs a pipeline once in FP32; returns its networks merged into one, and each set of samples as a data set for it.
 
     Args:
         given: the sets of samples.
-        calibration: data, a calibration cache or ranges for networks, by name, instead of what the function feeds them.
-        most: calls for a sample; default: ten times as many as in FP32.
+        calibration: by network, data, a calibration cache or ranges, instead of what the function feeds the network.
+        most: the most calls for a sample; default: ten times as many as in FP32.
         spill: keeps the feeds of the networks.
 
     Raises:
@@ -328,7 +316,6 @@ def opened(
 
 
 def _with_ranges(network: Network, given: Any) -> Network:
-    """Returns a network with the scales of a cache or ranges, and high layers where scales are missing."""
     if network.has_scales or not network.low.needs_ranges:
         return replace(network, notes=(*network.notes, "the ranges given for it are not needed"))
     ranges = given if isinstance(given, Ranges) else ranges_of_cache(Path(given), network)
@@ -344,14 +331,12 @@ def _keep(infer: Infer, calls: list[Feeds], spill: Spill, feeds: Feeds) -> Outpu
 
 
 def _fallback(fed: Sequence[Mapping[str, list[Feeds]]], name: str, network: Network) -> Feeds:
-    """Returns feeds for samples that do not call a network: another sample's, or zeros."""
     first = next(chain.from_iterable(by_name[name] for by_name in fed), None)
     zeros = {spec.name: np.zeros([size or 1 for size in spec.shape], spec.dtype) for spec in network.inputs}
     return first or zeros
 
 
 def _first(place: int, digest: bytes, calls: Mapping[str, list[Feeds]], never: Mapping[str, Feeds]) -> Feeds:
-    """Returns a sample as feeds of the merged network: its index, its digest, and the feeds of its first calls."""
     feeds = {SAMPLE: np.array([place, int.from_bytes(digest[:8], "little", signed=True)], np.int64)}
     for name, own in calls.items():
         first = own[0] if own else never[name]
@@ -365,7 +350,7 @@ def _rows_of(
     given: Mapping[str, list[Feeds]],
     samples: Iterable[Mapping[str, np.ndarray]],
 ) -> Iterator[Feeds]:
-    """Yields the feeds of all networks together, call by call; a network with fewer calls repeats its own."""
+    # the feeds of all networks together, call by call; a network with fewer calls repeats its own
     places = [int(sample[SAMPLE][0]) for sample in samples]
     calls = {}
     for name in never:

@@ -1,4 +1,4 @@
-"""The stages before plans are measured: read, calibrate, choose inputs, run the reference, judge, open the journal."""
+"""The stages before plans are measured: calibrate, choose inputs, run the reference, judge, open the journal."""
 
 from __future__ import annotations
 
@@ -48,8 +48,8 @@ from trt_bisect.runs.journal import Journal
 from trt_bisect.support.memory import give_back_memory
 from trt_bisect.support.text import FILE, FITTING_TASK, OUTPUTS, RANGES, SHAPES, TASK, Note, listed, noted
 
+# the number of samples whose outputs decide how a detector's head is read
 _TELLING = 8
-"""The number of samples whose outputs decide how a head is read."""
 STAYS_HERE = (
     "The emulation runs on this machine: the cluster gets only its few plans of whole engines. It gets all plans of "
     "--strategy exhaustive and bisect."
@@ -58,7 +58,7 @@ STAYS_HERE = (
 
 @contextmanager
 def prepared(setup: Setup, *, emulated: bool = False) -> Iterator[Experiment]:
-    """Prepares an experiment; in the block the journal and the cluster are open.
+    """Prepares an experiment; in the ``with`` block the journal and the cluster are open.
 
     Args:
         emulated: measure in the emulation, whatever engine is asked for.
@@ -141,13 +141,13 @@ def refuse_unknown_outputs(setup: Setup) -> None:
 
 
 def say_engine(setup: Setup, engine: str) -> None:
-    """Shows the engine that ``auto`` chose."""
+    """Shows the user which engine ``auto`` chose."""
     if setup.options.engine == AUTO:
         setup.progress.say(f"Engine: {engine} (chosen by 'auto'; 'trt-bisect engines' says why)")
 
 
 def usable(setup: Setup, network: Network, ranges: Ranges) -> Network:
-    """Returns the network with layers without usable ranges kept high; adds a note on them."""
+    """Returns the network with layers without usable ranges kept high, and adds a note on them."""
     network, kept_high = keeping_unusable_high(network, ranges)
     setup.notes += noted(RANGES, kept_high)
     return network
@@ -185,7 +185,6 @@ def _given(setup: Setup, data: Dataset | None) -> tuple[Dataset, ...]:
 def _worst_of(
     setup: Setup, network: Network, engine: str, ranges: Ranges, source: Dataset
 ) -> tuple[list[Feeds], JudgedInputs]:
-    """Returns the worst inputs of a data set, kept in the run folder, and the report's facts on them."""
     setup.progress.stage("Searching for the worst inputs", source.length)
     count = setup.options.samples or 1
     builder, key = setup.builder_for(network, engine, ranges, source), ""
@@ -217,7 +216,6 @@ def _worst_of(
 
 
 def _telling(setup: Setup, builder: Builder, source: Dataset) -> list[Outputs]:
-    """Returns FP32's outputs for the first samples, if FP32 runs."""
     # One sample may not tell how a detector's outputs are read.
     try:
         with setup.reference_engine(builder) as engine:
@@ -232,8 +230,8 @@ def find_worst(
     """Returns the ``count`` inputs of a data set that lose most in full INT8.
 
     Args:
-        keep: at Ctrl-C return the inputs found so far, and rank all by loss. If false, inputs on which FP32 finds
-            something for the task come first, since a search of layers needs them.
+        keep: true to return the inputs found so far at Ctrl-C, and to rank all by loss; false to put inputs on which
+            FP32 finds something for the task first, since a search of layers needs them.
 
     Raises:
         BadInput: FP32 or full INT8 cannot be built or run.
@@ -255,11 +253,7 @@ def find_worst(
 def worst_between(
     setup: Setup, fp32: Engine, low: Engine, samples: Dataset, count: int, keep: bool = False
 ) -> WorstInputs:
-    """Returns the inputs of a data set on which two engines differ most; see ``find_worst``.
-
-    Raises:
-        TrialFailed: an engine fails.
-    """
+    """Returns the inputs of a data set on which two engines differ most; raises TrialFailed if an engine fails."""
     judgement = setup.judgement
     return worst_inputs(
         samples,
@@ -278,7 +272,6 @@ def worst_between(
 
 
 def _references(setup: Setup, network: Network, builder: Builder, feeds: Sequence[Feeds]) -> tuple[list[Outputs], str]:
-    """Returns the reference's outputs for the judged inputs, and a sentence if FP32's outputs are random."""
     references = []
     setup.progress.stage("FP32 reference", len(feeds))
     give_back_memory()
@@ -301,7 +294,6 @@ def _references(setup: Setup, network: Network, builder: Builder, feeds: Sequenc
 
 
 def _remedy(builder: Builder, network: Network, otherwise: str) -> str:
-    """Returns the remedy for a network that does not run: pictures of one size, if ONNX Runtime refused a sample."""
     emulated = builder.arithmetic == EMULATED
     return size_remedy([spec.shape for spec in network.inputs], otherwise) if emulated else otherwise
 
@@ -309,9 +301,6 @@ def _remedy(builder: Builder, network: Network, otherwise: str) -> str:
 def _judged(
     setup: Setup, network: Network, feeds: Sequence[Feeds], references: Sequence[Outputs], engine: str
 ) -> tuple[Rule, dict[str, Classes], Slices, Task | None]:
-    """Returns the rule, and how outputs are read: as classes, as slices and by a task. Adds notes on unusual readings,
-    and on differences between the network and its file.
-    """
     judgement, options = setup.judgement, setup.options
     outputs = _finite_outputs(setup, network, feeds, references)
     prepared_outputs = references[0] if engine == ONNXRUNTIME and setup.judged_by is None else None
@@ -337,7 +326,6 @@ def _judged(
 def _finite_outputs(
     setup: Setup, network: Network, feeds: Sequence[Feeds], references: Sequence[Outputs]
 ) -> tuple[str, ...]:
-    """Returns the judged outputs with a finite value in FP32 for an input; notes the others."""
     judged = tuple(
         name
         for name in setup.judgement.outputs(references[0])
@@ -359,7 +347,6 @@ def _finite_outputs(
 
 
 def _store(setup: Setup, open_files: ExitStack, parts: dict[str, Any]) -> TrialStore:
-    """Returns the journal in the run folder, or a store in memory."""
     key = fingerprint(parts)
     if setup.folder is None:
         return setup.in_memory.under(key, parts)
@@ -377,9 +364,10 @@ def file_figure_noted(
     rule: Rule,
     options: BuildOptions,
 ) -> list[str]:
-    """Returns a sentence with the figure of the file in ONNX Runtime, with its own pairs at the plan's low layers.
+    """Returns a sentence with the figure of the user's own file, with its pairs at the plan's low layers, in ONNX
+    Runtime.
 
-    Returns none if no pair is asymmetric, or the file cannot be run.
+    Empty if no pair is asymmetric, or the file cannot be run.
     """
     if not network.asymmetric:
         return []
@@ -400,7 +388,6 @@ def file_figure_noted(
 def _unlike_reference(
     setup: Setup, builder: Builder, feeds: Sequence[Feeds], compare: Compare, rule: Rule
 ) -> list[str]:
-    """Returns a sentence if a file with pairs misses the threshold even without them, judged by another reference."""
     if setup.judged_by is None or not setup.read.has_pairs:
         return []
     try:

@@ -1,4 +1,4 @@
-"""Modules of PyTorch as networks: exported as ONNX, compared with the module, its layers named after its modules.
+"""PyTorch modules as networks: exported as ONNX, compared with the module, with layers named after its modules.
 
 PyTorch is imported only if a module is given.
 """
@@ -44,21 +44,23 @@ from trt_bisect.support.files import make_folder
 if TYPE_CHECKING:
     import torch
 
+# tried in this order, each with its argument dynamo
 _EXPORTERS = {"dynamo": True, "TorchScript": False}
-"""The exporters in the order in which they are tried, with the argument ``dynamo`` of each."""
+# an export whose outputs differ by more than this share of the largest value is refused
 _FAR = 1e-2
-"""An export is refused if an output differs from the module's by more than this share of the largest value."""
+# the most bytes of weights in the ONNX file itself
 _IN_ONE_FILE = 1 << 30
-"""The most bytes of weights in the ONNX file itself."""
 _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 _HOW = "Give a DataLoader or a list of samples as calibration, or the sizes of the inputs as shapes."
 
 
 @dataclass(frozen=True)
 class Exported:
-    """A module as a file: its path, and a note on the distance of its outputs from the module's.
+    """A PyTorch module exported as an ONNX file.
 
-    ``calls`` has the number of calls of each module in one inference; empty for an exported program.
+    Attributes:
+        note: a sentence on the distance of its outputs from the module's.
+        calls: the number of calls of each submodule in one inference; empty for an exported program.
     """
 
     path: Path
@@ -67,13 +69,13 @@ class Exported:
 
 
 def exported(model: Any, data: Iterable[Any], shapes: Mapping[str, tuple[int, ...]], output: Any) -> Exported | None:
-    """Returns a module of PyTorch exported as ONNX; None if the network is something else.
+    """Returns a PyTorch module exported as ONNX; None if ``model`` is something else.
 
     It is exported in evaluation mode for one sample at a time: the first of the first batch.
 
     Args:
         model: a module; or a ``module:function`` or ``file.py:function`` that returns a module.
-        data: the user's data, such as a DataLoader, first choice first.
+        data: sources of samples, such as a DataLoader, first choice first.
         shapes: of the inputs; used if no data have a sample.
         output: the folder for the file; default: one that lasts as long as the process.
 
@@ -109,8 +111,7 @@ def exported(model: Any, data: Iterable[Any], shapes: Mapping[str, tuple[int, ..
 
 
 class Hooked:
-    """A module that gives the tensors of all its submodules, by forward hooks; or an exported program that gives those
-    of its nodes.
+    """Runs a PyTorch module, or an exported program, and gives the tensors of all its submodules.
 
     Args:
         device: where it runs; default: the device that it is on.
@@ -152,7 +153,7 @@ class Hooked:
         return tuple(TensorSpec(name, array.dtype, (1, *array.shape[1:])) for name, array in arrays.items())
 
     def run(self, feeds: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Returns the tensors by module, those of further calls with their number (``act@2``), and the outputs."""
+        """Returns the tensors by module (for further calls ``act@2`` and so on) and the outputs."""
         import torch
 
         fed = {name: torch.as_tensor(values).to(self._device) for name, values in feeds.items()}
@@ -200,7 +201,6 @@ class Hooked:
         return outputs
 
     def _keep(self, place: Place, kept: list[np.ndarray], tensors: dict[str, np.ndarray]) -> None:
-        """Records a call of a module, and its tensor if it made exactly one."""
         number = 1 + sum(before.path == place.path for before, _ in self.modules)
         name = place.path if number == 1 else f"{place.path}@{number}"
         self.modules.append((place, name))
@@ -215,7 +215,7 @@ def _is_exported(module: torch.nn.Module) -> bool:
 
 
 def given_module(given: Any) -> torch.nn.Module | None:
-    """Returns the PyTorch module of ``given``: a module, an exported program, a ``module:function``; else None."""
+    """Returns the PyTorch module of a module, an exported program or a ``module:function``; None for anything else."""
     module = _named_module(given) if isinstance(given, (str, Path)) else given
     library = sys.modules.get("torch")
     if library is None:
@@ -274,7 +274,6 @@ def _calls_counted(module: torch.nn.Module) -> Iterator[dict[str, int]]:
 
 @contextmanager
 def _hooks(module: torch.nn.Module, making: Callable[[str], Any]) -> Iterator[None]:
-    """Registers hooks: after each call of a module, the function that ``making`` returned for its name is called."""
     children = [(name, child) for name, child in module.named_modules() if name]
     hooks = [child.register_forward_hook(making(name)) for name, child in children]
     try:
@@ -289,7 +288,6 @@ Arguments = tuple[list["torch.Tensor"], dict[str, "torch.Tensor"]]
 
 
 def _example(module: Any, data: Iterable[Any], shapes: Mapping[str, tuple[int, ...]]) -> Arguments:
-    """Returns the first sample of the data as arguments of the module; without data, zeros of the ``shapes``."""
     import torch
 
     device = _device_of(module)
@@ -317,7 +315,6 @@ def _device_of(module: torch.nn.Module) -> torch.device:
 
 
 def _first_of(source: Any) -> Any:
-    """Returns the first sample, or batch, of data that can be read without a network."""
     if isinstance(source, (str, Path)):
         text = str(source)
         if Path(text).suffix in (".npz", ".npy") and Path(text).is_file():
@@ -346,7 +343,6 @@ def _parts(sample: Any) -> list[Any]:
 
 
 def _arguments(module: Any, sample: Any) -> Arguments:
-    """Returns the parts of a sample that ``forward`` takes; labels are left out."""
     import torch
 
     def tensor(value: Any) -> torch.Tensor:
@@ -401,7 +397,6 @@ def _export(module: Any, args: list[Any], kwargs: dict[str, Any], path: Path, *,
 
 
 def _difference(path: Path, inputs: list[Any], wanted: list[np.ndarray]) -> tuple[float, float]:
-    """Returns the largest difference of an export's outputs from the module's, and their largest value."""
     session = ort.InferenceSession(path, new_options(), providers=["CPUExecutionProvider"])
     feeds = zip(session.get_inputs(), inputs, strict=True)
     outputs = session.run(None, {spec.name: as_array(tensor) for spec, tensor in feeds})
@@ -413,7 +408,6 @@ def _difference(path: Path, inputs: list[Any], wanted: list[np.ndarray]) -> tupl
 
 
 def _name_layers(module: torch.nn.Module, path: Path) -> None:
-    """Gives a file's nodes their names and scopes in the user's program."""
     model = onnx.load(path, load_external_data=False)
     parameters = {tensor.name for tensor in model.graph.initializer}
     places, taken = places_of(model.graph), {node.name for node in model.graph.node}

@@ -1,6 +1,6 @@
 """Two networks that are compared unchanged: floats, Q/DQ pairs, dynamic quantization, sessions, functions, modules.
 
-Dynamic quantization stays as it is, since each inference computes its scales. Every float tensor is compared.
+Every float tensor is compared. Dynamic quantization stays as it is, since each inference computes its scales.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ from trt_bisect.precision import PrecisionPlan
 from trt_bisect.preparation.pytorch import Hooked, given_module
 from trt_bisect.report.comparison import MatchedLayer
 
+# ONNX Runtime's quantizer appends these to the name of a rounded tensor
 _ENDING, _SCALE, _ZERO = "_quantized", "_scale", "_zero_point"
-"""ONNX Runtime's quantizer appends these to the name of a rounded tensor."""
 
 
 @dataclass(frozen=True)
@@ -61,8 +61,7 @@ class AsItRuns:
     def tensors(self, feeds: Feeds) -> dict[str, np.ndarray]:
         """Returns the float tensors for a sample; its inputs are matched by name, else in order.
 
-        Raises:
-            BadInput: it cannot be run on this sample, or returns no arrays by name.
+        Raises BadInput if the network cannot be run on this sample, or returns no arrays by name.
         """
         names = [spec.name for spec in self.inputs]
         given = dict(feeds) if not names or set(names) == set(feeds) else dict(zip(names, feeds.values(), strict=False))
@@ -77,9 +76,8 @@ class AsItRuns:
 def weights_as_they_are(
     origins: Iterable[Origin], constant: Callable[[str], np.ndarray], given: AsItRuns
 ) -> Iterator[tuple[Origin, np.ndarray, np.ndarray]]:
-    """Yields the origin of each weight, its values in a float network, and its dequantized values in ``given``.
-
-    ``constant`` returns the values of a weight in the float network.
+    """Yields the origin of each weight, its float values (from ``constant``), and its dequantized values in
+    ``given``.
     """
     for origin in origins:
         if origin.tensor not in given.weights:
@@ -94,7 +92,7 @@ def weights_as_they_are(
 
 
 def refuse_with_other(options: OtherOptions) -> None:
-    """Raises BadInput for an option that changes how a network runs: two networks run unchanged."""
+    """Raises BadInput for an option that changes how a network runs, since two networks run unchanged."""
     changing = ("fp32", "int8", "recipe", "reference", *FIXING)
     refused = [name for name in changing if getattr(options, name, None)]
     refused += ["unquantized"] if isinstance(options, UnquantizedOptions) and options.unquantized_round else []
@@ -110,9 +108,7 @@ def same_tensors(
 ) -> dict[str, str]:
     """Returns, for tensors of ``first``, the tensor of ``second`` with the same shape and the same module or name.
 
-    Args:
-        ours: the tensors of ``first`` on a sample.
-        others: the tensors of ``second`` on the same sample.
+    ``ours`` and ``others`` are the tensors of ``first`` and ``second`` on the same sample.
     """
     modules = first.modules(), second.modules()
     of_modules = set.intersection(*({tensor for _, tensor in side} for side in modules))
@@ -125,7 +121,7 @@ def same_tensors(
 
 
 def as_it_runs(given: Any, options: DeviceOptions) -> AsItRuns | None:
-    """Returns a network that runs unchanged: dynamic quantization, a session, a function, a module; None for others.
+    """Returns a network that runs unchanged: dynamic quantization, a session, a function or a module; None for others.
 
     ``options`` have the device of a module, and the data that show its inputs.
     """
@@ -188,7 +184,7 @@ class Planned:
     """A network under a plan, in the emulation.
 
     Attributes:
-        writer: writes plans of the network, with scales.
+        writer: writes the network's graph for a plan, with scales.
     """
 
     writer: PlanWriter
@@ -201,13 +197,15 @@ class Planned:
 
     @classmethod
     def as_in_file(cls, network: Network) -> Planned:
-        """Returns ``network`` unchanged: with all of its pairs, asymmetric ones too, or in floats if it has none."""
+        """Returns ``network`` unchanged: with all of its Q/DQ pairs, asymmetric ones too, or in floats without
+        pairs.
+        """
         in_file = network.as_in_file()
         plan = in_file.free_plan(in_file.quantizable if in_file.has_pairs else ())
         return cls(PlanWriter(in_file, {}, GraphTarget.ONNXRUNTIME), plan)
 
     def origins(self) -> dict[str, Origin]:
-        """Returns the network's float tensors, with their roundings."""
+        """Returns the network's float tensors by name, with their roundings."""
         return activation_origins(self.network, self.writer, self.plan.lowered, sides_of(self.plan))
 
     def weights(self) -> list[Origin]:
@@ -215,7 +213,7 @@ class Planned:
         return weight_origins(self.network, self.writer, self.plan.lowered, sides_of(self.plan))
 
     def as_it_runs(self) -> AsItRuns:
-        """Returns the network as one that gives all of its tensors."""
+        """Returns the network in a form that gives all of its tensors."""
         observe = plan_observer(self.writer, self.plan, self.origins())
         return AsItRuns(
             self.network.source,
@@ -235,12 +233,12 @@ def _modules_in(network: Network) -> list[ModuleTensor]:
 
 
 class TwoNetworks:
-    """Two networks, their layers matched on one sample.
+    """Two networks, with their layers matched on one sample.
 
     Args:
         first: its names are used for samples and tensors.
         memory: the bytes for the tensors of a sample.
-        planned: returns the second network, which it gets with the sample's shapes, under a plan; default: unchanged.
+        planned: puts the second network, with the sample's shapes, under a plan; default: unchanged.
 
     Attributes:
         feeds_of_second: returns a sample with the names and dtypes of the second network's inputs.
@@ -297,8 +295,7 @@ class TwoNetworks:
     def on(self, feeds: Feeds, position: int) -> Iterator[tuple[Tensors, Tensors]]:
         """Yields, group by group, the tensors of both networks on a sample, by their names in the first.
 
-        Raises:
-            BadInput: ONNX Runtime refuses the sample.
+        Raises BadInput if ONNX Runtime refuses the sample.
         """
         second = self._runs[1](self.feeds_of_second(feeds), position)
         for first in self._runs[0](feeds, position):
@@ -331,10 +328,9 @@ class TwoNetworks:
 
 
 def feeds_between(first: Network, second: Network) -> Callable[[Feeds], Feeds]:
-    """Returns a function from a sample of one network to the same sample of another, with its names and dtypes.
+    """Returns a function that gives a sample of ``first`` the names and dtypes of ``second``'s inputs.
 
-    Raises:
-        BadInput: the inputs of the networks cannot be matched.
+    Raises BadInput if the inputs cannot be matched.
     """
     names, specs = match_inputs(first, second), {spec.name: spec for spec in second.inputs}
 

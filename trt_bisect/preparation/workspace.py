@@ -1,4 +1,4 @@
-"""A run folder: locked while a run works in it, its folder of tensors, and its removable files."""
+"""A run folder: locked while a run works in it, with tensors and removable files."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from trt_bisect.support.files import locked, output_folder
 from trt_bisect.support.progress import Progress
 
 BOUNDARIES = "boundaries"
-"""The folder of the curve: ``boundaries/fp32``, by layer ``boundaries/0002-conv2``."""
+"""The folder of the curve: ``boundaries/fp32``, and by layer ``boundaries/0002-conv2``."""
 TENSORS, INDEX = "tensors", "index.json"
 SAMPLE = "{:06}.npz"
 """The name of a sample's file."""
@@ -38,18 +38,19 @@ _REMOVED = {
 }
 _KEPT = (JOURNAL, REPORT)
 
+# a file that write_whole has not completed, with the number of the writing process
 _UNFINISHED = re.compile(r"\.(.+)-(\d+)")
-"""The name of a file that ``write_whole`` has not completed, with the number of the writing process."""
 
 
 @contextmanager
 def working_in(folder: Path | None, display: Progress, history: str | Path = NONE) -> Iterator[Progress]:
-    """Shows progress and writes it into ``folder``, which is created, locked, and cleared of killed runs' unfinished
-    files.
+    """Opens and locks a run folder; yields the progress display, which also writes into the folder.
+
+    Removes unfinished files of killed runs.
 
     Args:
-        folder: None to lock and record nothing.
-        history: the file that records the run: ``beside``, ``none`` or a file.
+        folder: created if missing; None to lock and record nothing.
+        history: the file that records the run: ``beside``, ``none`` or a path.
 
     Raises:
         BadInput: another run works in the folder, or it cannot be written to.
@@ -89,7 +90,7 @@ def refuse_another_network(folder: Path | None, network: Network) -> None:
 
 @dataclass(frozen=True)
 class Removable:
-    """A file or folder in a run folder that can be recreated: a description of its content, and its bytes."""
+    """A file or folder in a run folder that can be recreated: its path, what it holds, and its bytes."""
 
     path: Path
     what: str
@@ -97,8 +98,9 @@ class Removable:
 
 
 def removable(folder: str | Path) -> tuple[Removable, ...]:
-    """Returns the removable files of a run folder, never journal, reports or recipe; raises BadInput for other
-    folders.
+    """Returns the removable files of a run folder, never journal, reports or recipe.
+
+    Raises BadInput if ``folder`` is no run folder.
     """
     run_folder = Path(folder)
     if not any((run_folder / name).is_file() for name in _KEPT):
@@ -115,10 +117,9 @@ def removable(folder: str | Path) -> tuple[Removable, ...]:
 
 
 def clean(folder: str | Path) -> tuple[Removable, ...]:
-    """Removes what ``removable`` lists, and returns it.
+    """Removes what ``removable`` lists, and returns that list.
 
-    Raises:
-        BadInput: it is no run folder, another process uses it, or something cannot be removed.
+    Raises BadInput if ``folder`` is no run folder, another process uses it, or something cannot be removed.
     """
     leftovers = removable(folder)
     with locked(Path(folder)):

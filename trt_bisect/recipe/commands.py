@@ -1,9 +1,9 @@
-"""The commands, or lines of configuration, that apply a remedy with each tool.
+"""Commands, or lines of configuration, that apply a remedy with each tool.
 
 Sources. ModelOpt: ``python -m modelopt.onnx.quantization --help`` (NVIDIA/TensorRT-Model-Optimizer,
-``modelopt/onnx/quantization/__main__.py``; the parser of 0.47 takes these commands): its calibration methods are
-``entropy`` and ``max``, it reads TensorRT's calibration caches, and regular expressions name nodes; in PyTorch, its
-guide "PyTorch Quantization". Polygraphy and trtexec: see ``recipe.trtexec``. ONNX Runtime:
+``modelopt/onnx/quantization/__main__.py``; the parser of 0.47 takes these commands). Its calibration methods are
+``entropy`` and ``max``; it reads TensorRT's calibration caches; regular expressions name nodes. In PyTorch: its guide
+"PyTorch Quantization". Polygraphy and trtexec: see ``recipe.trtexec``. ONNX Runtime:
 ``onnxruntime.quantization.quantize_static``. AIMET: ``aimet_onnx.cross_layer_equalization``.
 """
 
@@ -21,9 +21,8 @@ from trt_bisect.recipe.files import CACHE, FP16_NETWORK, POLYGRAPHY as SCRIPT, n
 from trt_bisect.recipe.trtexec import Build, calibrated, engine_flags, polygraphy_command, strong_command
 
 Options = Mapping[str, tuple[str, ...]]
-"""The values of each option, by its flag such as ``--samples``; a switch has none."""
+"""The values of each option, by its flag such as ``--samples``; empty for a switch."""
 _DATA, _RANGES = "DATA.npz", "RANGES.cache"
-"""Placeholders for data and calibration caches without a name."""
 
 TRT_BISECT, MODELOPT, POLYGRAPHY, TRTEXEC = "trt-bisect", "ModelOpt", "Polygraphy", "trtexec"
 ORT, AIMET, RTX = "ONNX Runtime", "AIMET", "tensorrt_rtx"
@@ -32,8 +31,8 @@ _MODELOPT = "python -m modelopt.onnx.quantization"
 _AUTOCAST = "python -m modelopt.onnx.autocast"
 _MTQ = "import modelopt.torch.quantization as mtq"
 _FLOAT_NETWORK = "FP32.onnx"
+# with more high layers, only the recipe's files list them
 _MOST_EXCLUDED = 50
-"""A command lists at most this many high layers; if there are more, only the recipe's files list them."""
 
 
 @dataclass(frozen=True)
@@ -59,11 +58,12 @@ class Setting:
 
     Attributes:
         model: the network's file.
-        calibration: the file of the data or of the cache; empty if it has no name.
-        has_data: the calibration is data, not a cache.
+        calibration: the path of the data or the calibration cache; empty if unknown.
+        has_data: true if calibration is data, not a cache.
         calibrator: None for a cache.
-        has_pairs: the network holds Q/DQ pairs; tools that write pairs need it without them.
+        has_pairs: true if the network has Q/DQ pairs; tools that write pairs need a network without them.
         high: the precision of layers that are not low.
+        folder: the run folder.
         build: the facts with which the recipe's engine is built.
         options: the run's options on the command line, data included.
         fixed: the user's shapes for dynamic inputs.
@@ -85,16 +85,16 @@ class Setting:
 
     @property
     def float_network(self) -> str:
-        """The file of the FP32 network, or a placeholder."""
+        """The path of the FP32 network, or a placeholder."""
         return _FLOAT_NETWORK if self.has_pairs else self.model
 
     @property
     def data(self) -> str:
-        """The calibration data, or a placeholder."""
+        """The path of the calibration data, or a placeholder."""
         return self.calibration if self.has_data and self.calibration else _DATA
 
     def beside(self, name: str) -> str:
-        """Returns the folder for another run on the same network: this run's with ``-name`` added."""
+        """Returns the folder for another run on the same network: this run's with ``-name`` appended."""
         return f"{self.folder or 'trt-bisect'}-{name.replace(' ', '-')}"
 
     def path(self, *parts: str) -> str:
@@ -103,8 +103,10 @@ class Setting:
 
 
 def calibrating(setting: Setting, calibrator: Calibrator) -> tuple[Command, ...]:
-    """Returns the commands that use another calibrator: the run, ModelOpt, and for versions with weak typing the tools
-    that read the calibration cache of that run.
+    """Returns the commands that use another calibrator.
+
+    They are trt-bisect's and ModelOpt's and, for versions with weak typing, those that read the new run's calibration
+    cache.
     """
     folder = setting.beside(str(calibrator))
     cache = f"{folder}/recipe/{CACHE}"
@@ -129,13 +131,13 @@ def with_cache(setting: Setting, cache: str) -> tuple[Command, ...]:
 
 
 def running_moved(setting: Setting, network: str) -> Command:
-    """Returns the command that runs trt-bisect on a changed network of the run folder, calibrated anew."""
+    """Returns the command that runs trt-bisect on a changed network in the run folder, calibrated again."""
     path = setting.path(network)
     return _run(setting, {"--output": (path.removesuffix(".onnx"),)}, network=path)
 
 
 def with_moved(setting: Setting, network: str, cache: str) -> tuple[Command, ...]:
-    """Returns the commands that build a changed network of the run folder in INT8 with its calibration cache."""
+    """Returns the commands that build a changed network in the run folder in INT8 with its calibration cache."""
     moved, path = replace(setting, model=setting.path(network), fixed={}), setting.path(cache)
     return (_modelopt(moved, "--calibration_cache_path", path), *_with_cache(moved, path))
 
@@ -143,11 +145,11 @@ def with_moved(setting: Setting, network: str, cache: str) -> tuple[Command, ...
 def keeping_high(
     setting: Setting, layer: str, high: Precision, of_recipe: Precision | None = None
 ) -> tuple[Command, ...]:
-    """Returns the commands that keep the recipe's layers high (without a recipe, ``layer``) and the others low.
+    """Returns the commands that keep the recipe's layers high (``layer``, if there is no recipe) and the others low.
 
-    If ``high`` is ``of_recipe`` (None: the run's high precision), these are the recipe's commands for each tool, and
-    the run with ``--front``; otherwise the run that finds a recipe with high layers in ``high``. ModelOpt's command
-    follows if the layers are few enough to list.
+    If ``high`` is ``of_recipe`` (None: the run's high precision), these are the recipe's commands for each tool and the
+    run with ``--front``; otherwise the run that finds a recipe with high layers in ``high``. ModelOpt's command follows
+    if the layers are few enough to list.
     """
     kept = setting.kept or (layer,)
     cache = setting.calibration or (setting.path("recipe", CACHE) if setting.build.weak else _RANGES)
@@ -179,9 +181,7 @@ def using_recipe(setting: Setting, typing: str) -> Command:
 
 
 def using_fp16(setting: Setting, typing: str) -> Command:
-    """Returns the command that builds the network in FP16: weakly typed if ``typing`` is ``weak``, else from the
-    recipe's file with Casts.
-    """
+    """Returns the command that builds the network in FP16, with weak typing or from a file with Casts."""
     build = replace(setting.build, precisions=frozenset({Precision.FP16}))
     tool = RTX if build.target.rtx else TRTEXEC
     # A file with Q/DQ pairs would have INT8 layers.
@@ -192,17 +192,12 @@ def using_fp16(setting: Setting, typing: str) -> Command:
 
 
 def _recipe(setting: Setting) -> tuple[Command, ...]:
-    """Returns the commands that build the recipe's engine with each tool: strong typing first, weak typing last."""
     commands = recipe_commands(setting.path("recipe"), setting.build, network_file(setting.low))
     tool = RTX if setting.build.target.rtx else TRTEXEC
     return tuple(Command(POLYGRAPHY if file == SCRIPT else tool, text) for file, text in commands.items())
 
 
 def _run(setting: Setting, changed: Options, *, network: str = "") -> Command:
-    """Returns a command ``trt-bisect run`` with the options of this run, replaced by those in ``changed``.
-
-    It runs ``network``, by default the FP32 network. A placeholder stands for data without a name.
-    """
     options = {**setting.options, **changed}
     if (not setting.has_pairs or not network) and setting.low not in FLOAT_TYPES:
         options.setdefault("--calibration", (setting.data,))
@@ -222,9 +217,6 @@ def _modelopt(setting: Setting, *options: str, high: Precision | None = None) ->
 
 
 def _with_cache(setting: Setting, cache: str) -> tuple[Command, ...]:
-    """Returns the commands that build the network in INT8 with a calibration cache; none if the TensorRT version that
-    the recipe is for has no weak typing.
-    """
     if not setting.build.target.weak:
         return ()
     network, build = setting.float_network, setting.build

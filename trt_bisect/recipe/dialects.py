@@ -1,6 +1,6 @@
-"""The precisions of a recipe in the file formats of other tools: one ``Dialect`` for each tool.
+"""Writes a recipe's precisions in the file formats of other tools: one ``Dialect`` for each tool.
 
-``Dialect.source`` names the tool's version that the format was read from. Facts that no signature says:
+``Dialect.source`` names the tool's version that the format was read from. Facts that no signature tells:
 
 - ModelOpt on PyTorch: entries are applied in order; names are patterns of ``fnmatch``; a ``parent_class`` that is not
   registered is an error, so modules are named one by one. Older versions take a dictionary.
@@ -33,8 +33,8 @@ from trt_bisect.recipe.trtexec import Build, unsayable
 from trt_bisect.support.text import listed
 
 _POOLS = frozenset({"AveragePool", "GlobalAveragePool"})
+# DeepStream's network-mode; TAO Deploy knows the same precisions
 _NETWORK_MODES = {Precision.INT8: 1, Precision.FP16: 2}
-"""DeepStream's ``network-mode``, by low precision; TAO Deploy knows the same."""
 QUANT_CFG = "modelopt_quant_cfg.json"
 MODELOPT = "modelopt_nodes_to_exclude.json"
 _ROUND_TRIP, _PARSED = "round trip", "parsed back; unproven"
@@ -46,7 +46,7 @@ class ToldLayer:
 
     Attributes:
         name: the name of its node.
-        module: its module of PyTorch, with or without the class; empty if not known.
+        module: its PyTorch module, with or without the class; empty if unknown.
     """
 
     name: str
@@ -56,17 +56,19 @@ class ToldLayer:
 
     @property
     def path(self) -> str:
-        """The module as ``named_modules`` names it; empty if not known."""
+        """The module as ``named_modules`` names it; empty if unknown."""
         return self.module.partition("(")[0].strip()
 
 
 @dataclass(frozen=True)
 class Told:
-    """The facts of a recipe from which other tools' files are written.
+    """The facts of a recipe that other tools' files are written from.
 
     Attributes:
         names: the nodes that stay high, with every name that they have in the recipe's files.
-        network: the file with Q/DQ pairs or Casts; ``floats`` is the one without.
+        network: the file with Q/DQ pairs or Casts.
+        floats: the file without them.
+        cache: the calibration cache's file.
         properties: the user's ``metadata_props``.
     """
 
@@ -82,26 +84,26 @@ class Told:
 
     @property
     def rules(self) -> list[tuple[str, Precision]]:
-        """The layers of TensorRT's network that have a precision set, and the precision; none without weak typing."""
+        """The layers of TensorRT's network with a constraint, and its precision; empty without weak typing."""
         rules = self.weak.constraints if self.build.weak else ()
         return [(rule.layer, rule.precision) for rule in rules if rule.precision is not None]
 
     @property
     def has_rules(self) -> bool:
-        """True if there are rules, and DeepStream and TAO Deploy know their precisions."""
+        """True if there are rules whose precisions DeepStream and TAO Deploy know."""
         kinds = {kind for _, kind in self.rules}
         return bool(kinds) and Precision.BF16 not in kinds and self.low in _NETWORK_MODES
 
 
 @dataclass(frozen=True)
 class Dialect:
-    """The file format in which a tool reads which layers stay high.
+    """The file format in which a tool reads the precisions of a recipe.
 
     Attributes:
-        file: the recipe's file.
+        file: the name of the recipe's file.
         source: the tool's version that the format was read from.
         use: the line that uses the file.
-        proof: how the format was proven.
+        proof: how the format was tested.
         write: returns the file's text; empty if the tool cannot express the recipe.
     """
 
@@ -114,7 +116,7 @@ class Dialect:
 
 
 def quant_cfg(layers: Iterable[ToldLayer], low: Precision) -> dict[str, Any]:
-    """Returns the config for ``mtq.quantize`` of ModelOpt 0.47: only the quantizers of low layers are on.
+    """Returns the config for ``mtq.quantize`` of ModelOpt 0.47, with quantizers on for low layers only.
 
     Raises:
         BadInput: the low precision is not INT8 or FP8, or the module of a low layer (with a weight, or a pool) is
@@ -164,7 +166,7 @@ def _modelopt_torch(told: Told) -> str:
 
 
 def _pattern(name: str) -> str:
-    """Returns a regular expression for exactly this name: without the ``$`` longer names would match too."""
+    # without the $ longer names would match too
     return f"^{re.escape(name)}$"
 
 
@@ -299,6 +301,6 @@ DIALECTS: Sequence[Dialect] = (
 
 
 def texts_of(told: Told) -> dict[str, str]:
-    """Returns the text of each tool that can express the recipe, by file name."""
+    """Returns the text for each tool that can express the recipe, by file name."""
     texts = {dialect.file: dialect.write(told) for dialect in DIALECTS}
     return {file: text for file, text in texts.items() if text}

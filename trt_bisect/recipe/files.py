@@ -1,4 +1,4 @@
-"""The recipe as files that other tools read."""
+"""Writes a recipe as files that other tools read."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from trt_bisect.support.text import listed
 
 ANNOTATED = "annotated.onnx"
 FOLDER = "recipe"
-"""The folder of the files, in a run folder."""
+"""The folder of the recipe in a run folder."""
 QDQ_NETWORK = "network.qdq.onnx"
 CACHE = "calibration.cache"
 TRTEXEC = "trtexec.flags"
@@ -45,7 +45,7 @@ PLAN = "plan.json"
 FLOAT_NETWORK = "network.onnx"
 README = "README.md"
 GIVEN = "given"
-"""The folder of the user's file without the pairs of the high layers, if that file has pairs."""
+"""The folder of the user's file without the Q/DQ pairs of the high layers, if the file had pairs."""
 BUILD = "build"
 """The key of ``PLAN`` for the facts that the engine is built with."""
 TEXTS = (PLAN, TRTEXEC, POLYGRAPHY, *(dialect.file for dialect in DIALECTS), CACHE, README)
@@ -55,7 +55,7 @@ TRT_TYPES = {Precision.FP32: "float32", Precision.FP16: "float16", Precision.BF1
 
 
 def network_file(low: Precision) -> str:
-    """Returns the name of the recipe's network: with Q/DQ pairs, or with the Casts of a low float type."""
+    """Returns the name of the recipe's network: with Q/DQ pairs, or with Casts to a low float type."""
     return f"network.{low}.onnx" if low in FLOAT_TYPES else QDQ_NETWORK
 
 
@@ -95,24 +95,23 @@ def postprocess(network):
     if missing:
         raise RuntimeError(f"the network has no layers {missing}: it is not the one that was measured")
 ''')
-"""The script for Polygraphy's ``--trt-network-postprocess-script``."""
 
 
 @dataclass(frozen=True)
 class RecipeFiles:
-    """The recipe's files: texts and networks.
+    """The contents of a recipe's files.
 
     Attributes:
-        texts: the texts by file name.
+        texts: the texts by file name; for a pipeline, those for all its networks.
         network: the network with Q/DQ pairs or Casts at its low layers.
-        measured: the float network that was measured, for the flags and the script; None if the network came with Q/DQ
-            pairs, or if its pairs are in FP8.
+        measured: the float network that was measured, for trtexec's flags and Polygraphy's script; None if the network
+            came with Q/DQ pairs, or in FP8.
         notes: sentences for the user.
         fp16: the network in FP16, if that is the plan to ship.
         properties: the ``metadata_props`` of the user's file, from which Ultralytics and PaddleOCR read classes and
             characters.
-        given: writes the user's own file without the pairs of the high layers into a folder; None if it has no pairs.
-        parts: for a pipeline, the files of each network, by its name (and folder); ``texts`` are those for all of them.
+        given: writes the user's own file without the high layers' pairs into a folder; None if it has no pairs.
+        parts: for a pipeline, the files of each network, by its name, which is also its folder.
     """
 
     texts: Mapping[str, str]
@@ -141,17 +140,16 @@ class RecipeFiles:
 
     @property
     def viewed(self) -> tuple[onnx.ModelProto, str]:
-        """The model whose nodes are the layers, in floats or with pairs, and the name of its file."""
+        """The model whose nodes are the recipe's layers, in floats or with pairs, and its file's name."""
         if self.measured is not None:
             return self.measured.skeleton, FLOAT_NETWORK
         return self.network.model, self.network_name
 
     def write(self, folder: Path, named: Callable[[], None] = lambda: None) -> None:
-        """Writes the files, and removes files of an earlier recipe that this one lacks.
+        """Writes the files, and removes files that only an earlier recipe had.
 
-        All are written under temporary names first. ``plan.json`` is removed before the first file is replaced, and
-        comes last: after a stop at any moment, a folder with ``plan.json`` holds the files of one recipe, and the
-        report names that recipe.
+        After a stop at any moment, a folder with ``plan.json`` holds the files of one recipe, and the report names that
+        recipe.
 
         Args:
             named: writes the report that names the recipe; called before ``plan.json`` is there.
@@ -213,7 +211,7 @@ def pipeline_files(whole: RecipeFiles, parts: Mapping[str, RecipeFiles]) -> Reci
 
 
 def write_network(path: Path, model: onnx.ModelProto, weights: Weights) -> None:
-    """Writes a network whole or not at all; raises BadInput if that cannot be done."""
+    """Writes a network whole or not at all; raises BadInput if it cannot."""
     with _beside(path) as beside:
         for file in reversed(save_model(model, weights, beside / path.name)):
             file.replace(path.with_name(file.name))
@@ -221,9 +219,6 @@ def write_network(path: Path, model: onnx.ModelProto, weights: Weights) -> None:
 
 @contextmanager
 def _beside(path: Path) -> Iterator[Path]:
-    """Makes a temporary folder next to ``path`` for files that the caller then moves; raises BadInput if they cannot
-    be written.
-    """
     beside = path.with_name(f".{path.name}-{os.getpid()}")
     try:
         beside.mkdir(exist_ok=True)
@@ -320,8 +315,8 @@ def plan_json(
 ) -> str:
     """Returns ``plan.json``: the precision of every layer that the low precision rounds, and the activations' scales.
 
-    The scales are those in use (largest magnitude / 448 in FP8), without infinities, NaN and subnormal numbers.
-    ``kept`` has the high layers; ``build`` is for the page's commands.
+    Scales are as used (largest magnitude / 448 in FP8), without infinities, NaN and subnormal numbers. ``kept`` has the
+    high layers; ``build`` is for the page's commands.
     """
     layers = {
         layer.name: str(kept.get(layer.name, network.low.precision)) for layer in network.layers if layer.roundings
@@ -343,8 +338,8 @@ def plan_json(
 def polygraphy_script(weak: WeakPlan, named: list[str]) -> str:
     """Returns a script for Polygraphy's ``--trt-network-postprocess-script``, with ``--precision-constraints obey``.
 
-    The script fails if TensorRT's network lacks a constrained layer. If the constraints name the nodes of the ONNX file
-    (``weak.parser`` is empty), only a layer in ``named`` must be there.
+    The script fails if TensorRT's network lacks a constrained layer; if the constraints name ONNX nodes
+    (``weak.parser`` is empty), only if it lacks one in ``named``.
     """
     constraints = [
         (rule.layer, _trt_type(rule.precision), [_trt_type(kind) for kind in rule.outputs]) for rule in weak.constraints
@@ -457,8 +452,8 @@ def _fenced(command: str) -> str:
     return f"```\n{command}\n```"
 
 
+# no engine is asked for these: plans with them have no files for engines
 _EMULATED = {Precision.INT16, Precision.INT8_WEIGHT, Precision.INT8_ACTIVATION}
-"""Precisions that no engine is asked for: plans with them have no files for engines."""
 _ABOUT_THE_DLA = """The DLA takes layers in INT8 and FP16, and the GPU the rest; each weight has one scale.
 **Unproven**: no board has built this network. trtexec with `--verbose` names the layers that fall back to the GPU."""
 _ABOUT_CACHES = """TensorRT 10 skips a calibration cache of another version, and then fails with "bound to nullptr"."""

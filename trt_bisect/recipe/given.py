@@ -1,9 +1,9 @@
 """The quantized file that the user gave, without the Q/DQ pairs of the layers that stay high.
 
-All else is as the tool wrote it, byte for byte. A layer that stays high reads the tensor before its pairs; pairs that
-nothing reads any more are left out. A Clip is put in where ONNX Runtime's quantizer removed an activation (see
-``model.existing``), and an Identity where pairs rounded an output, so that it keeps its name. A weight stored in
-integers keeps its DequantizeLinear: the plan was measured with these values.
+All else is as the tool wrote it, byte for byte. A high layer reads the tensor before its pairs, and pairs that nothing
+reads any more are removed. A Clip is added where ONNX Runtime's quantizer removed an activation (see
+``model.existing``), and an Identity where pairs rounded an output, so that the output keeps its name. A weight stored
+in integers keeps its DequantizeLinear: the plan was measured with these values.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ _PASSED = ("Identity", "QuantizeLinear", "DequantizeLinear")
 
 
 def without_pairs(network: Network, high: Collection[str]) -> Callable[[Path], None] | None:
-    """Returns a function that writes the file of a network, without the pairs of the layers ``high``, into a folder.
+    """Returns a function that writes the network's file, without the pairs of the layers ``high``, into a folder.
 
-    Returns None if the file cannot be read again, lacks a layer in its main graph (such as inside a function), or has
-    pairs that cannot be taken from this layer alone.
+    Returns None if the file cannot be read again, lacks a layer in its main graph (such as inside a function), or has a
+    pair that other layers need too.
     """
     source = Path(network.source)
     try:
@@ -62,7 +62,7 @@ def without_pairs(network: Network, high: Collection[str]) -> Callable[[Path], N
 
 
 def _pairs_before(tensor: str, makers: _Makers) -> list[onnx.NodeProto]:
-    """Returns the Q, DQ and Identity nodes that a tensor went through, last first, down to the first Q."""
+    # Q, DQ and Identity nodes, last first, down to the first Q
     chain = list[onnx.NodeProto]()
     while (node := makers.get(tensor)) is not None and node.op_type in _PASSED:
         chain.append(node)
@@ -73,9 +73,7 @@ def _pairs_before(tensor: str, makers: _Makers) -> list[onnx.NodeProto]:
 
 
 def _source(network: Network, tensor: str, quantize: onnx.NodeProto, graph: onnx.GraphProto) -> str:
-    """Returns the tensor that a high layer reads instead of ``tensor``: the input of ``quantize``. If the pair replaced
-    an activation, adds this activation to ``graph`` and returns its output.
-    """
+    # Where a pair replaced an activation, the activation comes back, and its output is read.
     activation = network.producers.get(tensor)
     if activation is None or all(restored.layer != activation.name for restored in network.restored):
         return quantize.input[0]
@@ -88,7 +86,6 @@ def _source(network: Network, tensor: str, quantize: onnx.NodeProto, graph: onnx
 
 
 def _remove_unread(graph: onnx.GraphProto, names: set[str]) -> None:
-    """Removes the nodes that make the tensors ``names``, except those whose tensors are read."""
     uses = tensor_uses(graph)
     unread = {name for name in names if not uses[name]}
     if unread:

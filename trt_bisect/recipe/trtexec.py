@@ -11,7 +11,7 @@ plugins (``TRT_WINML`` in 10.3's), so its ``--noTF32`` is inferred.
 - Types of outputs are joined by ``+``: one for each output of the layer, or one for all of them, integers included.
 - A layer's name that no layer has is ignored silently.
 - ``--stronglyTyped`` is there from 9.3 on; in 11 it does nothing. 11 has none of the options of weak typing.
-- ``--optShapesCalib`` needs the shape of every input, those of static inputs too.
+- ``--optShapesCalib`` needs the shape of every input, static inputs included.
 """
 
 from __future__ import annotations
@@ -30,16 +30,15 @@ from trt_bisect.errors import BadInput
 from trt_bisect.precision import Precision
 
 _SPLITS = ",'\n"
+# if flags and environment exceed 128 KiB, xargs starts a second trtexec with the rest
 _MOST_BYTES = 100_000
-"""The limit for all flags: if flags and environment exceed 128 KiB, xargs starts a second trtexec with the rest."""
 
 _OLD_TYPES = {"fp32": "fp32", "FLOAT": "fp32", "fp16": "fp16", "HALF": "fp16"}
 _OLD_TYPES |= {kind: kind.lower() for kind in ("int8", "INT8", "INT32")}
 _TYPES = _OLD_TYPES | {kind: kind.lower() for kind in ("bf16", "BF16", "INT64", "BOOL", "UINT8")}
+# trtexec's names of output types, by precision or by TensorRT's own name; before 9.3 it knows only the old ones, with
+# INT32 for ONNX's int64
 _OLD_TYPES |= {"INT64": "int32"}
-"""trtexec's names of output types, by precision or by TensorRT's own name. trtexec before 9.3 knows only the old ones,
-with INT32 for ONNX's int64.
-"""
 
 _SOURCES = ("EDGE_MASK_CONVOLUTIONS", "JIT_CONVOLUTIONS")
 _OLD_SOURCES = ("CUBLAS", "CUBLAS_LT", "CUDNN", *_SOURCES)
@@ -56,13 +55,13 @@ REFUSED = "--refused-by-trt-bisect"
 
 @dataclass(frozen=True)
 class Build:
-    """The facts with which a recipe's engine is built, except the network.
+    """The facts, except the network, that a recipe's engine is built with.
 
     Attributes:
         target: the version of TensorRT.
-        precisions: of its layers.
-        weak: the recipe has files for weak typing.
-        shapes: the smallest, the first and the largest of every input.
+        precisions: those of the engine's layers.
+        weak: true if the recipe has files for weak typing.
+        shapes: the smallest, the first and the largest shape of every input.
         dynamic: the names of the dynamic inputs.
         options: the build options of the measured engine.
     """
@@ -114,6 +113,7 @@ def _joined(shape: tuple[int, ...]) -> str:
     return "x".join(map(str, shape))
 
 
+# the build options that a command has to repeat, with their readers
 _IN_JSON: Mapping[str, Any] = {
     "workspace_bytes": int,
     "optimization_level": int,
@@ -121,12 +121,12 @@ _IN_JSON: Mapping[str, Any] = {
     "plugins": _texts,
     "dla": int,
 }
-"""The options of a build that a command has to repeat, with their readers."""
 
 
 def options_in(flags: str) -> dict[str, Any]:
-    """Returns fields of ``BuildOptions``, by name, from trtexec's flags for optimisation level, workspace and tactic
-    sources; raises BadInput for any other flag.
+    """Returns ``BuildOptions`` fields from trtexec's flags for optimisation level, workspace and tactic sources.
+
+    Raises BadInput for any other flag.
     """
     options: dict[str, Any] = {}
     for flag in flags.split():
@@ -145,7 +145,7 @@ def options_in(flags: str) -> dict[str, Any]:
 def strong_command(build: Build, network: str) -> list[str]:
     """Returns the words of the command that builds a network with Q/DQ pairs or Casts.
 
-    It is strongly typed if the version can be; before TensorRT 10 the pairs decide, and flags allow the precisions.
+    It is strongly typed from TensorRT 10 on; before, the pairs decide, and flags allow the precisions.
     """
     tool = "tensorrt_rtx" if build.target.rtx else "trtexec"
     typed = [] if build.target.rtx else ["--stronglyTyped"]
@@ -159,7 +159,7 @@ def allowing(precisions: frozenset[Precision]) -> list[str]:
 
 
 def engine_flags(build: Build, *, weak: bool = False) -> list[str]:
-    """Returns trtexec's flags for shapes and build options; ``weak``: with weak typing. See ``missing``."""
+    """Returns trtexec's flags for shapes and build options (see ``missing``); ``weak``: for weak typing."""
     flags, options = ["--noTF32"], build.options
     named = [name for name in build.dynamic if not unsayable(name)]
     for shape_index, option in enumerate(("--minShapes", "--optShapes", "--maxShapes") if named else ()):
@@ -222,12 +222,11 @@ def unsayable(name: str) -> bool:
 
 
 def _shapes(build: Build, names: list[str], shape_index: int) -> str:
-    """Returns shapes in trtexec's form: the smallest, the first or the largest (``shape_index``)."""
     return ",".join(f"{name}:{_joined(build.shapes[name][shape_index])}" for name in names)
 
 
 def polygraphy_command(build: Build, network: str, *more: str) -> list[str]:
-    """Returns the words of ``polygraphy convert`` for a weakly typed engine, with the words ``more`` among them.
+    """Returns the words of ``polygraphy convert`` for a weakly typed engine, with ``more`` added.
 
     Polygraphy leaves TF32 off by itself, and takes the calibration profile from the shapes. It cannot name a DLA core.
     """
@@ -288,7 +287,7 @@ def _types(constraint: Constraint, type_names: Mapping[str, str]) -> str:
 def flags_file(flags: list[str], refused: list[str]) -> str:
     """Returns the text of a file with a flag on each line, quoted for ``xargs``.
 
-    If trtexec cannot express the plan (``refused``), the file makes trtexec fail and print why.
+    If trtexec cannot express the plan (``refused``), the file makes trtexec fail and print the reasons.
     """
     if refused:
         # xargs takes a line end, even in quotes, for the end of an argument
@@ -298,7 +297,7 @@ def flags_file(flags: list[str], refused: list[str]) -> str:
 
 
 def refusals(weak: WeakPlan, build: Build, flags: list[str]) -> list[str]:
-    """Returns why trtexec cannot express a plan: a clause for each obstacle, or one if ``flags`` are too long."""
+    """Returns why trtexec cannot express a plan, a clause for each obstacle; empty if it can."""
     type_names, length = _types_of(build), sum(len(flag.encode()) for flag in flags)
     reasons = [f"layer '{rule.layer}': {why}" for rule in weak.constraints for why in _why_not(rule, weak, type_names)]
     if not reasons and length > _MOST_BYTES:
