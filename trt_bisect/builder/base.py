@@ -103,7 +103,6 @@ class BuildOptions:
         debug_tensors: TensorRT 10.8 and later, strong typing: ``infer`` also returns the tensors that the engine did
             not fuse, by their names in the graph.
         timeout: seconds for a build or an inference in its worker process; None: no limit.
-        device: ``cpu`` or ``cuda:0``.
     """
 
     high: Precision = Precision.FP32

@@ -125,8 +125,7 @@ def on_graph(shown: Outputs, inspected: str, graph: onnx.GraphProto) -> Iterator
 
 @dataclass(frozen=True)
 class EngineTensor(NanForNull):
-    """A tensor of a real engine, compared with the emulation. Distance: the norm of a difference, divided by the norm
-    of its reference.
+    """A tensor of a real engine and its distances from the emulation: norms of differences, relative to the reference.
 
     Attributes:
         index: the index of the layer that makes it; -1 for an input.
@@ -155,8 +154,7 @@ class EngineTensor(NanForNull):
 def engine_tensors(
     writer: PlanWriter, plan: PrecisionPlan, infer: Callable[[Feeds], Outputs], samples: Iterable[Feeds]
 ) -> tuple[EngineTensor, ...]:
-    """Compares the debug tensors of a plan's engine with the emulation, in execution order; keeps the worst sample's
-    figures.
+    """Compares the debug tensors of a plan's engine with the emulation; returns the worst figures over ``samples``.
 
     Raises BadInput if ONNX Runtime refuses a sample, and TrialFailed if the engine fails.
     """

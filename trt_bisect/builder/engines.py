@@ -165,12 +165,12 @@ def choose_typing(engine: str, typing: str = AUTO) -> str:
 
 
 def typing_of(engine: str, typing: str, low: LowPrecision, *, cached: bool = False) -> str:
-    """Returns the typing for a low precision: see ``choose_typing``.
+    """Returns the typing for a low precision; see ``choose_typing``.
 
-    For ``auto``, TensorRT gets weak typing with a calibration cache (``cached``) before 10.12 and in FP16 before 10, as
-    users build there.
+    For ``auto``, TensorRT gets weak typing where users build so: before 10.12 with a calibration cache (``cached``),
+    and before 10 in FP16.
 
-    Raises BadInput if the engine lacks the typing or weak typing is asked for with FP8, and EngineUnavailable if the
+    Raises BadInput if the engine lacks the typing or FP8 is asked for with weak typing, and EngineUnavailable if the
     engine cannot be imported.
     """
     if low is FP8 and typing == "weak":

@@ -314,8 +314,7 @@ class EngineKernel:
 
 
 def profiled_kernels(graph: Path, profile: Path) -> tuple[EngineKernel, ...]:
-    """Reads an engine's layers (trtexec's ``--exportLayerInfo``) and their times (``--exportProfile``; 0 if not
-    listed).
+    """Reads an engine's layers (trtexec's ``--exportLayerInfo``) and their times (``--exportProfile``, else 0).
 
     Raises BadInput if a file cannot be read, or lists only names.
     """
@@ -360,8 +359,7 @@ def graph_beside(profile: Path) -> Path:
 
 
 def kernels_of(network: Network, profile: Path) -> tuple[tuple[Kernel, float], ...]:
-    """Reads a profile and the layer file next to it; returns each kernel with its layers in the network, and its
-    seconds.
+    """Reads a profile and the layer file next to it; returns each kernel, with its network layers, and its seconds.
 
     Raises BadInput if a file cannot be used, or no kernel contains a layer of the network.
     """

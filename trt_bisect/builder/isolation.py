@@ -192,7 +192,7 @@ class IsolatedBuilder:
 
         Args:
             make: makes the builder, in the worker; must be picklable.
-            timeout: the limit for a build or an inference, in seconds; None: no limit.
+            timeout: seconds for a build or an inference; None: no limit.
             process: default: a new one.
 
         Raises:
@@ -286,9 +286,7 @@ class Worker:
     def __init__(
         self, environment: Mapping[str, str] | None = None, module: str = "trt_bisect.builder.isolation"
     ) -> None:
-        """Starts the process, which runs ``serve`` of ``module``, with variables added to this process's
-        environment.
-        """
+        """Starts the process, which runs ``serve`` of ``module``; ``environment`` is added to this process's own."""
         self._printed: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115
         self._connection, theirs = Pipe()
         with theirs:

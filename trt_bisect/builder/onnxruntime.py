@@ -289,9 +289,7 @@ class OnnxRuntimeBuilder:
         return OnnxRuntimeEngine(session, self.ran(plan))
 
     def has_plain(self, plan: PrecisionPlan) -> bool:
-        """Returns true if ``plain`` computes a plan exactly: INT8 layers with exact integer sums, all others in
-        FP32.
-        """
+        """Returns true if ``plain`` computes a plan exactly: only INT8 and FP32, with exact integer sums."""
         has_kernels = {*plan.precisions} <= {Precision.INT8, Precision.FP32}
         return has_kernels and self.provider == CPU and integer_sums_are_exact()
 

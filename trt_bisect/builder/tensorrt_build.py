@@ -164,10 +164,9 @@ class Serialized:
 
 
 def start_tensorrt(engine: str, plugins: Sequence[str] = ()) -> TensorRT:
-    """Imports and starts an engine. TensorRT-RTX needs no GPU for this.
+    """Imports and starts an engine; TensorRT-RTX needs no GPU for this.
 
-    Raises BadInput if a plugin library does not load, and EngineUnavailable if the engine is not installed or does not
-    start.
+    Raises BadInput if a plugin library does not load, and EngineUnavailable if the engine is missing or does not start.
     """
     trt = import_tensorrt(engine)
     if engine != RTX:
@@ -184,9 +183,7 @@ def start_tensorrt(engine: str, plugins: Sequence[str] = ()) -> TensorRT:
 
 
 def versions_of(rt: TensorRT, options: BuildOptions) -> dict[str, str]:
-    """Returns everything that an engine's figures depend on: its version, NumPy, plugins, DLA, GPU, driver and
-    ``_RULES``.
-    """
+    """Returns everything that an engine's figures depend on: versions, plugins, DLA, GPU, driver and ``_RULES``."""
     ours = {rt.engine: rt.module.__version__, "rules": _RULES, "numpy": np.__version__}
     if options.plugins:
         ours["plugins"] = digests_of(options.plugins)
@@ -250,8 +247,8 @@ def new_config(
 ) -> tuple[Any, Any]:
     """Makes a builder configuration, with TF32 off and detailed profiling verbosity for the engine inspector.
 
-    Returns it with its optimization profile, which is None if no input is dynamic or a shape tensor; ``definition``
-    tells which inputs are shape tensors. Raises BadInput if this version lacks an option.
+    Returns it with its optimization profile, or None if no input is dynamic or a shape tensor of ``definition``. Raises
+    BadInput if this version lacks an option.
     """
     trt = rt.module
     config = rt.builder.create_builder_config()

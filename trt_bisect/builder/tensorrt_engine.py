@@ -436,8 +436,8 @@ class TensorRTStrongBuilder:
     ) -> None:
         """Starts the engine.
 
-        Raises BadInput if a dynamic input has no shapes or a DLA core is asked for before TensorRT 11.4, and
-        EngineUnavailable if the engine is not installed or does not start.
+        Raises BadInput if a dynamic input has no shapes, or for a DLA core before TensorRT 11.4; and EngineUnavailable
+        if the engine is missing or does not start.
         """
         self.engine = engine
         self._network = network

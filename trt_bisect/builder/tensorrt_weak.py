@@ -78,17 +78,17 @@ _LAST_MAJOR = 10
 
 @dataclass(frozen=True)
 class WalkStep:
-    """A layer of a TensorRT network, or a node of the ONNX graph, with the ONNX layer that it belongs to, its owner.
+    """A layer of a TensorRT network, or a node of the ONNX graph, with its owner: the ONNX layer that it belongs to.
 
     Attributes:
         layer: the ``trt.ILayer``; None for a node.
         kind: the name of TensorRT's layer type.
         reads: the names of its inputs.
-        makes: the name of each output, with its TensorRT type; an activation's type is left empty.
-        owner: the index of its owner; None if unknown.
+        makes: the name and the TensorRT type of each output; the type is empty for an activation.
+        owner: the owner's index; None if unknown.
         named: true if the owner is known from the name or the metadata, not from neighbours.
         main: true if it has the owner's name.
-        constant: true if it is a constant, or reads constants alone.
+        constant: true for constants, and for layers that read constants alone.
     """
 
     layer: Any
@@ -382,8 +382,7 @@ class TellsWeakPlan(Protocol):
 
 
 def weak_plan(builder: Builder, network: Network, plan: PrecisionPlan) -> WeakPlan:
-    """Returns the constraints that carry out a plan: with weak typing the builder's own, else constraints on ONNX
-    nodes.
+    """Returns the constraints that carry out a plan: the weakly typed builder's own, else constraints on ONNX nodes.
 
     The nodes are those of ``network.for_parser``, the recipe's ``network.onnx``. TensorRT's parser names a node's main
     layer after the node; layers that it adds, such as the sum with a Gemm's bias, stay free.

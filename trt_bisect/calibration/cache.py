@@ -79,7 +79,7 @@ class TensorRTVersion:
 
     @property
     def header(self) -> str:
-        """The first line of a cache for this version, or for ``DEFAULT_VERSION`` if this one has no weak typing."""
+        """The first line of a cache for this version; without weak typing, of one for ``DEFAULT_VERSION``."""
         if not self.weak:
             return DEFAULT_HEADER
         major, minor, patch = self.number

@@ -72,7 +72,7 @@ class Dataset:
     """Samples for a network. Each iteration starts anew, and checks every sample against the network's inputs.
 
     Attributes:
-        source: the data set's name in messages.
+        source: its name in messages.
         specs: the network's inputs.
         samples: returns an iterable of all samples at each call.
         length: the number of samples; None if known only after an iteration.
@@ -189,10 +189,11 @@ def open_dataset(
     """Opens a data set from a path, a ``module:function`` text, arrays, or an iterable of samples.
 
     Paths: ``.npz`` with an array for each input, samples stacked on the first axis; ``.npy`` for a single input; a
-    folder with an ``.npz`` or ``.npy`` for each sample; the output folder of ``worst``; a folder of JPEG, PNG or other
-    pictures, with its subfolders; a picture; ``.json`` of Polygraphy's ``--save-inputs``. ``module:function`` (or
-    ``file.py:function``) names a function that returns an iterable of samples, as in Polygraphy's data loader scripts;
-    ``file.py`` alone means its function ``load_data``. See ``feeds_of`` for the forms of a sample.
+    folder with an ``.npz`` or ``.npy`` for each sample; the output folder of ``worst``; a picture (JPEG, PNG and
+    others), or a folder of pictures with its subfolders; ``.json`` of Polygraphy's ``--save-inputs``.
+    ``module:function`` (or ``file.py:function``) names a function that returns an iterable of samples, as in
+    Polygraphy's data loader scripts; ``file.py`` alone means its function ``load_data``. See ``feeds_of`` for the forms
+    of a sample.
 
     Args:
         once: the caller iterates only once. By default an iterable is read to its end and its samples are kept, since a
@@ -393,7 +394,7 @@ def _only_input(specs: tuple[TensorSpec, ...], source: str) -> TensorSpec:
 
 
 def check_feeds(feeds: Mapping[str, np.ndarray], specs: tuple[TensorSpec, ...], where: str) -> Feeds:
-    """Returns a sample with every array in its input's dtype; only the size of a float or an integer is converted.
+    """Returns a sample in its inputs' dtypes; converts floats and integers to other sizes, not to another kind.
 
     Raises:
         BadInput: an input is missing or unknown, a shape or dtype does not fit, or a value is NaN or infinite.
@@ -426,13 +427,13 @@ def _check_array(array: np.ndarray, spec: TensorSpec, where: str) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Holdout:
-    """Calibration data, split into samples that calibration and the search see, and held-out samples.
+    """Calibration data, with its held-out samples.
 
     Attributes:
         whole: the calibration data as the user named them.
         kept: the samples that calibration and the search see.
         held_out: the held-out samples; None if there are none.
-        named: true if the user named other data as held out, so that all calibration data are kept.
+        named: true if the user named other data as held out: then all calibration data are kept.
     """
 
     whole: Dataset
@@ -481,10 +482,8 @@ def hold_out(data: Dataset, share: float, validation: Dataset | None) -> Holdout
 def split(dataset: Dataset, share: float) -> tuple[Dataset, Dataset | None]:
     """Splits a data set into kept and held-out samples; a share of 0.2 holds out every fifth, from index 4 on.
 
-    Of equal samples only the first counts, so that no held-out sample has a copy among the kept ones.
-
-    Args:
-        share: from 0 to 0.9, taken as a fraction with a denominator of up to 1000.
+    Of equal samples only the first counts, so that no held-out sample has a copy among the kept ones. ``share`` is from
+    0 to 0.9, taken as a fraction with a denominator of up to 1000.
 
     Returns:
         The kept and the held-out samples; or the whole data set and None, if fewer than ``FEWEST`` samples differ or

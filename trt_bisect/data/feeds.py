@@ -52,9 +52,7 @@ WORST = "worst"
 
 
 def read_archive(path: Path) -> dict[str, np.ndarray]:
-    """Reads the arrays of an ``.npz``; raises one of ``DAMAGED``, also if an array unpacks to suspiciously many
-    bytes.
-    """
+    """Reads the arrays of an ``.npz``; raises one of ``DAMAGED``, also for arrays that unpack suspiciously large."""
     archive = np.load(path, allow_pickle=False)
     if not isinstance(archive, np.lib.npyio.NpzFile):
         raise ValueError("it is one array, not an archive")
@@ -167,8 +165,8 @@ def without_objects(array: np.ndarray) -> np.ndarray:
 
 
 def match_names(reference: Iterable[str], output: Iterable[str]) -> dict[str, str]:
-    """Maps each name of ``reference`` to the equal name of ``output``, else to the only similar one: see
-    ``open_dumps``.
+    """Maps each name of ``reference`` to the equal name of ``output``, else to the only similar one
+    (``open_dumps``).
     """
     ours, theirs = list(reference), dict.fromkeys(output)
     equal = {name: name for name in ours if name in theirs}

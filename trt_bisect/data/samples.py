@@ -184,9 +184,8 @@ def image_files(folder: Path) -> list[Path]:
 def picture_input(place: Path, files: list[Path], specs: tuple[TensorSpec, ...], asked: Preprocessing) -> ImageInput:
     """Returns the conversion of the pictures ``files`` to the network's only input; ``place`` is the user's path.
 
-    Raises:
-        BadInput: the network has several inputs, or its input takes no pictures; there are fewer pictures than one
-            batch; or no preprocessing is asked for, and the folder has a ``preprocessing.toml`` of version 0.2.
+    Raises BadInput if the network has several inputs, its input takes no pictures, the pictures fill no batch, or the
+    folder has a ``preprocessing.toml`` of version 0.2 and no preprocessing is asked for.
     """
     if len(specs) != 1:
         raise BadInput(
@@ -214,10 +213,10 @@ _CHANNELS_OF_PICTURES = (1, 3, 4)
 def feeds_of(samples: Iterable[Any], specs: tuple[TensorSpec, ...], pictures: Preprocessing) -> Iterator[Any]:
     """Yields feeds from samples in any usual form.
 
-    A sample is a dictionary of arrays by input (other keys are ignored), or an array, or a tuple or list of arrays in
-    the order of the inputs (further items, such as a label, are ignored). Arrays are NumPy's, PyTorch's or others that
-    NumPy reads, lists of numbers, or Pillow's images. A missing batch axis is added; a batch larger than the network's
-    fixed batch is divided. A sample of another form is yielded unchanged: ``check_feeds`` refuses it later.
+    A sample is a dictionary of arrays by input, an array, or a tuple or list of arrays in the order of the inputs;
+    other keys and further items, such as a label, are ignored. Arrays are NumPy's, PyTorch's or others that NumPy
+    reads, lists of numbers, or Pillow's images. A missing batch axis is added; a batch larger than the network's fixed
+    batch is divided. A sample of another form is yielded unchanged: ``check_feeds`` refuses it.
     """
     for sample in samples:
         yield from _divided(_named(sample, specs, pictures), specs)

@@ -71,10 +71,9 @@ def open_dumps(
 ) -> tuple[tuple[str, ...], Iterator[tuple[Feeds, Feeds]], list[str]]:
     """Opens two saved runs of one network.
 
-    An ``.npz`` holds one inference, JSON any number. A folder holds such files, read in the order of their names, with
-    one of each run in memory at a time. The first runner of a file is used; if both paths are the same file, its second
-    runner is the INT8 run. Samples of ``--save-tensors`` are matched by name, others by order. For ``specs`` see
-    ``inferences``.
+    An ``.npz`` holds one inference, JSON any number. A folder holds such files, read in the order of their names. The
+    first runner of a file is used; if both paths are the same file, its second runner is the INT8 run. Samples of
+    ``--save-tensors`` are matched by name, others by order. For ``specs`` see ``inferences``.
 
     Returns:
         The names of the tensors that both runs have; for each inference the FP32 and the INT8 tensors, under the FP32
@@ -139,15 +138,13 @@ def _pairs(
 def inferences(path: Path, runner: int = 0, specs: Sequence[TensorSpec] = (), side: str = "output") -> Iterator[Feeds]:
     """Yields the tensors of each inference of a saved run: a file, a folder of files, or ``name:file.bin,...``.
 
-    A folder with one tensor per file, as trtexec dumps them, is one inference.
+    A folder with one tensor per file, as trtexec dumps them, is one inference. Raises BadInput if a file cannot be
+    read.
 
     Args:
         runner: the index of the runner in a JSON file with several.
-        specs: the network's tensors, which give raw bytes type and shape, and a single array its name.
-        side: ``input`` or ``output``: the tensors to read, if a file or folder has both.
-
-    Raises:
-        BadInput: a file cannot be read.
+        specs: the network's tensors: they give raw bytes type and shape, and a single array its name.
+        side: ``input`` or ``output``: the tensors to read, if both are there.
     """
     if named := raw_files(str(path)):
         yield {name: _read_raw(file, name, specs) for name, file in named.items()}

@@ -1,8 +1,7 @@
 """Statistics of a network's inputs, and the drift of new data from the calibration data.
 
-Drift is the share of values beyond the calibration data's range, and the distance of the distributions. Values within a
-sample depend on each other, samples do not. So whole samples are exchanged between the data sets to see how far apart
-chance alone brings them.
+Values within a sample depend on each other, samples do not. So whole samples are exchanged between the data sets to see
+how far apart chance alone brings their distributions.
 """
 
 from __future__ import annotations
@@ -151,7 +150,7 @@ class Drift:
 
 @dataclass
 class Sketch:
-    """A few values of every sample of a data set; of a large data set only every second, fourth, eighth .. sample.
+    """A few values of every sample of a data set; of a large one, of every second, fourth or eighth sample and so on.
 
     Attributes:
         values: by float input, one sorted array for each sample read; empty until all samples were read.

@@ -1,11 +1,11 @@
 """The network that a command asks for, with the precisions and scales that the user fixes, by layer or in a file.
 
 The file is TOML or JSON, with the keys of a recipe's ``plan.json``. ``layers`` maps a layer or pattern (see
-``matching``) to ``int8``, ``fp16``, ``fp32`` and so on, to ``int16`` for 16-bit activations and INT8 weights, or to a
-table of ``activation`` and ``weight``, which needs only the side in ``fp32``. ``scales`` maps an activation to its INT8
-scale; ``one_scale`` lists layers or patterns whose weights have one scale each; ``low`` and ``high`` are precisions;
-``activations`` is ``int16`` if INT8 layers have 16-bit activations. With ``changes`` the plan is for the network file
-next to it. ``model`` and ``build`` are ignored.
+``matching``) to ``int8``, ``fp16``, ``fp32`` and so on, to ``int16`` (16-bit activations, INT8 weights), or to a table
+of ``activation`` and ``weight``, of which only the side in ``fp32`` is needed. ``scales`` maps an activation to its
+INT8 scale; ``one_scale`` lists layers or patterns whose weights have one scale each; ``low`` and ``high`` are
+precisions; ``activations`` is ``int16`` for 16-bit activations in all INT8 layers. With ``changes`` the plan is for the
+network file next to it. ``model`` and ``build`` are ignored.
 """
 
 from __future__ import annotations
@@ -89,9 +89,7 @@ def matching(network: Network, pattern: str) -> list[Layer]:
 
 
 def logged_layers(board: Board | None, network: Network | None) -> Board | None:
-    """Returns the TensorBoard settings with the layers that their patterns name; raises BadInput for a wrong
-    pattern.
-    """
+    """Returns the TensorBoard settings with the layers that their patterns name; raises BadInput if one names none."""
     if board is None or not board.only:
         return board
     if network is None:
@@ -388,7 +386,7 @@ def asked_network(options: NetworkOptions, model: GivenModel | Callable[..., Any
     """Returns a network with the precisions, scales and base that the options ask for.
 
     Args:
-        model: a file, a model or a PyTorch module; a ``Network`` keeps its low precision if the options ask for INT8.
+        model: a ``Network`` keeps its low precision if the options ask for INT8.
         shapes: of dynamic inputs.
 
     Raises:
@@ -438,7 +436,7 @@ def read_network(
     """Returns a network without the precisions and scales that the options fix; see ``asked_network``.
 
     Args:
-        low: default: INT8, or that of a ``Network`` given as ``model``.
+        low: default: INT8, or that of a ``Network`` given.
         base: see ``Network``.
 
     Raises:

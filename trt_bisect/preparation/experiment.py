@@ -65,7 +65,7 @@ class Experiment:
         strategy: ``emulation``, ``bisect`` or ``exhaustive``.
         curve: the boundaries of the curve; see ``driver.curves.search_for``.
         classes: how each judged output of classes is read.
-        task: the task whose agreement is judged instead of the metric; None without a task.
+        task: judged instead of the metric; None without a task.
         integers: how outputs of integers are read.
     """
 
@@ -113,7 +113,7 @@ class Experiment:
         """Returns the comparison of outputs with ``references``, FP32's outputs for other inputs.
 
         Args:
-            inputs: these inputs; given, the comparison also tells how far outputs vary with them.
+            inputs: these inputs; needed to tell how far outputs vary with them.
             deciding: compute only the figures that decide.
         """
         metric = self.rule.metric
@@ -135,8 +135,8 @@ class Setup:
     Attributes:
         read: the network before layers without usable ranges are kept high.
         folder: the run folder; None to keep nothing.
-        judged_by: the reference whose outputs plans are judged by; None for the network's own in FP32.
-        notes: the notes of the report so far.
+        judged_by: the reference for plans; None for the network in FP32.
+        notes: the report's notes so far.
         in_memory: the trials, if there is no folder.
         began: the start, on the clock of ``perf_counter``.
         started: the start, in seconds since the epoch.

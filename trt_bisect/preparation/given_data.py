@@ -235,8 +235,8 @@ class FedData:
             self._pictures[data.source] = data.pictures
 
     def calibrated_with(self, data: Dataset) -> Dataset:
-        """Computes statistics of the first 100 calibration samples; returns the data, whose first reading fills a
-        sketch.
+        """Computes statistics of the first 100 calibration samples; returns the data, which fills a sketch when
+        read.
         """
         self._calibrated_with = data.source
         data = self._sketch.watching(data)
@@ -244,7 +244,7 @@ class FedData:
         return data
 
     def validated_with(self, data: Dataset) -> Dataset:
-        """Returns the validation data, whose first reading fills a sketch."""
+        """Returns the validation data, which fills a sketch when read."""
         self._validated_with = self._validation.watching(data)
         return self._validated_with
 

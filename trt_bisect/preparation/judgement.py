@@ -1,4 +1,4 @@
-"""The reference that a network is judged by (the network in FP32, saved outputs, or another network), and the rule."""
+"""The reference and the rule that a network is judged by: the network in FP32, saved outputs, or another network."""
 
 from __future__ import annotations
 
@@ -102,11 +102,7 @@ def other_reference(
 ) -> Reference | None:
     """Returns the reference that ``--reference`` names, saved outputs or a network; None if it is not given.
 
-    Args:
-        inputs: the samples that saved outputs belong to.
-
-    Raises:
-        BadInput: a file cannot be used, or does not fit the network or the ``inputs``.
+    ``inputs`` are the samples that saved outputs belong to. Raises BadInput if a file cannot be used, or does not fit.
     """
     saved = options.saved_outputs
     if saved is not None:
@@ -150,9 +146,7 @@ class ReferenceAsItRuns(Reference):
             self.digest = hashlib.sha256(saved_model(given).read_bytes()).hexdigest() if is_file else code_digest(given)
 
     def infer(self, feeds: Feeds) -> Outputs:
-        """Returns the outputs for a sample; raises BadInput if it does not run, or has none of the network's
-        outputs.
-        """
+        """Returns the outputs for a sample; raises BadInput if it does not run, or none is an output of the network."""
         tensors = self._runs.tensors(feeds)
         results = [tensor for place, tensor in self._runs.modules() if not place.path and tensor in tensors]
         if len(results) == len(self._names) and not match_names(self._names, tensors):
@@ -207,9 +201,7 @@ class ReferenceNetwork(Reference):
         return Observer(as_is.writer.write(as_is.plan), [list(self._outputs.values())], reference.source)
 
     def infer(self, feeds: Feeds) -> Outputs:
-        """Returns the outputs for a sample; raises BadInput if none can be matched, or ONNX Runtime refuses the
-        sample.
-        """
+        """Returns the outputs for a sample; raises BadInput if none matches, or ONNX Runtime refuses the sample."""
         theirs = self._theirs(feeds)
         if self._observer is None:
             self._observer = self._opened(feeds, theirs)

@@ -37,9 +37,7 @@ Function = Callable[[Mapping[str, "Net"], Any], Any]
 
 
 class _TooManyCalls(BaseException):
-    """The function calls its networks too often. A BaseException: the function's ``except Exception`` does not catch
-    it.
-    """
+    """Raised if the function calls its networks too often; its ``except Exception`` does not catch a BaseException."""
 
 
 @dataclass
@@ -173,10 +171,9 @@ def _not_finite(array: np.ndarray) -> np.ndarray:
 def named_outputs(returned: Any) -> Outputs:
     """Returns what a user's function returned as arrays by name.
 
-    A dictionary keeps its names; the values of a tuple become ``output 0`` and so on, any other value ``output``. A
-    text becomes its characters' codes, int64; texts in a list are joined with line breaks.
-
-    Raises BadInput if a value is no array.
+    A dictionary keeps its names; a tuple's values become ``output 0`` and so on, any other value ``output``. A text
+    becomes its characters' codes, int64; texts in a list are joined with line breaks. Raises BadInput if a value is no
+    array.
     """
     values = {"output": returned}
     if isinstance(returned, Mapping):
@@ -217,8 +214,8 @@ class Samples:
 def open_samples(given: Any) -> Samples:
     """Opens the samples of a pipeline, which are whatever its function takes.
 
-    From a file: the rows of an ``.npy``, or dictionaries of the rows of an ``.npz``. From a folder: the arrays in its
-    ``.npy`` and ``.npz`` files, and the paths of other files. ``module:function`` returns samples. In Python: any
+    A file: the rows of an ``.npy``, or dictionaries of the rows of an ``.npz``. A folder: the arrays in ``.npy`` and
+    ``.npz`` files, and the paths of other files. ``module:function``: the samples that it returns. In Python: any
     iterable.
 
     Raises BadInput if there are no samples, or they cannot be read.
@@ -272,7 +269,7 @@ def opened(
 
     Args:
         given: the sets of samples.
-        calibration: by network, data, a calibration cache or ranges, instead of what the function feeds the network.
+        calibration: by network, data, a calibration cache or ranges, instead of what the function feeds it.
         most: the most calls for a sample; default: ten times as many as in FP32.
         spill: keeps the feeds of the networks.
 

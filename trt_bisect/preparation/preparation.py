@@ -229,12 +229,10 @@ def find_worst(
 ) -> WorstInputs:
     """Returns the ``count`` inputs of a data set that lose most in full INT8.
 
-    Args:
-        keep: true to return the inputs found so far at Ctrl-C, and to rank all by loss; false to put inputs on which
-            FP32 finds something for the task first, since a search of layers needs them.
+    With ``keep``, Ctrl-C returns the inputs found so far, and all are ranked by loss. Without, inputs on which FP32
+    finds something for the task come first, since a search of layers needs them.
 
-    Raises:
-        BadInput: FP32 or full INT8 cannot be built or run.
+    Raises BadInput if FP32 or full INT8 cannot be built or run.
     """
     plan = network.full(setup.options.high_precision)
     try:
@@ -364,8 +362,7 @@ def file_figure_noted(
     rule: Rule,
     options: BuildOptions,
 ) -> list[str]:
-    """Returns a sentence with the figure of the user's own file, with its pairs at the plan's low layers, in ONNX
-    Runtime.
+    """Returns a sentence with the user's file's figure in ONNX Runtime, with its pairs at the plan's low layers.
 
     Empty if no pair is asymmetric, or the file cannot be run.
     """

@@ -69,13 +69,12 @@ class Exported:
 
 
 def exported(model: Any, data: Iterable[Any], shapes: Mapping[str, tuple[int, ...]], output: Any) -> Exported | None:
-    """Returns a PyTorch module exported as ONNX; None if ``model`` is something else.
-
-    It is exported in evaluation mode for one sample at a time: the first of the first batch.
+    """Returns a PyTorch module exported as ONNX, in evaluation mode, for one sample; None if ``model`` is something
+    else.
 
     Args:
         model: a module; or a ``module:function`` or ``file.py:function`` that returns a module.
-        data: sources of samples, such as a DataLoader, first choice first.
+        data: sources of a sample, such as a DataLoader, first choice first.
         shapes: of the inputs; used if no data have a sample.
         output: the folder for the file; default: one that lasts as long as the process.
 
@@ -114,7 +113,7 @@ class Hooked:
     """Runs a PyTorch module, or an exported program, and gives the tensors of all its submodules.
 
     Args:
-        device: where it runs; default: the device that it is on.
+        device: default: the device that the module is on.
 
     Attributes:
         modules: the tensors of each call in the last inference.

@@ -76,9 +76,7 @@ class AsItRuns:
 def weights_as_they_are(
     origins: Iterable[Origin], constant: Callable[[str], np.ndarray], given: AsItRuns
 ) -> Iterator[tuple[Origin, np.ndarray, np.ndarray]]:
-    """Yields the origin of each weight, its float values (from ``constant``), and its dequantized values in
-    ``given``.
-    """
+    """Yields each weight's origin, its float values (by ``constant``), and its dequantized values in ``given``."""
     for origin in origins:
         if origin.tensor not in given.weights:
             continue
@@ -197,9 +195,7 @@ class Planned:
 
     @classmethod
     def as_in_file(cls, network: Network) -> Planned:
-        """Returns ``network`` unchanged: with all of its Q/DQ pairs, asymmetric ones too, or in floats without
-        pairs.
-        """
+        """Returns ``network`` unchanged: with all Q/DQ pairs, asymmetric ones too, or in floats if it has none."""
         in_file = network.as_in_file()
         plan = in_file.free_plan(in_file.quantizable if in_file.has_pairs else ())
         return cls(PlanWriter(in_file, {}, GraphTarget.ONNXRUNTIME), plan)
@@ -238,7 +234,7 @@ class TwoNetworks:
     Args:
         first: its names are used for samples and tensors.
         memory: the bytes for the tensors of a sample.
-        planned: puts the second network, with the sample's shapes, under a plan; default: unchanged.
+        planned: puts the second network under a plan; default: unchanged.
 
     Attributes:
         feeds_of_second: returns a sample with the names and dtypes of the second network's inputs.

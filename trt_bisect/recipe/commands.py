@@ -2,9 +2,9 @@
 
 Sources. ModelOpt: ``python -m modelopt.onnx.quantization --help`` (NVIDIA/TensorRT-Model-Optimizer,
 ``modelopt/onnx/quantization/__main__.py``; the parser of 0.47 takes these commands). Its calibration methods are
-``entropy`` and ``max``; it reads TensorRT's calibration caches; regular expressions name nodes. In PyTorch: its guide
-"PyTorch Quantization". Polygraphy and trtexec: see ``recipe.trtexec``. ONNX Runtime:
-``onnxruntime.quantization.quantize_static``. AIMET: ``aimet_onnx.cross_layer_equalization``.
+``entropy`` and ``max``; regular expressions name nodes. In PyTorch: its guide "PyTorch Quantization". Polygraphy and
+trtexec: see ``recipe.trtexec``. ONNX Runtime: ``onnxruntime.quantization.quantize_static``. AIMET:
+``aimet_onnx.cross_layer_equalization``.
 """
 
 from __future__ import annotations
@@ -64,7 +64,6 @@ class Setting:
         has_pairs: true if the network has Q/DQ pairs; tools that write pairs need a network without them.
         high: the precision of layers that are not low.
         folder: the run folder.
-        build: the facts with which the recipe's engine is built.
         options: the run's options on the command line, data included.
         fixed: the user's shapes for dynamic inputs.
         kept: the layers that the recipe keeps high.
@@ -105,8 +104,7 @@ class Setting:
 def calibrating(setting: Setting, calibrator: Calibrator) -> tuple[Command, ...]:
     """Returns the commands that use another calibrator.
 
-    They are trt-bisect's and ModelOpt's and, for versions with weak typing, those that read the new run's calibration
-    cache.
+    Besides trt-bisect and ModelOpt, tools that read the new run's calibration cache, if the version has weak typing.
     """
     folder = setting.beside(str(calibrator))
     cache = f"{folder}/recipe/{CACHE}"
@@ -145,11 +143,11 @@ def with_moved(setting: Setting, network: str, cache: str) -> tuple[Command, ...
 def keeping_high(
     setting: Setting, layer: str, high: Precision, of_recipe: Precision | None = None
 ) -> tuple[Command, ...]:
-    """Returns the commands that keep the recipe's layers high (``layer``, if there is no recipe) and the others low.
+    """Returns the commands that keep the recipe's layers high (without a recipe, ``layer``) and the others low.
 
-    If ``high`` is ``of_recipe`` (None: the run's high precision), these are the recipe's commands for each tool and the
-    run with ``--front``; otherwise the run that finds a recipe with high layers in ``high``. ModelOpt's command follows
-    if the layers are few enough to list.
+    If ``high`` is ``of_recipe`` (None: the run's high precision), these are the recipe's commands, and the run with
+    ``--front``; otherwise the run that finds a recipe with high layers in ``high``. ModelOpt's command follows if the
+    layers are few enough to list.
     """
     kept = setting.kept or (layer,)
     cache = setting.calibration or (setting.path("recipe", CACHE) if setting.build.weak else _RANGES)

@@ -104,13 +104,12 @@ class RecipeFiles:
     Attributes:
         texts: the texts by file name; for a pipeline, those for all its networks.
         network: the network with Q/DQ pairs or Casts at its low layers.
-        measured: the float network that was measured, for trtexec's flags and Polygraphy's script; None if the network
-            came with Q/DQ pairs, or in FP8.
+        measured: the float network that was measured; None if the network came with Q/DQ pairs, or in FP8.
         notes: sentences for the user.
         fp16: the network in FP16, if that is the plan to ship.
         properties: the ``metadata_props`` of the user's file, from which Ultralytics and PaddleOCR read classes and
             characters.
-        given: writes the user's own file without the high layers' pairs into a folder; None if it has no pairs.
+        given: writes the user's file without the high layers' pairs into a folder; None if it has no pairs.
         parts: for a pipeline, the files of each network, by its name, which is also its folder.
     """
 
@@ -197,9 +196,7 @@ class RecipeFiles:
 def pipeline_files(whole: RecipeFiles, parts: Mapping[str, RecipeFiles]) -> RecipeFiles:
     """Returns the files of a pipeline's recipe: ``plan.json`` for all networks, and each network's own files.
 
-    Args:
-        whole: the files of the merged network.
-        parts: the files of each network, by its name.
+    ``whole`` are the files of the merged network, ``parts`` those of each network by name.
     """
     lines = ["# Recipes of a pipeline", f"`{PLAN}` has the precision of every layer. Each network has a folder:"]
     for name, part in parts.items():
@@ -240,7 +237,7 @@ def recipe_files(
     """Returns the files of a plan for one version of TensorRT.
 
     Cache, flags and script are left out if the version has no weak typing, if the network came with Q/DQ pairs, or in
-    FP8: the pairs then hold the scales and decide the precisions.
+    FP8: there the pairs hold the scales and decide the precisions.
 
     Args:
         scales: of all activations.

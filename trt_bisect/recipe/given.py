@@ -2,8 +2,8 @@
 
 All else is as the tool wrote it, byte for byte. A high layer reads the tensor before its pairs, and pairs that nothing
 reads any more are removed. A Clip is added where ONNX Runtime's quantizer removed an activation (see
-``model.existing``), and an Identity where pairs rounded an output, so that the output keeps its name. A weight stored
-in integers keeps its DequantizeLinear: the plan was measured with these values.
+``model.existing``), and an Identity where pairs rounded an output, to keep the output's name. A weight stored in
+integers keeps its DequantizeLinear: the plan was measured with these values.
 """
 
 from __future__ import annotations

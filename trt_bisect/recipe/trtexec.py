@@ -63,7 +63,7 @@ class Build:
         weak: true if the recipe has files for weak typing.
         shapes: the smallest, the first and the largest shape of every input.
         dynamic: the names of the dynamic inputs.
-        options: the build options of the measured engine.
+        options: those of the measured engine.
     """
 
     target: TensorRTVersion
