@@ -21,8 +21,8 @@ class LayerTime:
 
     Attributes:
         name: the name in the engine, such as ``conv1 + relu1``.
-        layers: the names of the network's layers computed in it; empty for a change of format.
-        milliseconds: the mean time, measured by a profiler that runs layers one after another.
+        layers: the network's layers that it computes; empty for a change of format.
+        milliseconds: the mean time, with the profiler running layers one after another.
     """
 
     name: str
@@ -39,7 +39,7 @@ class Latency:
         median_ms: the median.
         p99_ms: the 99th percentile.
         runs: the number of inferences timed.
-        layers: the time of each engine layer, in execution order; empty if the engine does not name them.
+        layers: the engine's layers in execution order, if it names them.
         computed: by layer name, the precision in which the kernel of a quantizable layer computes, or one of
             ``UNPROVEN``; only layers that the engine reports.
     """

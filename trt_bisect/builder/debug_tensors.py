@@ -38,7 +38,6 @@ from trt_bisect.support.codec import NanForNull, Real
 from trt_bisect.support.table import INDEX, NAME, PERCENT, Column
 
 FIRST_WITH_UNFUSED = (10, 8)
-"""The first TensorRT version that can mark unfused tensors."""
 QUANTIZATION, ENGINE, BEFORE = "quantization", "engine", "engine before"
 STORED = " as stored"
 """The suffix of a tensor in the engine's memory format; TensorRT does not say in which format it shows tensors."""
@@ -59,8 +58,8 @@ def mark_unfused(definition: Definition) -> None:
 def listen(trt: ModuleType, cuda: Any, context: Any, dtypes: Mapping[str, np.dtype[Any]]) -> Any:
     """Attaches a debug listener to an execution context and returns the listener.
 
-    Its ``tensors`` hold an inference's debug tensors by the engine's names. ``dtypes`` maps TensorRT's type names to
-    NumPy's; tensors of other types are skipped.
+    Its ``tensors`` hold an inference's debug tensors by the engine's names, except types that ``dtypes`` (by TensorRT's
+    type names) lacks.
     """
 
     class KeepingListener(trt.IDebugListener):  # type: ignore[name-defined,misc]

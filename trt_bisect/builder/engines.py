@@ -45,7 +45,6 @@ class EngineStatus:
         name: one of ``ENGINES``.
         version: empty if the engine's Python module cannot be imported.
         typings: the choices for ``--typing``, the default first.
-        device: the device that it runs on, if any.
         why_not: the reason why it cannot be used, with a remedy; empty if it can.
         note: a limit of the installed version, with a remedy.
     """
@@ -147,8 +146,8 @@ def engine_version(engine: str) -> str:
 def choose_typing(engine: str, typing: str = AUTO) -> str:
     """Returns ``weak`` or ``strong``: the typing asked for, or strong for ``auto``.
 
-    Under strong typing the graph's Q/DQ pairs decide what is rounded. TensorRT before 10 takes the same pairs, and
-    chooses the precisions of other layers among those allowed.
+    Under strong typing the graph's Q/DQ pairs decide what is rounded; TensorRT before 10 chooses the precisions of
+    other layers itself, among those allowed.
 
     Raises BadInput if the engine lacks the typing, and EngineUnavailable if it cannot be imported.
     """

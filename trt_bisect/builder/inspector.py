@@ -8,10 +8,6 @@ with dynamic shapes, formats need an execution context whose input shapes are se
 A *region* is one engine layer, ``{ForeignNode[first...last]}``, that TensorRT's compiler (Myelin) made of many layers,
 or that runs on the DLA. Its precisions are not reported, and may not be those asked for (TensorRT issues 3889 and
 4505). TensorRT 10 lists a region's kernels instead (``__myl_...``), with their ONNX nodes in the metadata (issue 4397).
-
-``trtexec --exportLayerInfo`` writes this JSON, at detailed verbosity with a convolution's filter, stride and groups;
-``--exportProfile`` writes each layer's time by name. Formats tell how many channels are stored together: "Thirty-two
-wide channel vectorized", "Channel major ... where channel % 8 == 0" (seen in TensorRT 8.4 and 8.6).
 """
 
 from __future__ import annotations
@@ -60,6 +56,9 @@ _PRODUCTS = frozenset({"Conv", "ConvTranspose", "Gemm", "MatMul"})
 LOGGED = "Layers:"
 """The beginning of TensorRT-RTX's verbose message that lists the layers of a built engine."""
 
+# Seen in TensorRT-RTX 1.7 with detailed verbosity: "Layers:", then lines like "Name: n, LayerType: gemm, Inputs:
+# [ { Name: x, Dimensions: [1,8], ..., Datatype: Int8, Format: ... }], Constants: [...], Outputs: [...], TacticName: t,
+# StreamId: 0, Metadata: [ONNX Layer: fc]".
 _LOGGED_LAYER = re.compile(
     r"Name: (?P<Name>.*?), LayerType: (?P<LayerType>.*?), Inputs: \[(?P<Inputs>.*?)\], Constants: .*?"
     r"\], Outputs: \[(?P<Outputs>.*?)\], TacticName: (?P<TacticName>.*?), StreamId: .*?Metadata: (?P<Metadata>.*)"
@@ -78,7 +77,6 @@ class EngineLayer:
     """A layer of an engine, as the inspector reports it.
 
     Attributes:
-        name: TensorRT's name for it.
         kind: TensorRT's ``LayerType``; empty if not reported.
         network_layers: the names of the ONNX nodes, and of TensorRT's own layers, that it computes; empty for a change
             of format.
@@ -125,12 +123,7 @@ def _engine_layer(layer: Mapping[str, Any] | str) -> EngineLayer:
 
 
 def logged_layers(message: str) -> tuple[EngineLayer, ...]:
-    """Returns the engine layers in TensorRT-RTX's verbose message about a built engine; empty for any other text.
-
-    Seen in TensorRT-RTX 1.7 with detailed verbosity: ``Layers:``, then lines like ``Name: n, LayerType: gemm, Inputs: [
-    { Name: x, Dimensions: [1,8], ..., Datatype: Int8, Format: ... }], Constants: [...], Outputs: [...], TacticName: t,
-    StreamId: 0, Metadata: [ONNX Layer: fc]``.
-    """
+    """Returns the engine layers in TensorRT-RTX's verbose message about a built engine; empty for any other text."""
     lines = message.split("\n") if message.startswith(LOGGED) else []
     layers: list[dict[str, Any]] = [match.groupdict() for match in map(_LOGGED_LAYER.fullmatch, lines) if match]
     for layer in layers:
@@ -255,6 +248,7 @@ def _in_regions(engine: Sequence[EngineLayer], network: Sequence[Layer]) -> dict
 
 _REFORMATS = frozenset({"Reformat", "MyelinReformat", "Quantize", "Dequantize", "Cast"})
 _REGIONS = frozenset({"Myelin", "DLA"})
+# Formats: "Thirty-two wide channel vectorized", "Channel major ... where channel % 8 == 0" (seen in 8.4 and 8.6).
 WIDTHS = {"two": 2, "four": 4, "eight": 8, "sixteen": 16, "thirty-two": 32}
 """The number of channels stored together, by the word in a format's description."""
 _WIDE = re.compile(rf"^({'|'.join(WIDTHS)}) wide", re.IGNORECASE)
@@ -298,9 +292,9 @@ class EngineKernel:
     """An engine layer, with its measured time.
 
     Attributes:
-        kernel: the layer, as ``model.gpu_time`` describes kernels.
+        kernel: the layer, in the form of ``model.gpu_time``.
         is_convolution: true also for a fully connected layer run as a convolution.
-        ms: the measured time in milliseconds.
+        ms: milliseconds.
     """
 
     kernel: Kernel
@@ -389,7 +383,7 @@ def _is_convolution(layer: Mapping[str, Any]) -> bool:
 
 
 def kernel_of(layer: Mapping[str, Any]) -> Kernel:
-    """Returns a layer of the inspector's JSON as a kernel for ``model.gpu_time``."""
+    """Returns a layer of the inspector's JSON in the form of ``model.gpu_time``."""
     name, kind = str(layer.get("Name", "")), str(layer.get("LayerType", ""))
     read, written = ([Tensor.of(entry) for entry in layer.get(key, ())] for key in ("Inputs", "Outputs"))
     moved = sum(tensor.size for tensor in (*read, *written))

@@ -1,7 +1,7 @@
 """Builders in a worker process: a build or an inference that crashes, hangs or exhausts memory fails only one trial.
 
-The process is a fresh interpreter, since CUDA does not survive a fork and ``multiprocessing`` would run the user's
-script again. It is replaced after any failure, since CUDA calls may keep failing.
+The process is a fresh interpreter: CUDA does not survive a fork, and ``multiprocessing`` would run the user's script
+again. It is replaced after any failure, since CUDA calls may keep failing.
 """
 
 from __future__ import annotations
@@ -46,9 +46,9 @@ def serve(descriptor: int, parent: int, work: object | None = None) -> None:
     """Runs in the worker: answers each request with its result or error, until the parent closes the connection.
 
     Args:
-        descriptor: the file descriptor of the connection.
+        descriptor: the connection's file descriptor.
         parent: the parent's process id.
-        work: an object with a method for each request; by default it builds and runs engines.
+        work: has a method for each request; by default it builds and runs engines.
     """
     for stop in (signal.SIGINT, signal.SIGTERM):  # a terminal, or a scheduler, sends them to all: the parent decides
         signal.signal(stop, signal.SIG_IGN)

@@ -5,16 +5,16 @@ So one graph has an If at every quantizable layer, with a branch for each precis
 that each If takes, and the scales of the activations.
 
 The plans of a search differ in few layers. So the graph is cut into pieces, each a session, and the tensors between
-pieces are cached by their state: the input, and the precisions and scales of all earlier layers. A plan starts after
-the last piece whose state is cached.
+pieces are cached by the input, and by the precisions and scales of all earlier layers. A plan starts after the last
+piece whose tensors are cached.
 
     piece       0        1        2        3
     plan A   8888---->8888---->ffff---->ffff---->  outputs       - cached
     plan B   (cached) (cached) 8fff---->ffff---->  outputs       differs from A in piece 2
 
 **Invariants.** The outputs are, bit for bit, those of the plan's own graph without ONNX Runtime's optimisations. No
-piece ends where a tensor has two versions, rounded and unrounded (``model.pieces``), and cached tensors are never
-changed. A network that cannot be cut is one piece.
+piece ends where a tensor has two versions, rounded and unrounded (``model.pieces``). Cached tensors are never changed.
+A network that cannot be cut is one piece.
 """
 
 from __future__ import annotations

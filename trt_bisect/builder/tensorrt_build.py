@@ -234,10 +234,8 @@ def parse_file(rt: TensorRT, path: Path, flags: int) -> Definition:
 
 
 def creation_flags(trt: ModuleType, names: Sequence[str]) -> int:
-    """Returns the bits of the named network creation flags, without those that this version lacks.
-
-    ``EXPLICIT_BATCH`` and ``STRONGLY_TYPED`` exist only in versions where they are a choice.
-    """
+    """Returns the bits of the named network creation flags, without those that this version lacks."""
+    # EXPLICIT_BATCH and STRONGLY_TYPED exist only in versions where they are a choice.
     flags = trt.NetworkDefinitionCreationFlag.__members__
     return sum(1 << int(flags[name]) for name in names if name in flags)
 
@@ -335,14 +333,12 @@ def load_plugins(trt: ModuleType, logger: Any, libraries: Iterable[str]) -> None
 
 
 def use_dla(trt: ModuleType, builder: Any, config: Any, core: int) -> None:
-    """Lets a DLA core run the layers that it can, and the GPU the rest; raises BadInput if the machine lacks the core.
-
-    The DLA computes in INT8 or FP16: FP32 layers run on the GPU (TensorRT's documentation, "Working with DLA").
-    """
+    """Lets a DLA core run the layers that it can, and the GPU the rest; raises BadInput if the core does not exist."""
     cores = builder.num_DLA_cores
     if core >= cores:
         there = f"It has {cores} cores" if cores else "It has no DLA"
         raise BadInput(f"This machine has no DLA core {core}.", f"{there}; leave out --dla to run on the GPU.")
+    # The DLA computes in INT8 or FP16: FP32 layers run on the GPU (TensorRT documentation, "Working with DLA").
     config.default_device_type = trt.DeviceType.DLA
     config.DLA_core = core
     config.set_flag(trt.BuilderFlag.GPU_FALLBACK)

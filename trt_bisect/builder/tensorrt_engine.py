@@ -159,8 +159,8 @@ class TensorRTEngine:
 
     Attributes:
         ran: see ``Engine``; without Q/DQ pairs in the graph it equals ``computed``.
-        computed: by layer index, the precision in which the kernel computes, from the engine inspector; empty until the
-            engine is loaded.
+        computed: by layer index, the precision in which the kernel computes, from the engine inspector; empty before
+            the first use.
         messages: the builder's warnings.
     """
 
@@ -208,9 +208,7 @@ class TensorRTEngine:
     def infer(self, feeds: Feeds) -> Outputs:
         """Returns the outputs for a sample, in the dtypes of the network's outputs.
 
-        Raises:
-            EngineUnavailable: no GPU answers, or PyCUDA is not installed.
-            TrialFailed: the engine cannot be loaded, or the inference failed.
+        Raises EngineUnavailable if no GPU answers or PyCUDA is not installed, and TrialFailed for any other failure.
         """
         with self._current() as loaded:
             shapes = self._bind(loaded, feeds)
@@ -436,8 +434,8 @@ class TensorRTStrongBuilder:
     ) -> None:
         """Starts the engine.
 
-        Raises BadInput if a dynamic input has no shapes, or for a DLA core before TensorRT 11.4; and EngineUnavailable
-        if the engine is missing or does not start.
+        Raises BadInput if a dynamic input has no shapes or TensorRT before 11.4 should use the DLA, and
+        EngineUnavailable if the engine is missing or does not start.
         """
         self.engine = engine
         self._network = network

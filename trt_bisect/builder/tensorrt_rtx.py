@@ -14,12 +14,8 @@ from trt_bisect.builder.inspector import EngineLayer
 def layers_of_file(path: Path, shapes: Mapping[str, Sequence[int]]) -> tuple[EngineLayer, ...]:
     """Builds an ONNX file as it is, with strong typing and without a GPU; returns the engine's layers.
 
-    Args:
-        shapes: of dynamic inputs; other dynamic axes are 1, as for trtexec.
-
-    Raises:
-        EngineUnavailable: TensorRT-RTX is not installed, or does not start here.
-        TrialFailed: the parser refuses the file, or the build failed.
+    ``shapes`` are those of dynamic inputs; other dynamic axes are 1, as for trtexec. Raises EngineUnavailable if
+    TensorRT-RTX is missing or does not start, and TrialFailed if the file cannot be built.
     """
     rt, options = tensorrt_build.start_tensorrt(tensorrt_build.RTX), BuildOptions()
     definition = tensorrt_build.parse_file(rt, path, tensorrt_build.creation_flags(rt.module, ("STRONGLY_TYPED",)))

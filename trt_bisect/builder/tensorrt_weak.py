@@ -172,8 +172,8 @@ def _step(trt_layer: Any, indices: Mapping[str, int]) -> WalkStep:
 def set_ranges(trt: ModuleType, definition: Any, steps: list[WalkStep], network: Network, scales: Scales) -> None:
     """Sets the dynamic range, scale times 127, of float tensors, so that TensorRT needs no calibrator.
 
-    Among the tensors that the parser made, moved values get the range of their source, values inside a quantizable
-    layer the range of its output, and constants their largest magnitude. Others get none.
+    Among the parser's own tensors, moved values get the range of their source, values inside a quantizable layer the
+    range of its output, and constants their largest magnitude. Others get none.
     """
     ranges: dict[str, float] = {}
 
@@ -233,9 +233,9 @@ def _largest_of_constants(
 def largest_constant(trt: ModuleType, layer: Any, network: Network) -> float | None:
     """Returns the largest magnitude in a constant layer's weights; None without weights.
 
-    With NumPy 2, the Python modules of TensorRT before 10.16 misread weights: all values equal the first
-    (docs/evidence/README.md). Then the network's constant of the same name (or without a number), size and first value
-    is read; raises EngineUnavailable if there is none.
+    With NumPy 2, TensorRT before 10.16 misreads weights: all values equal the first (docs/evidence/README.md). Then the
+    network's constant of the same name (or without a number), size and first value is read; raises EngineUnavailable if
+    there is none.
     """
     values = np.asarray(_as(trt.IConstantLayer, layer).weights)
     if any(stride == 0 and size > 1 for stride, size in zip(values.strides, values.shape, strict=True)):
@@ -385,7 +385,7 @@ def weak_plan(builder: Builder, network: Network, plan: PrecisionPlan) -> WeakPl
     """Returns the constraints that carry out a plan: the weakly typed builder's own, else constraints on ONNX nodes.
 
     The nodes are those of ``network.for_parser``, the recipe's ``network.onnx``. TensorRT's parser names a node's main
-    layer after the node; layers that it adds, such as the sum with a Gemm's bias, stay free.
+    layer after it; layers that it adds, such as the sum with a Gemm's bias, stay free.
     """
     if builder.typing == "weak" and isinstance(builder, TellsWeakPlan):
         with suppress(TrialFailed):
@@ -433,11 +433,8 @@ class TensorRTWeakBuilder:
     ) -> None:
         """Starts TensorRT and writes the FP32 network to a temporary folder.
 
-        If ``calibration_cache`` is given, TensorRT reads it instead of ``scales``.
-
-        Raises:
-            BadInput: a dynamic input has no shapes.
-            EngineUnavailable: TensorRT is not installed, does not start here, or has no weak typing.
+        If ``calibration_cache`` is given, TensorRT reads it instead of ``scales``. Raises BadInput if a dynamic input
+        has no shapes, and EngineUnavailable if TensorRT is missing, does not start, or has no weak typing.
         """
         self._in_file = network
         self._network = network = network.for_parser

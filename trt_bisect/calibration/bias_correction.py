@@ -39,7 +39,7 @@ def correct_biases(
     """Returns ``network``, which has no Q/DQ pairs, with biases corrected for a plan, and the mean errors.
 
     Corrects each INT8 Conv, ConvTranspose, Gemm, or MatMul before the Add of a constant, if its weights are constant.
-    Uses at most ``SAMPLES`` samples, and as few as half of ``memory`` bytes can hold.
+    Uses at most ``SAMPLES`` samples, fewer if their tensors exceed half of ``memory`` bytes.
 
     Returns:
         The network, and by corrected layer, in execution order, the mean error of its output by channel (float64).

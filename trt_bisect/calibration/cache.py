@@ -3,9 +3,9 @@
 The format: a first line ``TRT-<version>-<calibrator>``, then for each tensor ``name: 3c008912``, the big-endian bits of
 the float32 scale (absmax / 127). Other writers put ``0x`` before the digits, or write little-endian bits. ONNX
 Runtime's ``write_calibration_table`` writes no first line, and lines ``name 2.008338`` with the largest magnitude.
-Source: the cache of TensorRT's sampleINT8 and users of ``IInt8Calibrator``, e.g. NVIDIA's ``polygraphy``. The version
-is ``NV_TENSORRT_VERSION`` in NvInferRuntimeBase.h: 8.6.1 is 8601, 10.3.0 is 100300. TensorRT ignores a cache of another
-version and calibrates; without data it then fails ("bound to nullptr", NVIDIA/Deep-Learning-Accelerator-SW issue 26).
+Source: the cache of TensorRT's sampleINT8 and users of ``IInt8Calibrator``, e.g. NVIDIA's ``polygraphy``. TensorRT
+ignores a cache of another version and calibrates; without data it then fails ("bound to nullptr",
+NVIDIA/Deep-Learning-Accelerator-SW issue 26).
 
 A cache has the tensor names of TensorRT's parser at calibration. Tensors of another export, or of a simplified network,
 get their scales in this order:
@@ -17,13 +17,11 @@ get their scales in this order:
             TensorRT itself gives a MaxPool's output the scale of its input
     values  of several possible entries, the only one near the scale that a calibrator finds on inputs
     order   both files list tensors in execution order: between two tensors with a scale, operators and values leave one
-            assignment of entries to tensors. Only where entries found by name are in that order.
+            assignment of entries to tensors. Only where entries found by name are in that order, and none is missing.
 
 The same name is not always the same tensor (docs/commands/migrate.md): entries that belong to no tensor, directly after
-a convolution's, show that the convolution has absorbed layers. A tensor with several possible scales gets none. Numeric
-names count only if the cache has exactly the entries that the network needs, or also has them where the network lacks
-tensors, or values on inputs agree. Where entries are missing, order does not count. An entry with two different scales,
-or with a truncated scale, belongs to no tensor.
+a convolution's, show that the convolution has absorbed layers. A tensor with several possible scales gets none. An
+entry with two different scales, or with a truncated scale, belongs to no tensor.
 """
 
 from __future__ import annotations
@@ -82,7 +80,7 @@ class TensorRTVersion:
         """The first line of a cache for this version; without weak typing, of one for ``DEFAULT_VERSION``."""
         if not self.weak:
             return DEFAULT_HEADER
-        major, minor, patch = self.number
+        major, minor, patch = self.number  # as NV_TENSORRT_VERSION in NvInferRuntimeBase.h: 8601, 100300
         return f"TRT-{major * (1000 if major < 10 else 10000) + minor * 100 + patch}-EntropyCalibration2"
 
     def __str__(self) -> str:
@@ -354,6 +352,7 @@ class _Matching:
         self._network, self._cache, self._measured = network, cache, measured
         self._tensors = list(network.activations)
         named = match_names(self._tensors, [name for name in cache.scales if not name.startswith("(Unnamed Layer*")])
+        # Numeric names count only if nothing shows other numbers, or values on inputs agree.
         if _renumbered(set(self._tensors), cache.scales) and _Values(cache, measured, named).limit > _CLOSE_SCALES:
             named = {tensor: entry for tensor, entry in named.items() if not tensor.isdecimal()}
         self._named, self._taken = named, set(named.values())

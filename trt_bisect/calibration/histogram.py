@@ -138,17 +138,13 @@ def entropy_threshold(histogram: AbsHistogram) -> float:
 
     For every i from 128 bins on, P is the first i bins, with outliers added to the last. Q is the same bins merged to
     128 levels and spread again over the nonempty bins. The threshold is the middle of the last bin for the i with the
-    least KL(P, Q). Source: S. Migacz, "8-bit Inference with TensorRT", GTC 2017, slides 38-39. As in TensorRT, bin 0
-    gets the count of bin 1: exact zeros do not inform about the range.
-
-    An i counts only if the first 127 levels hold at least as many values as lie outside. Otherwise the last level can
-    hold nearly all the rest, as in a mask or an image of few grey levels, and KL is close to 0 however much is clipped,
-    since Q is divided by its own sum. With fewer than ``ENOUGH_VALUES`` values the threshold is the largest magnitude.
+    least KL(P, Q); with fewer than ``ENOUGH_VALUES`` values it is the largest magnitude. Source: S. Migacz, "8-bit
+    Inference with TensorRT", GTC 2017, slides 38-39.
     """
     counts = histogram.used().astype(np.float64)
     if counts.size <= LEVELS or histogram.values < ENOUGH_VALUES:
         return histogram.absmax
-    counts[0] = counts[1]
+    counts[0] = counts[1]  # as in TensorRT: exact zeros do not inform about the range
     best = LEVELS + int(np.argmin(_divergences(counts)))
     return float(min((best - 0.5) * histogram.width, histogram.absmax)) if best < counts.size else histogram.absmax
 
@@ -168,6 +164,8 @@ def _divergences(counts: np.ndarray) -> np.ndarray:
     entropy = _running(_times_log(counts))[sizes - 1] + _times_log(last + outside)
     normal, total = running[begin] + level * bins, counts.sum()
     divergences = (entropy - terms) / total - np.log(total) + np.log(normal)
+    # The first 127 levels must hold at least as many values as lie outside. Otherwise the last level can hold nearly
+    # all the rest, as in a mask, and KL is close to 0 however much is clipped, since Q is divided by its own sum.
     return np.where(outside <= running[begin], divergences, np.inf)
 
 
@@ -189,12 +187,12 @@ def _places_of_levels() -> np.ndarray:
 def mse_thresholds(histograms: Sequence[AbsHistogram]) -> list[float]:
     """Returns for each histogram the clipping threshold with the least mean squared error of rounding and clipping.
 
-    Candidates are the upper edges of all bins; values count as evenly spread in their bin. Bin 0 counts at most as much
-    as bin 1, since zeros are rounded without error. Without counts the threshold is the largest magnitude.
+    Candidates are the upper edges of all bins; values count as evenly spread in their bin. Without counts the threshold
+    is the largest magnitude.
     """
     all_counts = [np.zeros(BINS) if histogram.counts is None else histogram.counts for histogram in histograms]
     counts = np.array(all_counts, np.float64).reshape(-1, BINS)
-    counts[:, 0] = np.minimum(counts[:, 0], counts[:, 1])
+    counts[:, 0] = np.minimum(counts[:, 0], counts[:, 1])  # zeros are rounded without error
     sizes = 1 + np.argmin(counts.astype(np.float32) @ _squared_errors().T, axis=1)
     return [
         histogram.absmax if histogram.counts is None else float(min(size * histogram.width, histogram.absmax))

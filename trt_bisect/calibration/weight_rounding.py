@@ -5,14 +5,9 @@ for each output, reads vectors x. Rounded weights V change its outputs by (W - V
 the trace of (W - V) H (W - V)', with H = E[x x']. Rounding to the nearest treats H as diagonal. But inputs, above all
 neighbours in a picture, vary together, so the errors of two weights can cancel. GPTQ rounds the inputs one after
 another, by decreasing E[x^2]. After each, it moves the weights not yet rounded so that the error is smallest, by the
-inverse of H restricted to them, from one Cholesky factor. A hundredth of H's mean diagonal is added to H, since the
-weights of rarely used inputs would otherwise be arbitrary.
+inverse of H restricted to them, from one Cholesky factor.
 
-A convolution reads one vector at each position of its output; some positions of each sample suffice. In a depthwise
-convolution each channel has its own H, of the size of its kernel.
-
-Only layers in INT8 get the new weights. The steps are those of the old weights, and the largest weight of an output
-keeps the last level, so the new weights have the same steps.
+Only layers in INT8 get the new weights, with the steps of the old ones.
 """
 
 from __future__ import annotations
@@ -39,6 +34,7 @@ SAMPLES = 32
 _PLACES = 2048
 # the time grows with the third power of a layer's inputs
 _MOST_INPUTS = 2048
+# the share of H's mean diagonal added to H: the weights of rarely used inputs would otherwise be arbitrary
 _DAMPING = 0.01
 _BLOCK = 64
 
@@ -121,7 +117,8 @@ def _rows(node: onnx.NodeProto, weight: np.ndarray) -> np.ndarray:
 def _vectors(
     node: onnx.NodeProto, values: np.ndarray, weight: tuple[int, ...], count: int, random: np.random.Generator
 ) -> np.ndarray:
-    # [groups, places, inputs of a group], at most count places
+    # [groups, places, inputs of a group], at most count places. A convolution reads one vector at each position of its
+    # output; some positions suffice. In a depthwise convolution each channel has its own H, of the size of its kernel.
     if node.op_type != "Conv":
         flat = values.reshape(-1, values.shape[-1])
         places = random.permutation(len(flat))[:count]
@@ -153,6 +150,7 @@ def _rounded(rows: np.ndarray, steps: np.ndarray, h: np.ndarray) -> np.ndarray:
     order = np.argsort(-diagonal, axis=1)
     h = np.take_along_axis(np.take_along_axis(h, order[:, :, None], 1), order[:, None, :], 2)
     free = np.take_along_axis(rows, order[:, None, :], 2)
+    # The largest weight of an output keeps the last level, so that the steps stay the same.
     ends = np.where(np.abs(free) < np.abs(free).max(axis=2, keepdims=True), 0, INT8_MAX * np.sign(free))
     factor = np.linalg.cholesky(np.linalg.inv(h)).transpose(0, 2, 1)
     rounded = np.empty_like(free)

@@ -77,7 +77,6 @@ class Dataset:
         samples: returns an iterable of all samples at each call.
         length: the number of samples; None if known only after an iteration.
         place: maps a sample's position here to its position in the user's data.
-        notes: sentences for the user.
         pictures: how pictures become inputs, such as ``224x224, RGB, NCHW, divided by 255``.
         names: the samples' names in the user's data; empty if they have none.
         fed: for a pipeline, turns samples into the feeds of all its networks; else None.

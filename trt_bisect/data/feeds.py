@@ -165,9 +165,7 @@ def without_objects(array: np.ndarray) -> np.ndarray:
 
 
 def match_names(reference: Iterable[str], output: Iterable[str]) -> dict[str, str]:
-    """Maps each name of ``reference`` to the equal name of ``output``, else to the only similar one
-    (``open_dumps``).
-    """
+    """Maps each name of ``reference`` to the equal name of ``output``, else to the only similar one."""
     ours, theirs = list(reference), dict.fromkeys(output)
     equal = {name: name for name in ours if name in theirs}
     plain_ours = _by_plain_name(name for name in ours if name not in equal)

@@ -20,13 +20,9 @@ _THIS_RUN_ALONE = " known in this run alone"
 
 
 def load_function(text: str, kind: str) -> Callable[..., Any]:
-    """Imports the function of ``module:function`` or ``path/to/file.py:function``.
+    """Imports the function of ``module:function`` or ``path/to/file.py:function``; ``kind`` is its purpose in messages.
 
-    Args:
-        kind: the function's purpose in messages: ``data set``, ``metric``.
-
-    Raises:
-        BadInput: there is no such module or function, or importing it fails.
+    Raises BadInput if there is no such module or function, or importing it fails.
     """
     module_name, _, attribute = text.rpartition(":")
     try:
@@ -45,8 +41,8 @@ def load_function(text: str, kind: str) -> Callable[..., Any]:
 def code_digest(function: Callable[..., Any], *facts: object) -> str:
     """Returns the SHA-256 of a function's name and source file, so that another function's figures are never reused.
 
-    Modules that the file imports, and data that the function reads, are not covered. ``facts`` are plain values that
-    change the figures. For an object, a closure or a notebook's function the digest is random: see ``is_reusable``.
+    It does not cover modules that the file imports, or data. ``facts`` are plain values that change the figures. For an
+    object, a closure or a notebook's function the digest is random: see ``is_reusable``.
     """
     if isinstance(function, FunctionType):
         source = Path(function.__code__.co_filename)

@@ -1,13 +1,4 @@
-"""Reads tensors and runs that other tools saved: Polygraphy's, trtexec's and Triton's JSON, raw bytes, NumPy's files.
-
-trtexec (``samples/common`` of TensorRT's repository): ``--exportOutput`` writes a list of ``{"name", "dimensions":
-"1x10", "values": [...]}``, with six digits a value, and bare ``nan`` and ``inf``. ``--loadInputs`` reads
-``name:file,...``, the bytes of each tensor. ``--dumpRawBindingsToFile`` writes such files, with shape and type in the
-name: ``prob.output.1.10.Float.raw``. ``--saveAllDebugTensors=numpy`` writes ``0007_conv1.npy``.
-
-Triton: its HTTP protocol's requests and responses, ``{"inputs" or "outputs": [{"name", "shape", "datatype",
-"data"}]}``, and perf_analyzer's ``--input-data``, ``{"data": [{name: {"content", "shape"}}], "validation_data": ...}``.
-"""
+"""Reads tensors and runs that other tools saved: JSON of Polygraphy, trtexec and Triton, raw bytes, NumPy's files."""
 
 from __future__ import annotations
 
@@ -32,6 +23,8 @@ _TORCH = ("Tensor", "__polygraphy_encoded_Tensor")
 RAW = (".bin", ".raw", ".dat")
 SAVED = (".npz", ".npy", ".json", *RAW)
 """The suffixes of files with tensors."""
+# trtexec (samples/common of TensorRT) --dumpRawBindingsToFile: prob.output.1.10.Float.raw;
+# --saveAllDebugTensors=numpy: 0007_conv1.npy
 _DUMPED = re.compile(r"(?P<name>.+)\.(?P<side>input|output)\.(?P<shape>[\d.]*)\.(?P<type>\w+)\.raw")
 _SUMMARY = "tensor_summary.json"
 _NUMBERED = re.compile(r"^\d{4}_|(_to_float|_to_int8)$")
@@ -69,11 +62,10 @@ def load_saved(path: Path) -> Any:
 def open_dumps(
     fp32: str | Path, int8: str | Path, specs: Sequence[TensorSpec] = ()
 ) -> tuple[tuple[str, ...], Iterator[tuple[Feeds, Feeds]], list[str]]:
-    """Opens two saved runs of one network.
+    """Opens two saved runs of one network, each as ``inferences`` reads it.
 
-    An ``.npz`` holds one inference, JSON any number. A folder holds such files, read in the order of their names. The
-    first runner of a file is used; if both paths are the same file, its second runner is the INT8 run. Samples of
-    ``--save-tensors`` are matched by name, others by order. For ``specs`` see ``inferences``.
+    If both paths are the same file, its second runner is the INT8 run. Samples of ``--save-tensors`` are matched by
+    name, others by order.
 
     Returns:
         The names of the tensors that both runs have; for each inference the FP32 and the INT8 tensors, under the FP32
@@ -138,13 +130,16 @@ def _pairs(
 def inferences(path: Path, runner: int = 0, specs: Sequence[TensorSpec] = (), side: str = "output") -> Iterator[Feeds]:
     """Yields the tensors of each inference of a saved run: a file, a folder of files, or ``name:file.bin,...``.
 
-    A folder with one tensor per file, as trtexec dumps them, is one inference. Raises BadInput if a file cannot be
-    read.
+    Files are read in the order of their names; an ``.npz`` is one inference, JSON any number, and all files with a
+    single tensor are one together.
 
     Args:
         runner: the index of the runner in a JSON file with several.
         specs: the network's tensors: they give raw bytes type and shape, and a single array its name.
         side: ``input`` or ``output``: the tensors to read, if both are there.
+
+    Raises:
+        BadInput: a file cannot be read.
     """
     if named := raw_files(str(path)):
         yield {name: _read_raw(file, name, specs) for name, file in named.items()}
@@ -275,11 +270,14 @@ def _tensors_of(content: Any, dtypes: Mapping[str, Any], side: str) -> Iterator[
     entries = content if isinstance(content, list) else [content]
     if not entries or not all(isinstance(entry, Mapping) for entry in entries):
         return
+    # trtexec --exportOutput: [{"name", "dimensions": "1x10", "values"}], six digits a value, bare nan and inf
     if all({"name", "dimensions", "values"} <= entry.keys() for entry in entries):
         dims = {entry["name"]: [int(size) for size in re.findall(r"\d+", entry["dimensions"])] for entry in entries}
         values = {entry["name"]: entry["values"] for entry in entries}
         yield {name: np.array(values[name], dtypes.get(name, np.float32)).reshape(dims[name]) for name in dims}
         return
+    # Triton's HTTP protocol: {"inputs" or "outputs": [{"name", "shape", "datatype", "data"}]}; perf_analyzer's
+    # --input-data: {"data": [{name: {"content", "shape"}}], "validation_data": ..}
     for entry in entries:
         if f"{side}s" in entry and isinstance(entry[f"{side}s"], list):
             tensors = entry[f"{side}s"]

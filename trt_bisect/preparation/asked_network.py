@@ -52,10 +52,9 @@ def matching(network: Network, pattern: str) -> list[Layer]:
     """Returns the layers that a pattern names, in execution order.
 
     Args:
-        pattern: the name of a layer or of a PyTorch module; ``op:`` and an operator; ``re:`` and a regular expression,
-            searched in names; ``recipe:`` and a run folder, for its recipe's high layers; ``sensitivity:``, that
-            command's folder, a colon and N, for the N layers that lose most alone; or a name with ``*``, ``?`` and
-            ``[...]``.
+        pattern: the name of a layer or PyTorch module; ``op:`` and an operator; ``re:`` and a regular expression for
+            names; ``recipe:`` and a run folder, for its recipe's high layers; ``sensitivity:FOLDER:N``, for the N
+            layers that lose most alone by that command's result; or a name with ``*``, ``?`` and ``[...]``.
 
     Raises:
         BadInput: the pattern names no layer (the message has similar names), or cannot be read.
@@ -285,7 +284,7 @@ class FilePlan:
         layers: the precision by layer or pattern, in the order of the file.
         scales: the INT8 scale by activation.
         wide: true if layers in INT8 have 16-bit activations.
-        changes: see ``Network.changes``; if not empty, the plan is for the network file next to it, not the user's.
+        changes: see ``Network.changes``; if not empty, the plan is for the network file next to it.
     """
 
     source: str
@@ -408,8 +407,7 @@ def asked_network(options: NetworkOptions, model: GivenModel | Callable[..., Any
 def use_machine(options: NetworkOptions) -> None:
     """Makes ONNX Runtime use the options' operator libraries and device in all later sessions.
 
-    Raises BadInput if a library cannot be loaded, and EngineUnavailable if ONNX Runtime, as the engine, cannot run on
-    the device.
+    Raises BadInput if a library cannot be loaded, and EngineUnavailable if the engine ONNX Runtime lacks the device.
     """
     use_libraries(options.libraries(onnxruntime=True))
     engine = getattr(options, "engine", ONNXRUNTIME)

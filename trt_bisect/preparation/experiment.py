@@ -110,11 +110,9 @@ class Experiment:
     def comparison_with(
         self, references: Sequence[Outputs], inputs: Sequence[Feeds] = (), *, deciding: bool = False
     ) -> Comparer:
-        """Returns the comparison of outputs with ``references``, FP32's outputs for other inputs.
+        """Returns the comparison of outputs with ``references``, FP32's outputs for other ``inputs``.
 
-        Args:
-            inputs: these inputs; needed to tell how far outputs vary with them.
-            deciding: compute only the figures that decide.
+        ``inputs`` are needed to tell how far outputs vary with them; ``deciding`` leaves only the figures that decide.
         """
         metric = self.rule.metric
         only = metric if deciding else None
@@ -208,7 +206,7 @@ class Setup:
         return options if self.folder is None else replace(options, timing_cache=self.folder / TIMING_CACHE)
 
     def builder_for(self, network: Network, engine: str, ranges: Ranges, feeds: Iterable[Feeds]) -> Builder:
-        """Returns a builder for the shapes of all data given; the shapes of ``feeds`` are the usual ones."""
+        """Returns a builder for the shapes of all data given; ``feeds`` have the usual shapes."""
         cached = is_cache_path(self.options.calibration)
         is_asked = choose_engine(self.options.engine) == engine
         asked = self.options.asked_typing if is_asked else AUTO
@@ -225,7 +223,7 @@ class Setup:
         compare: Compare,
         store: TrialStore,
     ) -> RebuildEvaluator:
-        """Returns the evaluator that builds a whole engine for each plan, on the cluster's workers if there are any."""
+        """Returns the evaluator that builds a whole engine for each plan, on the cluster's workers if any."""
         workers = self.workers(network, builder, ranges, feeds)
         return RebuildEvaluator(network, builder, feeds, compare, store, self.options.high_precision, workers)
 
@@ -248,7 +246,7 @@ class Setup:
         return replace(options, sizes=profile.sizes), profile.shapes
 
     def profile(self, network: Network, feeds: Iterable[Feeds]) -> Profile:
-        """Returns the shapes and sizes of all samples given; those of ``feeds`` are the usual ones."""
+        """Returns the shapes and sizes of all samples given; ``feeds`` have the usual ones."""
         has_sizes = any(may_be_sizes(spec.dtype, spec.shape) for spec in network.inputs)
         if network.is_static and not has_sizes:
             return profile_of(islice(feeds, 1))
@@ -261,8 +259,7 @@ class Setup:
     def with_ranges(self, experiment: Experiment, ranges: Ranges, network: Network | None = None) -> Experiment:
         """Returns the experiment with other ranges, on whole engines, with a fingerprint of its own.
 
-        Args:
-            network: another network of the same inputs and outputs, judged by the references of ``experiment``.
+        ``network`` may be another network of the same inputs and outputs; the references of ``experiment`` judge it.
         """
         is_other = network is not None and network is not experiment.network
         network = network or experiment.network

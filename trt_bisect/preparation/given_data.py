@@ -40,7 +40,7 @@ class GivenData:
 
     Attributes:
         calibration: computes the ranges; None if they do not come from data.
-        holdout: the calibration data and the held-out samples; None without calibration data.
+        holdout: the calibration data and the held-out samples; None without data.
         calibrated: the seconds that calibration took.
         fed: statistics of the calibration data and the judged inputs.
     """
@@ -134,7 +134,7 @@ class GivenData:
         return self.holdout.kept
 
     def profile(self, feeds: Iterable[Feeds]) -> Profile:
-        """Returns the shapes and sizes of all samples given; those of ``feeds`` are the usual ones."""
+        """Returns the shapes and sizes of all samples given; ``feeds`` have the usual ones."""
         return profile_of(feeds).covering(opened.inferences.profile for _, opened in self._opened)
 
     def shapes(self, feeds: Iterable[Feeds]) -> dict[str, str]:
@@ -235,16 +235,14 @@ class FedData:
             self._pictures[data.source] = data.pictures
 
     def calibrated_with(self, data: Dataset) -> Dataset:
-        """Computes statistics of the first 100 calibration samples; returns the data, which fills a sketch when
-        read.
-        """
+        """Computes statistics of the first 100 calibration samples; returns the data, with a ``Sketch`` watching."""
         self._calibrated_with = data.source
         data = self._sketch.watching(data)
         self._calibration = self._looked_at(data.inferences.first(MOST_SAMPLES), data.source)
         return data
 
     def validated_with(self, data: Dataset) -> Dataset:
-        """Returns the validation data, which fills a sketch when read."""
+        """Returns the validation data, with a ``Sketch`` watching."""
         self._validated_with = self._validation.watching(data)
         return self._validated_with
 
@@ -317,13 +315,8 @@ def ranges_of(
 ) -> tuple[Ranges, Dataset | None]:
     """Returns the ranges, with the scales that the user fixed, and the data set if ``calibration`` is data; else None.
 
-    The network's own Q/DQ pairs come before data and caches.
-
-    Args:
-        calibration: data (see ``open_dataset``), a TensorRT calibration cache, or ranges.
-
-    Raises:
-        BadInput: nothing usable was given.
+    The network's own Q/DQ pairs come before ``calibration``: data, a TensorRT calibration cache, or ranges. Raises
+    BadInput if nothing usable was given.
     """
     data = None
     if is_data(calibration):

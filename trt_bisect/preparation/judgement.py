@@ -72,7 +72,7 @@ class SavedOutputs(Reference):
     """Saved outputs as the reference, for the samples that they were saved for.
 
     Raises:
-        BadInput: the run cannot be read, has another number of inferences, or none of the network's outputs.
+        BadInput: the run cannot be read, or does not fit the samples or the network's outputs.
     """
 
     def __init__(self, network: Network, samples: Dataset, path: Path) -> None:
@@ -165,7 +165,7 @@ def _under_their_names(names: Sequence[str], tensors: Outputs, source: str, reme
 class ReferenceNetwork(Reference):
     """Another network, run unchanged on ONNX Runtime, as the reference for ``network``.
 
-    Layers are matched on the first sample; ``on_notes`` gets notes on the matching and on unmatched outputs.
+    Layers are matched on the first sample; ``on_notes`` gets notes on the matching.
 
     Raises:
         BadInput: the inputs of the networks cannot be matched.

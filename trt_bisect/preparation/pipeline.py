@@ -109,8 +109,8 @@ class Program:
     def __call__(self, feeds: Feeds, engines: Mapping[str, Infer]) -> tuple[Outputs, str]:
         """Runs a plan on a sample (see ``Pipeline.run``); returns the outputs, and the reason if the function failed.
 
-        If the function raises an error, or calls its networks too often, its outputs are NaN. Raises TrialFailed if an
-        engine does not run, or the function fails on a sample that FP32 was not run on.
+        If the function fails, its outputs are NaN. Raises TrialFailed if an engine does not run, or the function fails
+        on a sample that FP32 was not run on.
         """
         is_known = isinstance(feeds, Mapping) and SAMPLE in feeds and np.shape(feeds[SAMPLE]) == (2,)
         place = int(feeds[SAMPLE][0]) if is_known else None

@@ -60,8 +60,7 @@ STAYS_HERE = (
 def prepared(setup: Setup, *, emulated: bool = False) -> Iterator[Experiment]:
     """Prepares an experiment; in the ``with`` block the journal and the cluster are open.
 
-    Args:
-        emulated: measure in the emulation, whatever engine is asked for.
+    With ``emulated`` it measures in the emulation, whatever engine is asked for.
 
     Raises:
         BadInput: an argument cannot be used.

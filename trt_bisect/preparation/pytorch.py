@@ -69,8 +69,7 @@ class Exported:
 
 
 def exported(model: Any, data: Iterable[Any], shapes: Mapping[str, tuple[int, ...]], output: Any) -> Exported | None:
-    """Returns a PyTorch module exported as ONNX, in evaluation mode, for one sample; None if ``model`` is something
-    else.
+    """Returns a PyTorch module exported as ONNX, in evaluation mode, for one sample; None for any other ``model``.
 
     Args:
         model: a module; or a ``module:function`` or ``file.py:function`` that returns a module.

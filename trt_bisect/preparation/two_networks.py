@@ -76,7 +76,7 @@ class AsItRuns:
 def weights_as_they_are(
     origins: Iterable[Origin], constant: Callable[[str], np.ndarray], given: AsItRuns
 ) -> Iterator[tuple[Origin, np.ndarray, np.ndarray]]:
-    """Yields each weight's origin, its float values (by ``constant``), and its dequantized values in ``given``."""
+    """Yields each weight's origin, its float values (from ``constant``) and its dequantized values in ``given``."""
     for origin in origins:
         if origin.tensor not in given.weights:
             continue
@@ -106,7 +106,7 @@ def same_tensors(
 ) -> dict[str, str]:
     """Returns, for tensors of ``first``, the tensor of ``second`` with the same shape and the same module or name.
 
-    ``ours`` and ``others`` are the tensors of ``first`` and ``second`` on the same sample.
+    ``ours`` and ``others`` are their tensors on the same sample.
     """
     modules = first.modules(), second.modules()
     of_modules = set.intersection(*({tensor for _, tensor in side} for side in modules))

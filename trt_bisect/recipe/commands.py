@@ -1,10 +1,8 @@
 """Commands, or lines of configuration, that apply a remedy with each tool.
 
-Sources. ModelOpt: ``python -m modelopt.onnx.quantization --help`` (NVIDIA/TensorRT-Model-Optimizer,
-``modelopt/onnx/quantization/__main__.py``; the parser of 0.47 takes these commands). Its calibration methods are
-``entropy`` and ``max``; regular expressions name nodes. In PyTorch: its guide "PyTorch Quantization". Polygraphy and
-trtexec: see ``recipe.trtexec``. ONNX Runtime: ``onnxruntime.quantization.quantize_static``. AIMET:
-``aimet_onnx.cross_layer_equalization``.
+Sources. ModelOpt: ``python -m modelopt.onnx.quantization --help`` (the parser of 0.47 takes these commands), and its
+guide "PyTorch Quantization". Polygraphy and trtexec: see ``recipe.trtexec``. ONNX Runtime:
+``onnxruntime.quantization.quantize_static``. AIMET: ``aimet_onnx.cross_layer_equalization``.
 """
 
 from __future__ import annotations

@@ -1,18 +1,4 @@
-"""Writes a recipe's precisions in the file formats of other tools: one ``Dialect`` for each tool.
-
-``Dialect.source`` names the tool's version that the format was read from. Facts that no signature tells:
-
-- ModelOpt on PyTorch: entries are applied in order; names are patterns of ``fnmatch``; a ``parent_class`` that is not
-  registered is an error, so modules are named one by one. Older versions take a dictionary.
-- ModelOpt on ONNX and Torch-TensorRT: regular expressions, matched from the beginning of a name. Torch-TensorRT's names
-  are the modules of ``nn_module_stack``: a module that is never called (a function reads its parameters) cannot be
-  named. Before autocast it had ``enabled_precisions``.
-- DeepStream: a key file of GLib, whose lists are split at ``;``; an entry is split at its first two colons.
-- TAO Deploy splits an entry at its last colon. It only prefers the precisions: TensorRT may take others.
-- The DLA translator ends each entry with a comma; the DLA has INT8 and FP16.
-- Ultralytics rewrites a file with Q/DQ pairs for TensorRT 11 if a precision is asked for. For earlier versions of
-  TensorRT, INT8 has to be allowed.
-"""
+"""Writes a recipe's precisions in the file formats of other tools: one ``Dialect`` for each tool."""
 
 from __future__ import annotations
 
@@ -129,6 +115,8 @@ def quant_cfg(layers: Iterable[ToldLayer], low: Precision) -> dict[str, Any]:
     if nameless := [layer.name for layer in low_layers if not layer.path]:
         problem = f"The modules of PyTorch are not known for {listed(nameless, 3)}."
         raise BadInput(problem, "Give the module itself, or a file that torch.onnx.export wrote.")
+    # Applied in order. Names are patterns of fnmatch; a parent_class that is not registered is an error, so modules are
+    # named one by one.
     entries: list[dict[str, Any]] = [{"quantizer_name": "*", "enable": False}]
     bits = (4, 3) if low is Precision.FP8 else 8
     for layer in low_layers:
@@ -166,7 +154,7 @@ def _modelopt_torch(told: Told) -> str:
 
 
 def _pattern(name: str) -> str:
-    # without the $ longer names would match too
+    # ModelOpt on ONNX and Torch-TensorRT match from the beginning of a name; without the $ longer names would match too
     return f"^{re.escape(name)}$"
 
 
@@ -183,6 +171,8 @@ def _torch_tensorrt(told: Told) -> str:
     kept = [layer for layer in told.layers if layer.precision is Precision.FP32]
     if half is None or not any(layer.path for layer in told.layers) or not all(layer.path for layer in kept):
         return ""
+    # The names are the modules of nn_module_stack: one that is never called (a function reads its parameters) cannot be
+    # named. Before autocast Torch-TensorRT had enabled_precisions.
     settings = {
         "enable_autocast": True,
         "autocast_low_precision_type": str(half),
@@ -195,6 +185,7 @@ def _torch_tensorrt(told: Told) -> str:
 def _ultralytics(told: Told) -> str:
     if told.properties.get("author") != "Ultralytics" or told.low in FLOAT_TYPES:
         return ""
+    # With a precision, Ultralytics rewrites files with Q/DQ pairs for TensorRT 11; before, INT8 has to be allowed.
     precision = None if told.build.target.strong and not told.build.target.weak else 8
     return f'''"""Builds the engine of the recipe as Ultralytics exports engines: YOLO("network.engine") runs it."""
 
@@ -208,6 +199,7 @@ onnx2engine("{told.network}", "network.engine", quantize={precision}, metadata=m
 
 
 def _deepstream(told: Told) -> str:
+    # a key file of GLib, whose lists are split at ";"; an entry is split at its first two colons
     rules = told.rules
     if not told.has_rules or any(":" in layer for layer, _ in rules):
         return ""
@@ -224,6 +216,7 @@ def _escaped(name: str) -> str:
 
 
 def _tao(told: Told) -> str:
+    # An entry is split at its last colon. TAO only prefers the precisions: TensorRT may take others.
     rules = told.rules
     if not told.has_rules:
         return ""
@@ -236,6 +229,7 @@ def _tao(told: Told) -> str:
 def _dla(told: Told) -> str:
     if told.build.options.dla is None or not told.rules or any(unsayable(layer) for layer, _ in told.rules):
         return ""
+    # each entry ends with a comma; the DLA has INT8 and FP16
     return "".join(f"{layer}:fp16," for layer, kind in told.rules if kind is not Precision.INT8)
 
 

@@ -145,20 +145,15 @@ class RecipeFiles:
         return self.network.model, self.network_name
 
     def write(self, folder: Path, named: Callable[[], None] = lambda: None) -> None:
-        """Writes the files, and removes files that only an earlier recipe had.
+        """Writes the files, and removes files that only an earlier recipe had; raises BadInput if it cannot.
 
-        After a stop at any moment, a folder with ``plan.json`` holds the files of one recipe, and the report names that
-        recipe.
-
-        Args:
-            named: writes the report that names the recipe; called before ``plan.json`` is there.
-
-        Raises:
-            BadInput: the folder cannot be written.
+        After a stop at any moment, a folder with ``plan.json`` holds the files of one recipe, and the report names it:
+        ``named`` writes the report just before ``plan.json`` is there.
         """
         make_folder(folder)
         for name, part in self.parts.items():
             part.write(folder / name)
+        # Files get temporary names first; plan.json is removed before the first is replaced, and comes last.
         with _beside(folder / PLAN) as beside:
             for name, text in self.texts.items():
                 (beside / name).write_bytes(text.encode())

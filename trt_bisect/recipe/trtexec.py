@@ -4,14 +4,6 @@ Sources. trtexec: ``sampleOptions.cpp``, ``sampleEngines.cpp`` and ``sampleUtils
 NVIDIA/TensorRT, branches ``release/8.5`` to ``release/11.1``. Polygraphy: ``tools/Polygraphy`` of the same branches.
 TensorRT-RTX: its documentation, "Performance Benchmarking"; its ``tensorrt_rtx`` is made from trtexec's sources without
 plugins (``TRT_WINML`` in 10.3's), so its ``--noTF32`` is inferred.
-
-- trtexec sets each dynamic axis to 1 where no shapes are given. It fails where shapes are given to a static network.
-- A list is split at every comma, and an entry at its last colon. Apostrophes quote, and are removed from every name.
-- From 10.0 on, the first ``*`` in a name matches any text, for layers that no entry names exactly.
-- Types of outputs are joined by ``+``: one for each output of the layer, or one for all of them, integers included.
-- A layer's name that no layer has is ignored silently.
-- ``--stronglyTyped`` is there from 9.3 on; in 11 it does nothing. 11 has none of the options of weak typing.
-- ``--optShapesCalib`` needs the shape of every input, static inputs included.
 """
 
 from __future__ import annotations
@@ -29,6 +21,7 @@ from trt_bisect.calibration.cache import TensorRTVersion, parse_version
 from trt_bisect.errors import BadInput
 from trt_bisect.precision import Precision
 
+# trtexec splits a list at every comma, and an entry at its last colon; apostrophes quote, and are removed from names
 _SPLITS = ",'\n"
 # if flags and environment exceed 128 KiB, xargs starts a second trtexec with the rest
 _MOST_BYTES = 100_000
@@ -148,7 +141,7 @@ def strong_command(build: Build, network: str) -> list[str]:
     It is strongly typed from TensorRT 10 on; before, the pairs decide, and flags allow the precisions.
     """
     tool = "tensorrt_rtx" if build.target.rtx else "trtexec"
-    typed = [] if build.target.rtx else ["--stronglyTyped"]
+    typed = [] if build.target.rtx else ["--stronglyTyped"]  # from 9.3 on; in 11 it does nothing
     typing = typed if build.target.strong else allowing(build.precisions)
     return [tool, f"--onnx={network}", *typing, *engine_flags(build)]
 
@@ -161,6 +154,7 @@ def allowing(precisions: frozenset[Precision]) -> list[str]:
 def engine_flags(build: Build, *, weak: bool = False) -> list[str]:
     """Returns trtexec's flags for shapes and build options (see ``missing``); ``weak``: for weak typing."""
     flags, options = ["--noTF32"], build.options
+    # Without shapes trtexec sets dynamic axes to 1; with shapes it fails for a static network.
     named = [name for name in build.dynamic if not unsayable(name)]
     for shape_index, option in enumerate(("--minShapes", "--optShapes", "--maxShapes") if named else ()):
         flags.append(f"{option}={_shapes(build, named, shape_index)}")
@@ -262,10 +256,8 @@ def flags_of(weak: WeakPlan, build: Build, cache: str) -> list[str]:
 
 
 def calibrated(build: Build, cache: str) -> list[str]:
-    """Returns trtexec's flags for a calibration cache, with the calibration profile of a dynamic network.
-
-    Source: NvInfer.h, ``setCalibrationProfile``: it must be set if the network has runtime dimensions.
-    """
+    """Returns trtexec's flags for a calibration cache, with the calibration profile of a dynamic network."""
+    # NvInfer.h, setCalibrationProfile: it must be set if the network has runtime dimensions; for static inputs too.
     names = list(build.shapes)
     sayable = bool(build.dynamic) and not any(map(unsayable, names))
     return [f"--calib={cache}", *([f"--optShapesCalib={_shapes(build, names, 1)}"] if sayable else [])]
@@ -280,6 +272,7 @@ def _types_outputs(constraint: Constraint) -> bool:
 
 
 def _types(constraint: Constraint, type_names: Mapping[str, str]) -> str:
+    # joined by +, one for each output, integers included; or one for all of them
     kinds = [type_names.get(str(kind), "") for kind in constraint.outputs]
     return kinds[0] if len(set(kinds)) == 1 else "+".join(kinds)
 
@@ -313,6 +306,7 @@ def _why_not(constraint: Constraint, weak: WeakPlan, type_names: Mapping[str, st
     if letters:
         yield f"its name holds {' and '.join(map(repr, letters))}"
     longer = (layer for layer in weak.layers if layer != name and len(layer) >= len(start) + len(end))
+    # from 10.0 on, the first * matches any text, for layers that no entry names exactly
     if star and any(layer.startswith(start) and layer.endswith(end) for layer in longer):
         yield "its name holds '*' and stands for other layers too"
     if Counter(weak.layers)[name] != weak.constraints.count(constraint):
