@@ -34,10 +34,9 @@ class Precision(str, Enum):
         return self not in (Precision.BF16, Precision.FP16, Precision.FP32)
 
 
+# The name of each precision, computed once: each trial needs it for thousands of layers.
 WORDS = {precision: str(precision) for precision in Precision}
-"""The name of each precision, computed once: each trial needs it for thousands of layers."""
-MOST_LAYERS = 10_000_000
-"""The most layers of a valid plan, more than a graph of 2 GB can hold."""
+MOST_LAYERS = 10_000_000  # more than a graph of 2 GB can hold
 
 _LETTERS = {
     Precision.INT8: "8",

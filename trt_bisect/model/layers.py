@@ -145,11 +145,9 @@ class TypedSlots:
 
 
 def typed_slots(node: onnx.NodeProto, floats: Collection[str], kind: FloatType) -> TypedSlots | None:
-    """Returns the slots of a node that can have a float type; None if the node must stay float32.
-
-    The operator's newest schema decides: TensorRT takes bfloat16 for operators of any opset, ONNX for Conv and others
-    only from opset 22 on.
-    """
+    """Returns the slots of a node that can have a float type; None if the node must stay float32."""
+    # The newest schema decides: TensorRT takes bfloat16 for operators of any opset, ONNX for Conv and others only from
+    # opset 22 on.
     schema = _newest_schema(node.op_type) if not node.domain else None
     if schema is None or bodies_of(node):
         return None

@@ -161,8 +161,9 @@ class Network:
         return tuple(k for k in self.quantizable if self.layers[k].fixed is None)
 
     def plan(self, chosen: Iterable[int], high: Precision) -> PrecisionPlan:
-        """Returns the plan with the ``chosen`` layers low, others high, unquantized in the base. Fixed ones keep
-        theirs.
+        """Returns the plan with the ``chosen`` layers low and the others high.
+
+        Unquantized layers are in the base, and fixed layers keep their precision.
         """
         plan = self.in_base(self.free_plan(chosen, high), high)
         return replace(plan, precisions=tuple(layer.fixed or plan.precisions[layer.index] for layer in self.layers))
@@ -227,7 +228,7 @@ class Network:
         return self._changing(lambda layer: replace(layer, fixed=precisions.get(layer.index, layer.fixed)))
 
     def refusing(self, reasons: Mapping[int, str], high: Precision) -> Network:
-        """Returns this network with layers fixed in ``high``; ``reasons``, by index, why no engine has them low."""
+        """Returns this network with the layers in ``reasons`` (by index) fixed in ``high``; engines refuse them low."""
         network = self.fixing(dict.fromkeys(reasons, high))
         return network._changing(lambda layer: replace(layer, refused=reasons.get(layer.index, layer.refused)))
 
@@ -366,10 +367,8 @@ class Network:
 
     @property
     def stand_in(self) -> float | None:
-        """The scale of all Q/DQ pairs on activations; None if two differ.
-
-        ModelOpt's autotune writes such files: it chooses the places of pairs, and leaves the scales to calibration.
-        """
+        """The scale of all Q/DQ pairs on activations in the file; None if two differ."""
+        # ModelOpt's autotune writes such files: it chooses the places of pairs, and leaves the scales to calibration.
         rounded = [rounding for layer in self.layers for rounding in layer.roundings if not rounding.is_weight]
         scales = {float(np.max(quantizer.scale)) for rounding in rounded for quantizer in rounding.fixed}
         return scales.pop() if len(scales) == 1 and len({rounding.tensor for rounding in rounded}) > 1 else None
@@ -387,7 +386,7 @@ class Network:
         return self._changing(without)
 
     def with_one_scale_a_weight(self, chosen: Iterable[int] | None = None) -> Network:
-        """Returns this network with one scale per weight in the ``chosen`` layers (default: all); the file's stay."""
+        """Returns this network with one scale per weight in ``chosen`` layers (default: all); file quantizers stay."""
         indices, layers = frozenset(range(len(self.layers)) if chosen is None else chosen), list(self.layers)
         for k in indices:
             roundings = (r if r.fixed else replace(r, axis=None) for r in layers[k].roundings)

@@ -116,10 +116,8 @@ def observe_in_parts(
 def observe_ahead(
     network: Network, groups: Sequence[Sequence[str]], samples: Iterable[Feeds]
 ) -> Iterator[dict[str, np.ndarray]]:
-    """Yields the groups of ``observe_in_parts`` one after another; a thread computes the next group.
-
-    Samples are drawn in the caller's thread: they may come from a user's function.
-    """
+    """Yields the groups of ``observe_in_parts`` one after another; a thread computes the next group."""
+    # Samples are drawn in the caller's thread, because they may come from a user's function.
     with ThreadsIfLong(1) as thread:
         coming: Future[dict[str, np.ndarray]] | None = None
         for parts in observe_in_parts(network, groups, samples):

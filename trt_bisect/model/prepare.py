@@ -488,10 +488,7 @@ def unused_name(stem: str, taken: set[str]) -> str:
 
 
 def fold_batch_normalization(graph: gs.Graph) -> None:
-    """Folds each BatchNormalization into the convolution or Gemm before it, in place, as TensorRT does.
-
-    ``y = (W x + b - mean) * s + beta`` with ``s = gamma / sqrt(var + epsilon)``, computed in float64.
-    """
+    """Folds each BatchNormalization into the convolution or Gemm before it, in place, as TensorRT does."""
     taken = tensor_names(graph)
     for node in list(graph.nodes):
         if node.op != "BatchNormalization" or node.attrs.get("training_mode", 0):
@@ -499,6 +496,7 @@ def fold_batch_normalization(graph: gs.Graph) -> None:
         makers = node.inputs[0].inputs
         if len(makers) != 1 or not _can_absorb(makers[0], node, graph):
             continue
+        # y = (W x + b - mean) * s + beta with s = gamma / sqrt(var + epsilon)
         gamma, beta, mean, variance = (tensor.values.astype(np.float64) for tensor in node.inputs[1:5])
         scale = gamma / np.sqrt(variance + node.attrs.get("epsilon", 1e-5))
         _absorb(makers[0], scale, beta - mean * scale, taken)

@@ -131,11 +131,9 @@ def find_low(precision: str | Precision) -> LowPrecision:
 
 
 INT8_MAX = 127
+# Engines multiply by scales in float32. The CUDA C++ Programming Guide: only single precision flushes denormals (-ftz).
 SMALLEST_SCALE = float(np.finfo(np.float32).tiny)
-"""The smallest scale that a GPU does not take for 0: float32's smallest normal value, also for FP16 and BF16.
-
-Engines multiply by scales in float32. Source: the CUDA C++ Programming Guide: only single precision flushes denormals.
-"""
+"""The smallest scale that a GPU does not take for 0: float32's smallest normal value, also for FP16 and BF16."""
 _INT16 = np.iinfo(np.int16)
 FP8_DTYPE: np.dtype[np.generic] = np.dtype(ml_dtypes.float8_e4m3fn)
 FLOAT32: np.dtype[np.generic] = np.dtype(np.float32)
@@ -173,13 +171,11 @@ class Quantizer:
         return replace(self, scale=self.scale[channels], zero_point=self.zero_point[channels])
 
     def symmetric(self) -> Quantizer:
-        """Returns this quantizer if TensorRT accepts it, else the symmetric INT8 quantizer with the same range.
-
-        Levels l..h with zero point z and scale s reach s (l - z) to s (h - z), symmetric INT8 with scale t reaches -128
-        t to 127 t: t = max(s (z - l) / 128, s (h - z) / 127).
-        """
+        """Returns this quantizer if TensorRT accepts it, else the symmetric INT8 quantizer with the same range."""
         if self.zero_point.dtype in (np.int8, FP8_DTYPE) and not np.any(self.zero_point):
             return self
+        # Levels l..h with zero point z and scale s reach s (l - z) to s (h - z), symmetric INT8 with scale t reaches
+        # -128 t to 127 t: t = max(s (z - l) / 128, s (h - z) / 127).
         limits, zero = np.iinfo(self.zero_point.dtype), self.zero_point.astype(np.float32)
         scale = self.scale * np.maximum((zero - limits.min) / 128, (limits.max - zero) / INT8_MAX)
         scale = np.asarray(scale.astype(self.dtype), np.float32)

@@ -23,8 +23,8 @@ from trt_bisect.model.file import Written, set_external
 from trt_bisect.support.memory import file_of, give_back_memory
 
 NO_QDQ_FUSION = ("session.disable_quant_qdq", "1")
+# Waiting threads sleep, because a search alternates between tens of sessions.
 NO_SPINNING = ("session.intra_op.allow_spinning", "0")
-"""Lets waiting threads sleep, because a search alternates between tens of sessions."""
 WRONG_BEFORE_FP8 = ("ReluQuantRewrite", "ClipQuantRewrite")
 """Optimisations that remove an activation before a QuantizeLinear; the first also a Relu before FP8, which holds
 negative values (seen in 1.31).
