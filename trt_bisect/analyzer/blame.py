@@ -78,7 +78,6 @@ def advise(
     Args:
         weights: whole weights, not channels.
         least_cosine: tensors with a lower cosine are reported.
-        low: the name of the low precision in texts.
         sides: the names of both runs in texts; default: FP32 and ``low``.
     """
     tensors, weights = tuple(tensors), tuple(weights)
@@ -98,9 +97,7 @@ def advise(
 
 
 def in_short(reason: str, found: Sequence[Advice], low: str, calibrator: str = "calibration") -> str:
-    """Returns a reason as a clause with the figures of ``found``; a text that is none of the module's reasons
-    unchanged.
-    """
+    """Returns a reason of this module as a clause with the figures of ``found``; any other text unchanged."""
     sides = " and ".join(sorted({WEIGHT if advice.kind == WEIGHT else ACTIVATION for advice in found}))
     text = number if reason == ONE_CHANNEL else percent
     values = [advice.figure for advice in found if advice.figure is not None]

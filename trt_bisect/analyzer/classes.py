@@ -209,7 +209,7 @@ def classes_of(
     """Returns the classes of each numeric output, and notes on guessed axes.
 
     Raises:
-        BadInput: a judged output has no such axis, or the metric needs an unknown axis.
+        BadInput: a judged output lacks ``axis``, or the metric needs an unknown axis.
     """
     classes: dict[str, Classes] = {}
     notes = []

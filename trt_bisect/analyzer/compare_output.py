@@ -230,7 +230,8 @@ def low_score_text(name: str, values: Mapping[str, float | None]) -> str:
 
 
 def is_broken(array: np.ndarray) -> bool:
-    """Returns true for an output with NaN, or only infinite values (infinity next to finite values may be a mask)."""
+    """Returns true for an output with NaN, or with infinite values only."""
+    # Infinite values next to finite ones may be a mask.
     return array.dtype.kind == "f" and bool(np.isnan(array).any() or (array.size and not np.isfinite(array).any()))
 
 

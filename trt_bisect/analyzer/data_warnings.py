@@ -181,7 +181,7 @@ def on_values(network: Network, fed: Sequence[FedInput], samples: Iterable[Feeds
 
 
 def zero_states(network: Network, fed: Sequence[FedInput]) -> list[str]:
-    """Returns the inputs that are 0 everywhere because they are recurrent states at their start."""
+    """Returns the inputs that are 0 everywhere because they are recurrent states at the start of a sequence."""
     zero = [data.name for data in fed if data.absmax == 0.0]
     # If every input is constant, data are missing.
     all_constant = len(fed) == len(network.inputs) and all(data.std == 0.0 for data in fed)
@@ -209,14 +209,7 @@ def _of_wrong_scale(network: Network, data: FedInput, samples: Iterable[Feeds], 
 
 
 def on_units(seen: Mapping[str, float], fed: Sequence[FedInput], calibration: str, source: str) -> Iterator[str]:
-    """Yields a warning for each input whose magnitudes differ tenfold from the calibration's.
-
-    Args:
-        seen: the largest magnitude by input in the calibration.
-        fed: the statistics of the judged data.
-        calibration: the name of the calibration data or cache.
-        source: the name of the judged data.
-    """
+    """Yields a warning for each input whose largest magnitude differs tenfold from the calibration's (``seen``)."""
     for data in fed:
         before, now = seen.get(data.name, 0.0), data.absmax
         if before > 0.0 and now > 0.0 and not 1 / _OTHER_UNITS < now / before < _OTHER_UNITS:

@@ -73,7 +73,7 @@ def is_destroyed(rule: Rule, trial: Trial) -> bool:
 
 
 def doubts(rule: Rule, trial: Trial) -> tuple[Doubt, ...]:
-    """Returns the doubts on a passing trial, with a task also on its findings; empty for other trials."""
+    """Returns the doubts on a passing trial (with a task, also on its findings); empty for other trials."""
     return tuple(_found(rule, trial)) if rule.meets(trial) else ()
 
 
@@ -132,7 +132,7 @@ def constant_outputs(rule: Rule, references: Sequence[Outputs]) -> tuple[tuple[D
     """Returns doubts if no judged output depends on the input in FP32; if only some do not, notes on them.
 
     An output does not depend on the input if it is 0 everywhere, or bitwise equal on several inputs. Integers are left
-    out, since labels may be equal. With a task, all outputs are judged.
+    out. With a task, all outputs are judged.
     """
     floats = [name for name in outputs_to_judge(references[0]) if references[0][name].dtype.kind == "f"]
     named = {output_of(name) for name in rule.outputs}

@@ -47,13 +47,14 @@ class TensorHistogram:
 class GrowingHistogram:
     """Counts of values in equal bins around zero, in groups: one for each tensor, run or channel.
 
-    The bin width, a power of two so that edges are exact, doubles until all values fit. Values that are not finite are
-    only counted, in ``nonfinite``. The number of bins of a group is even.
+    The bin width doubles until all values fit. Values that are not finite are only counted, in ``nonfinite``. The
+    number of bins of a group is even.
     """
 
     def __init__(self, groups: int = 1, bins: int = 1024) -> None:
         self._half = bins // 2
         self._counts = np.zeros((groups, bins), np.int64)
+        # The width of a bin is a power of two, so that edges are exact.
         self._exponents = np.full(groups, _LEAST_EXPONENT)
         self._least, self._largest = np.full(groups, np.inf), np.full(groups, -np.inf)
         self._sum, self._squares = np.zeros(groups), np.zeros(groups)

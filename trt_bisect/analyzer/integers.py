@@ -73,7 +73,9 @@ PLAIN = Integers()
 
 
 def integers_of(network: Network) -> Integers:
-    """Finds the outputs that are indices of TopK, rows of NonMaxSuppression, 8-bit quantities, or cast labels."""
+    """Finds the outputs that are indices of TopK, rows of NonMaxSuppression, 8-bit quantities, or labels made
+    floats.
+    """
     makers = {name: node for node in network.skeleton.graph.node for name in node.output}
     sets: dict[str, int] = {}
     levels: set[str] = set()

@@ -117,7 +117,7 @@ class Rule:
         return own is not None and own <= self.budget
 
     def pools(self, figures: OutputFigures) -> Mapping[str, tuple[float, float]]:
-        """Returns the judged entries of ``figures.pooled``: rows; labels or classes; and, if the metric passes, the
+        """Returns the judged entries of ``figures.pooled``: rows, labels or classes and, if the metric passes, the
         variation.
         """
         # Labels decide if all judged outputs are integers: next to floats, a strict share of equal elements would fail
@@ -136,8 +136,8 @@ class Rule:
     def pooled_loss(self, kind: str, differ: float, of_all: float, *, alone: bool = False) -> float:
         """Returns the loss of a figure over all inputs, of which ``differ`` of ``of_all`` things differ.
 
-        It is the share that differs for labels, else 0 unless the figure is a miss. ``alone``: the figure is of a
-        single input, and is judged even if there are few things.
+        For labels it is the share that differs; for other kinds it is 0 unless the figure is a miss. ``alone``: the
+        figure is of a single input, and is judged even if there are few things.
         """
         share = min(1.0, differ / of_all) if of_all else 0.0
         if kind == LABELS:
@@ -208,7 +208,9 @@ class Rule:
         return max(judged, key=lambda name: self.output_loss(judged[name]), default="")
 
     def deciding(self, trial: Trial) -> tuple[str, str]:
-        """Returns the name of the worst output, and the key of the pooled figure that decides (empty: the metric)."""
+        """Returns the name of the worst output, and the key of the pooled figure that decides (empty if the metric
+        does).
+        """
         judged = {} if trial.failed else self.judged(trial)
         name = self.worst_of(judged)
         if not name:

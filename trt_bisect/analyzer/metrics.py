@@ -47,7 +47,7 @@ class Metric:
 
     @property
     def higher(self) -> bool:
-        """True if higher is better."""
+        """True if higher figures are better."""
         return self.loss_of(0.0, 1.0) > self.loss_of(1.0, 0.0)
 
     @property
@@ -307,7 +307,9 @@ def find_metric(name: str | Callable[..., Any]) -> Metric:
 
 
 def metric_of_facts(facts: Mapping[str, Any]) -> Metric:
-    """Returns a metric that judges earlier figures; raises KeyError, TypeError or ValueError for malformed facts."""
+    """Returns a metric from ``Metric.facts``, to judge earlier figures; raises KeyError, TypeError or ValueError for
+    other facts.
+    """
     if not facts["own"]:
         return JUDGING[facts["name"]]
 

@@ -39,14 +39,14 @@ class LayerTensor:
     """A tensor and its layer.
 
     Attributes:
-        index: the index of the layer that makes it, or reads the weight; None for an input.
+        index: the index of the layer that makes the tensor, or reads the weight; None for an input.
         layer: the name of that layer; empty for an input.
         tensor: the tensor's name.
         kind: ``input`` or ``output`` of the network, ``activation`` inside it, ``weight`` or ``bias``.
         op_type: the operator of that layer; ``Input`` for an input.
-        int8_op_type: its operator in the INT8 run.
-        module: its module in a program of PyTorch.
-        code: its source line in a program of PyTorch.
+        int8_op_type: the layer's operator in the INT8 run.
+        module: the layer's module in a program of PyTorch.
+        code: the layer's source line in a program of PyTorch.
     """
 
     index: Annotated[int | None, Column("#", "Place in execution order", INDEX, rank=1)] = None
@@ -116,7 +116,9 @@ class Origin(LayerTensor):
 
 
 def sides_of(plan: PrecisionPlan) -> dict[int, Precision]:
-    """Returns by layer index the precision of layers with only one side rounded, or with 16-bit activations."""
+    """Returns by layer index the precision of layers with only weights or only activations rounded, or with 16-bit
+    activations.
+    """
     return {k: side for k, side in enumerate(plan.precisions) if side in (*_WEIGHT_SIDE, *_ACTIVATION_SIDE)}
 
 

@@ -31,7 +31,7 @@ class Overflow:
 
     Attributes:
         layer: the layer that makes or reads the tensor in the low precision.
-        op_type: its operator.
+        op_type: the layer's operator.
         tensor: the name of the tensor.
         role: ``output``, ``input`` or ``weight`` of the layer.
         kind: ``overflow``: a finite value becomes infinite; ``not finite``: the layer makes NaN or an infinite value of

@@ -18,7 +18,7 @@ LOST = "rows_lost"
 FEW_ROWS = 20
 """With fewer rows, a loss of half is a miss, and no loss is a doubt."""
 ROWS_MISSED, _FEW_MISSED, _DOUBT = 0.25, 0.5, 0.1
-"""The share of rows lost or won that is a miss, that is a miss with few rows, and that is a doubt."""
+"""The shares of rows lost or won that are a miss, a miss with few rows, and a doubt."""
 
 
 def rows_axis(arrays: Sequence[np.ndarray]) -> int | None:

@@ -83,7 +83,7 @@ class LoudChannel(NanForNull):
 
 
 class PairStatistics:
-    """Statistics of a tensor in two runs. Values that are not finite in a run are no errors."""
+    """Statistics of a tensor in two runs. Values that are not finite in a run do not count as errors."""
 
     def __init__(self, groups: int = 1) -> None:
         self.reference, self.output = Moments(groups), Moments(groups)
@@ -187,7 +187,9 @@ class RoundedValues:
         self._histogram = GrowingHistogram(runs)
 
     def add(self, values: np.ndarray, *read: np.ndarray, part: tuple[slice, ...] = ()) -> None:
-        """Adds ``values[part]`` (default: all) and, with two runs, as many values ``read`` in the other run."""
+        """Adds ``values[part]`` (default: all) and, with two runs, ``read``: as many values as layers read in the other
+        run.
+        """
         if self._rounding is not None:
             self._rounding.add(values, part)
         flat = [run.reshape(-1) for run in (values[part] if part else values, *read)]

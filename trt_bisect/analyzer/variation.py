@@ -51,7 +51,7 @@ class Variation:
     Attributes:
         left: the share of FP32's variation that is left; None if not judged.
         lost_by_input: the share lost on each input; None where FP32's output is close to the mean.
-        columns: the first lost columns, as (axis, counted with the batch; index).
+        columns: the first lost columns, each as (axis, index); the batch is axis 0.
         unjudged: the reason why the variation is not judged, if the metric alone cannot see its loss.
     """
 
@@ -96,8 +96,8 @@ def _between(arrays: Sequence[np.ndarray]) -> float:
 def variation_of(reference: Sequence[np.ndarray], outputs: Sequence[np.ndarray], *, unlike: bool) -> Variation:
     """Compares the varying parts of an output and of FP32's, both by input.
 
-    Not judged are shapes that differ, values that are not finite, float noise, scores below 0.05, fewer than four
-    inputs, and nearly equal inputs (``unlike`` is false).
+    Shapes that differ, values that are not finite, float noise, scores below 0.05, fewer than four inputs and nearly
+    equal inputs (``unlike`` is false) are not judged.
     """
     inputs, first = len(reference), reference[0]
     shapes = {array.shape for array in (*reference, *outputs)}

@@ -300,7 +300,7 @@ def distribution_of(
     Args:
         values: the metric on each sample; NaN without a value.
         losses: the loss of each sample; infinity without a value.
-        allowed: the loss that the threshold allows, if any.
+        allowed: the loss that the threshold allows.
         faint: the samples that do not count, unless all are faint.
     """
     counting = sorted(set(range(len(values))) - set(faint)) or range(len(values))

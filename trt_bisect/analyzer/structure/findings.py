@@ -37,7 +37,7 @@ class Finding:
         kind: a key of ``KINDS``.
         layers: the names that TensorRT gives the layers; empty for the whole network.
         what: the finding in words.
-        why: its effect.
+        why: the effect of the finding.
         remedy: the advice to the user.
     """
 

@@ -148,15 +148,15 @@ class FileGraph:
         return _constant_of(node) if node is not None and node.op_type == "Constant" else None
 
     def root(self, tensor: str) -> str:
-        """Returns the tensor from which this one comes, through operators that round or move values."""
+        """Returns the tensor that ``tensor`` comes from, through operators that round or move values."""
         return self.source(tensor, (*MOVES, *PAIR))
 
     def moved_from(self, tensor: str) -> str:
-        """Returns the tensor from which this one comes, through operators that only move values."""
+        """Returns the tensor that ``tensor`` comes from, through operators that only move values."""
         return self.source(tensor, MOVES)
 
     def source(self, tensor: str, through: Collection[str]) -> str:
-        """Returns the tensor from which this one comes, through first inputs of the operators ``through``."""
+        """Returns the tensor that ``tensor`` comes from, through the first inputs of operators in ``through``."""
         while self.maker_op(tensor) in through and self.makers[tensor].input:
             tensor = self.makers[tensor].input[0]
         return tensor
@@ -184,7 +184,7 @@ class FileGraph:
 
 
 def in_scope(nodes: Iterable[onnx.NodeProto], graph: FileGraph) -> Iterator[tuple[onnx.NodeProto, FileGraph]]:
-    """Yields every node, also in subgraphs, with a graph that has all tensors which it can read."""
+    """Yields every node, also in subgraphs, with a graph that has all tensors which the node can read."""
     for node in nodes:
         yield node, graph
         for body in bodies_of(node):
@@ -210,9 +210,9 @@ class DroppedNode:
 
     Attributes:
         after: the index of the layer before it in the file.
-        node: its name.
-        op_type: its operator.
-        tensor: its first output.
+        node: the node's name.
+        op_type: the node's operator.
+        tensor: the node's first output.
     """
 
     after: Annotated[int | None, Column("After", "Index of the layer before it", rank=1)]

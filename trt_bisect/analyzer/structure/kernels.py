@@ -52,7 +52,7 @@ class EngineFacts:
     """An engine of a graph with Q/DQ pairs, compared with an engine of the same network without pairs.
 
     Attributes:
-        engine: its name and version.
+        engine: the engine's name and version.
         kernels: the number of the engine's kernels by kind.
         fp32: the number of kernels of the engine without pairs; None without this engine.
         low: the layers with pairs that read low tensors.

@@ -1,7 +1,7 @@
 """Operators, types and forms that TensorRT's parser refuses: the table ``refused.json``, and rules for forms.
 
 Source: the parser of TensorRT-RTX 1.7, whose answers ``tools/parser_table.py`` writes into the table and compares with
-the rules. ``docs/operators.md`` of onnx-tensorrt for TensorRT 10.15 agrees except where a comment says otherwise.
+the rules; ``docs/operators.md`` of onnx-tensorrt for TensorRT 10.15 agrees unless a comment says otherwise.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ OF_ONNXRUNTIME = ("com.microsoft", "ai.onnx.ml", "ai.onnx.training", "ai.onnx.pr
 
 
 def operator_findings(graph: FileGraph) -> Iterator[Finding]:
-    """Yields a finding for each operator that TensorRT's parser refuses, in any or in this form."""
+    """Yields a finding for each operator that TensorRT's parser refuses, in any form or in this form."""
     table = parser_table()
     refused = frozenset((*table.operators, *table.plugins)) - FROM_PLUGINS
     for node, scope in in_scope(graph.nodes, graph):

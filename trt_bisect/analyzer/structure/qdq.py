@@ -346,8 +346,8 @@ class TensorRounding:
 
     Attributes:
         index: the index of the layer, in execution order.
-        layer: its name.
-        op_type: its operator.
+        layer: the name of the layer.
+        op_type: the layer's operator.
         role: ``input``, ``weight``, ``constant`` or ``output``.
         tensor: the name of the tensor.
         dtype: the dtype in the network.
@@ -355,7 +355,7 @@ class TensorRounding:
         scales: 1, or the number of channels; 0 without a pair.
         axis: the axis of the channels, if there are several scales.
         origin: ``file`` for a pair in the file, ``planned`` for a pair that a plan writes.
-        why_not: why the layer cannot be in INT8.
+        why_not: the reason why the layer cannot be in INT8.
     """
 
     index: Annotated[int, Column("#", "Place in execution order", INDEX, rank=1)]

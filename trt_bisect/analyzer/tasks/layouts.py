@@ -91,9 +91,8 @@ def turned(value: np.ndarray, last: bool) -> np.ndarray:
 
 
 def surest(rows: np.ndarray) -> np.ndarray:
-    """Returns the tenth of the candidates with the highest scores: without DFL, training leaves the other boxes
-    arbitrary.
-    """
+    """Returns the tenth of the candidates with the highest scores."""
+    # Without DFL, training leaves the other boxes arbitrary.
     scores = rows[:, 4:].max(axis=-1)
     return np.asarray(rows[scores >= np.quantile(scores, 0.9)])
 
@@ -347,7 +346,7 @@ def raw_head(reference: Sequence[Outputs], layout: Layout = _ANY, without: Seque
     """Returns the head for maps of two or more scales, each half the size of the one before; None for other outputs.
 
     Each scale has a map of distances (64 channels) and a map of classes, or a map of both, whose layout the user must
-    name. A third map is the sum of the class scores, as in RKNN's exports.
+    name.
 
     Args:
         layout: ``dfl:16,classes:80`` for maps of both; further channels, such as ``keypoints:17x3``, are in a map for
@@ -409,6 +408,7 @@ def _scale(channels: dict[str, int], layout: Layout, stride: float, of_all: str,
     if layout is _ANY:
         distances = [name for name, count in channels.items() if count == 4 * BINS]
         others = [name for name, count in channels.items() if count != 4 * BINS]
+        # A third map is the sum of the class scores, as in RKNN's exports.
         if len(others) == 2:
             others = [name for name in others if channels[name] > 1]
         is_pair = len(distances) == len(others) == 1
