@@ -72,11 +72,11 @@ class AnswerPlans:
     Attributes:
         cost_of: returns the cost of a whole plan, where it is not the sum over its layers.
         judged: the indices of the judged inputs; inputs on which a recipe misses are added.
-        varying: true once a plan has missed only by the variation of its outputs over the inputs; from then on the
-            search judges that variation too.
+        varying: true once a plan missed only by the variation of its outputs over the inputs; the search then judges
+            that variation too.
         allowed: the number of inferences that the search may take on the session of all plans.
         changes: the changes that made this network from the user's, in words.
-        changed: by change, the plans of the network with that change added, or the reason why there are none
+        changed: by change, the plans of the network with it added, or the reason why there are none
             (``answer.candidates``).
     """
 
@@ -104,7 +104,7 @@ class AnswerPlans:
 
     @property
     def switches(self) -> bool:
-        """True if one session runs all plans; else an engine is built for each plan."""
+        """True if one session runs all plans; else each plan takes an engine."""
         return self._session is not None
 
     def cost(self, plan: PrecisionPlan) -> float:
@@ -128,7 +128,7 @@ class AnswerPlans:
         return held_out_inputs(self.setup, self.experiment, self.inputs)
 
     def loss_on_held_out(self, plan: PrecisionPlan, ranges: Ranges) -> float:
-        """Returns the loss of a plan on the held-out inputs: 0 if there are none, infinite if the plan cannot run."""
+        """Returns a plan's loss on the held-out inputs: 0 if there are none, infinite if the plan cannot run."""
         if self.held_out is None:
             return 0.0
         experiment = self.with_ranges(ranges)
@@ -137,7 +137,7 @@ class AnswerPlans:
 
     @property
     def full(self) -> PrecisionPlan:
-        """Full INT8: every quantizable layer low, except layers that the user fixed in another precision."""
+        """Full INT8: every quantizable layer low, except layers that the user fixed."""
         return self.experiment.network.full(self.experiment.whole.high)
 
     def give_back(self) -> None:
@@ -164,9 +164,7 @@ class AnswerPlans:
         return self._by_ranges[digest]
 
     def noise(self, ranges: Ranges) -> EachInput:
-        """Returns an evaluator like that of ``each`` whose loss is the outputs' noise to signal ratio, which grows
-        before figures jump.
-        """
+        """Like ``each``, but the loss is the outputs' noise to signal ratio, which grows before figures jump."""
         key = f"{ranges.digest()} noise"
         if key not in self._by_ranges:
             self._by_ranges[key] = self._evaluator(ranges, self._noise_at, inf, SQNR.name)
@@ -226,7 +224,7 @@ class AnswerPlans:
         ]
 
     def by_variation(self, plan: PrecisionPlan, ranges: Ranges) -> float:
-        """Returns the loss of a plan over at most ``_VARYING`` inputs, with the variation of its outputs judged too.
+        """Returns a plan's loss over at most ``_VARYING`` inputs, with the variation of its outputs judged too.
 
         0 until a plan has missed by the variation alone; infinite if the plan cannot run.
         """
@@ -262,7 +260,7 @@ class AnswerPlans:
         )
 
     def loss(self, plan: PrecisionPlan, ranges: Ranges) -> float:
-        """Returns the loss of a plan on the inputs on which it was run so far."""
+        """Returns a plan's loss on the inputs on which it was run so far."""
         return max(self.each(ranges).loss(plan), self.by_variation(plan, ranges))
 
     def join(self, missed: Iterable[int]) -> bool:
@@ -272,19 +270,19 @@ class AnswerPlans:
         return bool(new)
 
     def on_judged(self, plan: PrecisionPlan, ranges: Ranges) -> list[float]:
-        """Returns the losses of a plan on the judged inputs that it ran on; infinite if it cannot run."""
+        """Returns a plan's losses on the judged inputs that it ran on; infinite if it cannot run."""
         (loss,) = self.losses([plan], ranges)
         by_place = self.each(ranges).by_place(plan)
         losses = [by_place[input_index] for input_index in self.judged if input_index in by_place]
         return [inf] if loss is None or not losses else losses
 
     def to_the_end(self, plans: Sequence[PrecisionPlan], ranges: Ranges, among: Sequence[int]) -> list[Loss]:
-        """Returns the largest loss of each plan on the inputs ``among``, all of which are run."""
+        """Returns each plan's largest loss on the inputs ``among``, all of which are run."""
         return self.losses(plans, ranges, among, to_the_end=True)
 
     def on_all(self, plan: PrecisionPlan, ranges: Ranges) -> dict[int, float]:
-        """Returns by index the loss of a plan on every input that counts (``AnswerInputs.counting``); empty if it
-        cannot run.
+        """Returns by index a plan's loss on every input that counts (``AnswerInputs.counting``); empty if it cannot
+        run.
         """
         counting = self.inputs.counting
         (loss,) = self.to_the_end([plan], ranges, counting)
@@ -292,7 +290,7 @@ class AnswerPlans:
         return {} if loss is None else {input_index: losses[input_index] for input_index in counting}
 
     def largest_on_all(self, plan: PrecisionPlan, ranges: Ranges) -> float:
-        """Returns the largest loss of a plan on the inputs that count; infinite if it cannot run."""
+        """Returns a plan's largest loss on the inputs that count; infinite if it cannot run."""
         largest = max(self.on_all(plan, ranges).values(), default=inf)
         return max(largest, self.by_variation(plan, ranges))
 
@@ -302,17 +300,16 @@ class AnswerPlans:
         return sorted(self.inputs.counting, key=lambda input_index: -losses.get(input_index, 0.0))
 
     def exceeding(self, losses: Mapping[int, float], budget: float | None = None) -> list[int]:
-        """Returns the indices of the inputs whose losses exceed a budget (by default the run's), by falling loss."""
+        """Returns the indices of inputs whose losses exceed a budget (by default the run's), by falling loss."""
         most = self.experiment.rule.budget if budget is None else budget
         return sorted((index for index in losses if losses[index] > most), key=lambda index: -losses[index])
 
     def nudged(
         self, plan: PrecisionPlan, ranges: Ranges, *, to_the_end: bool = False, by: float = NUDGE
     ) -> tuple[float, dict[int, float]]:
-        """Measures a plan with all scales moved up, then down, by the share ``by``.
+        """Measures a plan with all scales moved up, then down, by the share ``by``, up to a miss unless ``to_the_end``.
 
-        With ``NUDGE``, inputs far from the budget may keep their loss without another run. A miss ends the measurement,
-        unless ``to_the_end``.
+        With ``NUDGE``, inputs far from the budget may keep their loss without another run.
 
         Returns:
             The largest loss with moved and unmoved scales: over all inputs, and by input.
@@ -377,8 +374,8 @@ class AnswerPlans:
         return session if session is not None and session.runs(plan) else None
 
     def known(self, plan: PrecisionPlan, experiment: Experiment) -> Trial | None:
-        """Returns the trial of a plan on all given inputs if it was measured, or can be made from losses on single
-        inputs; else None.
+        """Returns a plan's trial on all given inputs if it was measured, or can be made from losses on single inputs;
+        else None.
         """
         plan, rule, inputs = experiment.whole.canonical(plan), experiment.rule, self.inputs
         key = self._key("whole", plan, experiment, inputs.given)
@@ -406,13 +403,13 @@ class AnswerPlans:
         return isinstance(builder, EmulatedBuilder) and builder.has_plain(experiment.whole.canonical(plan))
 
     def plain(self, plan: PrecisionPlan, experiment: Experiment) -> Trial:
-        """Returns the trial of a plan's file on all given inputs in ONNX Runtime with default options."""
+        """Returns the trial of a plan's file in ONNX Runtime with default options, on all given inputs."""
         builder, canonical, name = experiment.builder, experiment.whole.canonical(plan), "all inputs, INT8 kernels"
         assert isinstance(builder, EmulatedBuilder)
         return self.whole(plan, experiment, name=name, kind="plain", build=partial(builder.plain, canonical))
 
     def as_file(self, plan: PrecisionPlan, experiment: Experiment) -> Trial:
-        """Returns the trial of a plan's file on all given inputs in ONNX Runtime, without its INT8 kernels."""
+        """Returns the trial of a plan's file in ONNX Runtime without INT8 kernels, on all given inputs."""
         builder, canonical = experiment.builder, experiment.whole.canonical(plan)
         assert isinstance(builder, EmulatedBuilder)
         build = partial(builder.plain, canonical, integers=False)
@@ -497,7 +494,7 @@ def _pools_of(rule: Rule, judged: Mapping[str, OutputFigures]) -> dict[str, tupl
 
 
 def noise_losses(experiment: Experiment, outputs: Mapping[str, OutputFigures]) -> list[float]:
-    """Returns the loss by noise to signal ratio of each output that is judged or that the task reads."""
+    """Returns the loss by noise to signal ratio of each output that is judged or read by the task."""
     reads = None if experiment.task is None else experiment.task.reads
     judged = experiment.rule.judged_of(outputs)
     counting = judged if reads is None else {name: outputs[name] for name in outputs if output_of(name) in reads}
@@ -512,7 +509,7 @@ class AnswerInputs:
     Attributes:
         given: the inputs of the curve come first.
         counting: the indices of the inputs that are measured; on the others FP32's output is almost zero.
-        first: the indices of the inputs on which the curve is judged.
+        first: the indices of the inputs of the curve.
         warnings: sentences on inputs for which FP32 itself gives nothing to compare with.
     """
 
@@ -524,7 +521,7 @@ class AnswerInputs:
 
     @property
     def told(self) -> tuple[int, ...]:
-        """The indices of the inputs that a report counts: with a task, only inputs on which FP32 finds something."""
+        """The indices of the inputs that a report counts; with a task only those on which FP32 finds something."""
         return tuple(place for place in self.counting if place not in self.given.empty)
 
 
@@ -565,7 +562,7 @@ def _warnings(setup: Setup, experiment: Experiment, given: GivenInputs) -> tuple
 
 
 def _distinct(experiment: Experiment, spill: Spill) -> tuple[list[Feeds], list[tuple[str, str]]]:
-    """Returns the inputs without repetitions, and for each the names of its data set and of itself."""
+    """Returns the inputs without repetitions, with the names of their data sets and of themselves."""
     source = experiment.about.source
     places = experiment.about.places or range(len(experiment.feeds))
     feeds = list(experiment.feeds)

@@ -10,10 +10,13 @@ them. The units of a set are high, all other units are low.
                  Passes 2 to 4 repeat until no set is cheaper
     5 reserve    passes 2 to 4 with half of the budget, among sets that cost at most a quarter more
 
+Settings. A plan is checked with its own scales, with scales moved a little, and as ONNX Runtime runs FP16.
+
 Reserve. The cheapest set uses all of the budget on the worst given input, and other inputs lose more. So a set that
-leaves half of the budget unused becomes the recipe where it costs little more. Without such a set, the recipe is the
-set with the smallest mean loss, among the sets measured to hold that cost little more and the cheapest set with each
-calibrator. On eight networks 12 of 171 held-out inputs missed with this rule, and 19 with the cheapest set.
+leaves half of the budget unused becomes the recipe if it costs little more. Without such a set, the one with the
+smallest mean loss becomes the recipe, among the sets measured to hold that cost little more; for this, the cheapest set
+is measured with every calibrator. On eight networks 12 of 171 held-out inputs missed with this rule, and 19 with the
+cheapest set.
 
 Calibrators. Each promising calibrator is measured unit by unit, because one unit may cause all that full INT8 loses. On
 samples/ocr the calibrator mse is the worst of four in full INT8 and leads to the cheapest recipe (1.6 % of INT8's
@@ -91,7 +94,7 @@ FP16_LOSES = 0.25  # units stay high in FP16 if the plan with all units in FP16 
 
 
 def allowed(effort: str, units: int, inputs: int) -> float:
-    """Returns the number of inferences that a search may take, less one per unit, which measures the gain of each."""
+    """Returns the number of inferences that a search may take, less one per unit for measuring its gain."""
     least = OF_FEW if units <= FEW_UNITS and effort == DEFAULT else LEAST_ALLOWED
     return max((SWEEPS[effort] * inputs - 1.0) * units, least)
 
@@ -104,10 +107,7 @@ def searched(
     effort: str,
     on_recipe: Callable[[Recipe], None],
 ) -> tuple[Recipe, Mapping[str, Kept]]:
-    """Searches the recipe; its units are in FP16 where that is good enough.
-
-    Args:
-        space: the layers to choose from, each layer a unit.
+    """Searches the recipe; its units are in FP16 where that is good enough. Each layer of ``space`` is a unit.
 
     Returns:
         The recipe, which does not hold if no set holds; and the cheapest set measured to hold with each calibrator, by
@@ -137,7 +137,7 @@ def searched(
 
 
 def cheaper_than(most: float, plans: AnswerPlans, space: Space, ranges: Ranges) -> Recipe | None:
-    """Returns the cheapest recipe that a quick search finds at a cost below ``most``; None if it finds none."""
+    """Returns the cheapest recipe that a quick search finds at a cost below ``most``, if any."""
     plans.allowed = plans.taken + allowed(QUICK, len(space.units), len(plans.inputs.counting))
     search = RecipeSearch(plans, SimilarityTarget(plans), space, [ranges], QUICK, lambda _: None)
     search.sets.most = most
@@ -213,8 +213,8 @@ def _searched(
 
 
 def in_half(plans: AnswerPlans, target: Target, space: Space, ranges: Ranges) -> Space | None:
-    """Returns ``space`` with FP16 as the high precision of all units; None if the units must be in FP32 or FP16 loses
-    too much.
+    """Returns ``space`` with FP16 as the high precision of all units; None if they must be in FP32 or FP16 loses too
+    much.
     """
     if plans.options.precision not in FP16_SAVES or not may_be_in_fp16(plans, space, space.all):
         return None
@@ -224,7 +224,7 @@ def in_half(plans: AnswerPlans, target: Target, space: Space, ranges: Ranges) ->
 
 
 def in_fp16(recipe: Recipe, plans: AnswerPlans, target: Target) -> Recipe:
-    """Returns a recipe with all its units in FP16 if that is allowed, holds, and saves enough; else the recipe
+    """Returns the recipe with all its units in FP16 if that is allowed, holds and saves enough; else the recipe
     unchanged.
     """
     saves = FP16_SAVES.get(plans.options.precision)
@@ -257,7 +257,6 @@ class RecipeSearch:
     """Searches a recipe with the ranges of one or more calibrators.
 
     Attributes:
-        space: the units to choose from, with the target's budget.
         ranges: the ranges of each calibrator, those in use first.
         on_recipe: called with each checked recipe that is cheaper than the one before.
     """
@@ -384,7 +383,7 @@ class RecipeSearch:
         return math.inf if loss is None else loss
 
     def most_accurate(self, most: float) -> Kept:
-        """Returns the set that loses least on the judged inputs among the sets that cost less than ``most``."""
+        """Returns the set that loses least on the judged inputs, of the sets that cost less than ``most``."""
         self.plans.setup.progress.stage("Searching within the cost", None)
         few = len(self.space.units) <= FEW_UNITS
         sets = LeastLoss(self.space, [], self._measure_whole, self.plans.judged, self.space.budget, most)
@@ -427,9 +426,8 @@ class RecipeSearch:
     def _without_unneeded(self, number: int, recipe: Recipe) -> Recipe:
         """Returns the recipe without the units that it does not need.
 
-        A unit goes low if the plan then holds on all inputs and costs no more. The result is checked in all settings.
-        If it misses, bisection finds how many of these units can go low; the first unit that a setting needs stays
-        high.
+        A unit goes low if the plan then holds on all inputs and costs no more. If the result misses in another setting,
+        bisection finds how many of these units can go low; the first unit that a setting needs stays high.
         """
         space = self.space
         elsewhere = set[int]()
