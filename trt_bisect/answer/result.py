@@ -47,7 +47,7 @@ class EngineResult:
         base: the trial with no layer low.
         builds: the number of engines built.
         kernels: the units that the engine does not compute as its file says.
-        lines: the points in which the engine contradicts the emulation.
+        lines: the engine's contradictions of the emulation.
     """
 
     proposal: Answer
@@ -67,23 +67,23 @@ class Answer:
         recipe: ``recipe.meets`` is true if it holds on all given inputs.
         full: the trial of full INT8.
         restored: the trial of the recipe.
-        put_back: by unit of ``recipe.put_back`` that has a loss, the similarity or accuracy with this unit in INT8 too;
-            None if not finite.
+        put_back: by unit with a loss in ``recipe.put_back``, the similarity or accuracy with it in INT8 too; None if
+            not finite.
         judged: the number of inputs that the search judged.
         held_out: the recipe's trial on held-out inputs, judged by similarity even if an accuracy decides.
         unquantized: the recipe's trial if unquantized layers round their inputs too; None if that changes nothing.
         half: the recipe's largest loss with scales moved by FP16's rounding; None without a layer in 16 bits.
         plain: the trial of the recipe's file in ONNX Runtime with default options; None if not measured.
         in_fp16, in_fp32, around_fp16, expensive, not_done: see ``AnswerFacts``.
-        fp16: the trial of the network in FP16; None if FP16 is the low precision or does not run.
+        fp16: the trial of the network in FP16; None if FP16 is the low precision or cannot run.
         fp16_held_out: the network in FP16 on held-out inputs; None unless the recipe misses there.
         most: the largest cost allowed; None without a budget.
         by_accuracy: an accuracy decides: losses are parts of FP32's accuracy, and no input is judged by itself.
         own: the answer on the user's network, if this answer has a changed network with a cheaper recipe; else None.
-        changes: by change, the mean loss with it and the changes kept before it (``answer.candidates``); the first
-            entry, without a name, is the user's network.
+        changes: by change, the mean loss with it and the changes kept before (``answer.candidates``); first, without a
+            name, that of the user's network.
         engines: the trials of engines; None if the emulation decides. With engines, ``tried`` and ``own`` are from the
-            emulation, except the full INT8 of ``own``.
+            emulation, except ``own.full``.
     """
 
     recipe: Recipe
@@ -129,7 +129,7 @@ class Answer:
 
     @property
     def plan(self) -> str:
-        """The plan of the answer in words: the recipe, or full INT8 if no layer stays high."""
+        """The plan in words: the recipe, or full INT8 if no layer stays high."""
         network = self.experiment.network
         return "the recipe" if self.recipe.kept or network.changes else f"full {network.low.title}"
 
@@ -145,10 +145,8 @@ class Answer:
 
     @property
     def members(self) -> tuple[int, ...]:
-        """The layers that the recipe needs, ascending: put back alone, each makes it miss the target.
-
-        With a budget the recipe may keep more layers high, for accuracy.
-        """
+        """The layers that the recipe needs, ascending: put back alone, each makes it miss the target."""
+        # With a cost budget the recipe may keep more layers high, for accuracy.
         recipe, space, budget = self.recipe, self.recipe.space, self.recipe.space.budget
         losses = {unit: back.loss for unit, back in recipe.put_back.items() if unit not in recipe.faster}
         needed = [unit for unit, loss in losses.items() if loss is not None and (self.most is None or loss > budget)]
@@ -223,7 +221,7 @@ def setting_of(experiment: Experiment, options: RunOptions, report: Report) -> S
 
 
 def cost_of(answer: Answer) -> float:
-    """Returns the cost of a recipe: by engines' times if INT8 was faster than FP16, else the cost in the search."""
+    """Returns the cost of a recipe: by engines' times if INT8 was faster than FP16, else as in the search."""
     times = {plan: timed.median_ms for plan, timed in (latencies_of(answer) or {}).items() if timed is not None}
     if not {"fp16", "int8", "recipe"} <= times.keys() or times["int8"] > (1.0 - LEAST_GAIN) * times["fp16"]:
         return answer.recipe.cost

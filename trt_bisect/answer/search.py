@@ -70,7 +70,7 @@ class CalibratorTried:
 def answer_plans(
     setup: Setup, options: RunOptions, experiment: Experiment, inputs: AnswerInputs, user: AnswerPlans | None = None
 ) -> AnswerPlans:
-    """Returns the plans on the given inputs, with the costs of the layers.
+    """Returns the plans on the given inputs, with the layers' costs.
 
     Args:
         user: the plans of the user's network, if ``experiment`` has a changed network.
@@ -91,7 +91,7 @@ def answer_plans(
 
 
 def make_space(plans: AnswerPlans) -> Space:
-    """Returns the units to choose from, with their costs and the budget; layers that the user fixed are no units."""
+    """Returns the units to choose from, with costs and budget; layers that the user fixed are no units."""
     experiment, costs = plans.experiment, plans.costs
     network, high = experiment.network, experiment.whole.high
     units = tuple((k,) for k in network.movable)
@@ -110,7 +110,7 @@ def costs_of(units: Units, costs: Costs, high: Precision) -> tuple[float, ...]:
 def choose_ranges(
     plans: AnswerPlans, space: Space, candidates: Sequence[Ranges], named: bool
 ) -> tuple[Ranges, tuple[CalibratorTried, ...]]:
-    """Returns the ranges with which the search begins, and the result of full INT8 with each calibrator.
+    """Returns the ranges with which the search begins, and full INT8's result with each calibrator.
 
     The first choice are ranges with which full INT8 meets the budget on all inputs, then those with the smallest loss.
 
@@ -140,7 +140,7 @@ def with_recipe(tried: CalibratorTried, plans: AnswerPlans, space: Space, kept: 
 
 
 def _passing(plans: AnswerPlans, aim: float, tried: Sequence[CalibratorTried]) -> CalibratorTried | None:
-    """Returns a calibrator with which full INT8 meets ``aim`` on all inputs, preferably in all settings and without a
+    """Returns a calibrator with which full INT8 meets ``aim`` on all inputs, preferably in all settings without a
     doubt; None if there is none.
     """
     doubted, meeting = [], _meeting(plans, aim, tried)
@@ -155,8 +155,8 @@ def _passing(plans: AnswerPlans, aim: float, tried: Sequence[CalibratorTried]) -
 def with_confirmed(plans: AnswerPlans, aim: float, tried: Sequence[CalibratorTried]) -> tuple[CalibratorTried, ...]:
     """Returns the calibrators' results with ``confirmed`` set.
 
-    The best calibrators are checked in order, until full INT8 passes with one of them in all settings, without a doubt,
-    and on held-out inputs.
+    The best are checked in order, until full INT8 passes with one in all settings, without a doubt, and on held-out
+    inputs.
     """
     rows = list(tried)
     for row in _meeting(plans, aim, tried):
@@ -188,8 +188,8 @@ def _meeting(plans: AnswerPlans, aim: float, tried: Sequence[CalibratorTried]) -
 
 
 def _finer(plans: AnswerPlans, ranges: Ranges) -> tuple[float, float]:
-    """Returns figures of full INT8, lower for better, that compare ranges with the same loss: the task's disagreement
-    at other thresholds (``NEARBY``), then the noise to signal ratio of the worst output.
+    """Returns figures of full INT8, lower for better, that order ranges with the same loss: the task's disagreement at
+    other thresholds (``NEARBY``), then the worst output's noise to signal ratio.
     """
     trial = plans.whole(plans.full, plans.with_ranges(ranges))
     task, apart = plans.experiment.task, 0.0

@@ -13,12 +13,10 @@ from trt_bisect.answer.validation import Recipe, Target
 def with_more_high(
     target: Target, recipe: Recipe, limit: float = math.inf, alone: Mapping[int, float] = MappingProxyType({})
 ) -> Recipe:
-    """Returns the recipe with more units high, so that it holds in all settings: twice as many each time, then all but
-    one, then all.
+    """Returns the recipe with more units high, so that it holds in all settings.
 
-    The first units are those with the largest loss ``alone`` per cost, then the cheapest. The recipe misses only in a
-    setting that the search does not measure, where figures may jump without warning. The larger recipe may miss too, if
-    it costs more than ``limit`` or all units are high.
+    Their number doubles each time: first the units with the largest loss ``alone`` per cost, then the cheapest; all but
+    one are tried before all. The larger recipe may miss too, if it costs more than ``limit`` or all units are high.
     """
     space = recipe.space
     helps = {unit: alone.get(unit, 0.0) / space.costs[unit] for unit in space.all - recipe.kept}
@@ -33,10 +31,9 @@ def with_more_high(
 
 
 def with_faster(target: Target, recipe: Recipe) -> Recipe:
-    """Returns the recipe with more units high where that makes it cheaper, because neighbours then need fewer changes
-    of type.
+    """Returns the recipe with more units high where that makes it cheaper: neighbours then need fewer changes of type.
 
-    The recipe must hold. It is returned unchanged if no unit makes it cheaper, or if the larger recipe misses in a
+    The recipe must hold. It is returned unchanged if no unit makes it cheaper, or the larger recipe misses in a
     setting.
     """
     space, kept, before = recipe.space, recipe.kept, None

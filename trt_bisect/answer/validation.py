@@ -27,8 +27,7 @@ class Checked:
     """The result of checking a plan on all inputs.
 
     Attributes:
-        losses: the largest loss in each setting, up to the first setting in which the plan misses; infinite if the plan
-            cannot run.
+        losses: the largest loss in each setting, up to the first in which the plan misses; infinite if it cannot run.
         missed: the indices of inputs on which the plan misses, the worst first.
     """
 
@@ -58,7 +57,7 @@ class PutBack:
 
     Attributes:
         loss: the largest loss on the inputs that were run; None if the plan cannot run.
-        setting: the setting in which it was measured; ``NUDGED`` if the plan misses only with moved scales.
+        setting: the setting of this loss; ``NUDGED`` if the plan misses only with moved scales.
         inputs: the number of inputs that were run (the loss on all is at least as large); None if an accuracy decides.
     """
 
@@ -74,9 +73,9 @@ class Recipe:
     Attributes:
         aim: the loss that the search aimed at.
         checked: the check; before it is made, the recipe does not hold.
-        meets: the search found a set that meets ``aim``; if not, ``kept`` is the set with the smallest loss.
+        meets: the search found a set that meets ``aim``; else ``kept`` is the set with the smallest loss.
         equals: other sets that cost the same and hold.
-        put_back: by unit of ``kept``, the recipe with this unit low too.
+        put_back: by unit of ``kept``, the recipe with it low too.
         faster: the units of ``kept`` that only make the plan faster: without them it meets the budget, but costs more.
         reserve: the share of the budget that the recipe must leave unused on the given inputs (``--margin``).
         cheapest: the cheapest recipe, if this recipe costs slightly more to be likelier to hold on other inputs.
@@ -132,11 +131,10 @@ def deciding_settings(plans: AnswerPlans, experiment: Experiment, plan: Precisio
 
 
 def check(plans: AnswerPlans, experiment: Experiment, plan: PrecisionPlan, *, jointly: bool = True) -> Checked:
-    """Measures a plan on all inputs in the settings that decide, up to the first setting in which it misses.
+    """Measures a plan on all inputs in the settings that decide, up to the first in which it misses.
 
     Where one session runs all plans, scales are also moved a little, and a plan with layers in FP16 is also measured as
-    ONNX Runtime runs its file: with fewer roundings in FP16, so that values of a later tensor fall on other INT8
-    levels.
+    ONNX Runtime runs its file.
 
     Args:
         jointly: run all inputs once more for the figures over all of them, such as the variation of the outputs, and in
@@ -154,6 +152,7 @@ def check(plans: AnswerPlans, experiment: Experiment, plan: PrecisionPlan, *, jo
     trial = plans.whole(plan, experiment)
     checked = checked.then(OWN, _or_infinite(rule.loss(trial)), plans, losses_by_place(rule, trial, counting))
     if checked.meets(rule.budget) and ORT_FP16 in deciding_settings(plans, experiment, plan):
+        # With fewer roundings in FP16, values of a later tensor fall on other INT8 levels.
         trial = plans.as_file(plan, experiment)
         if trial.failed:  # ONNX Runtime refuses some files in FP16
             return checked
@@ -162,7 +161,7 @@ def check(plans: AnswerPlans, experiment: Experiment, plan: PrecisionPlan, *, jo
 
 
 def losses_by_place(rule: Rule, trial: Trial, counting: tuple[int, ...]) -> dict[int, float]:
-    """Returns the loss of a trial on each input that counts, by index; empty if the trial failed.
+    """Returns a trial's loss on each input that counts, by index; empty if the trial failed.
 
     The loss is infinite if the figure is not finite. Inputs on which a task finds nothing to compare are left out.
     """
@@ -183,7 +182,7 @@ def _or_infinite(loss: float | None) -> float:
 
 
 class Target(Protocol):
-    """The goal of a search: measures and judges plans by the similarity, or by the user's accuracy.
+    """The goal of a search: measures and judges plans by similarity, or by the user's accuracy.
 
     Attributes:
         budget: the largest loss that still meets the goal.
@@ -203,7 +202,7 @@ class Target(Protocol):
         """Measures ``plan``, a recipe with one unit low again, in a setting; on all inputs if ``to_the_end``."""
 
     def known(self, experiment: Experiment, plan: PrecisionPlan) -> Checked | None:
-        """Returns the check of a plan in the settings in which it was run on all inputs; None if there are none."""
+        """Returns a plan's check in the settings in which it was run on all inputs; None if there are none."""
 
     def worse(self, plan: PrecisionPlan, ranges: Ranges) -> tuple[int, ...]:
         """Returns the inputs not judged on which a plan loses more than on all judged inputs, the worst first."""

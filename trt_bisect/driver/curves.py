@@ -1,4 +1,4 @@
-"""The searches for suspects, and the boundaries that each of them measures.
+"""The searches for suspects, and the boundaries that each measures.
 
 ``exhaustive`` measures every boundary or, on large networks, the ends of strides and every boundary of a stride where
 the loss rises (docs/concepts/strategies.md). ``bisect`` measures both sides of each suspect. Where the loss grows
@@ -28,11 +28,11 @@ SHARE = 0.25
 def exhaustive(question: Question, watched: list[Step] | None = None, stride: int = 1) -> Search[Findings]:
     """Measures ``Question.prefix(k)`` for every quantizable layer k or, with a ``stride``, only where the loss rises.
 
-    No layer is a suspect if full INT8 meets the threshold. A layer whose plan cannot be measured is kept high like a
-    suspect, so that later plans can be measured.
+    No layer is a suspect if full INT8 meets the threshold. A layer whose plan cannot be measured stays high in later
+    plans, as a suspect does.
 
     Args:
-        watched: a list to which each decided step is appended.
+        watched: receives each decided step.
         stride: the number of layers in a step where the loss does not rise. A suspect, and a layer whose plan cannot be
             measured, has a step of its own.
     """
@@ -67,8 +67,8 @@ def bisect(question: Question, watched: list[Step] | None = None, blamed: Sequen
     """Finds the suspects, and the layers whose plans cannot be measured, one after another from the left.
 
     Args:
-        watched: a list to which each decided step is appended.
-        blamed: layers that lose much by other measurements, ascending. The boundaries before and after each of them are
+        watched: receives each decided step.
+        blamed: layers that lose much by other measurements, ascending; the boundaries on both sides of each are
             measured first.
     """
     settled: list[Step] = [] if watched is None else watched
@@ -105,8 +105,8 @@ def _both_sides(question: Question, blamed: Sequence[int], low: int) -> Iterator
 
 
 def _gallop(low: int, last: int, suspects: int) -> Iterator[int]:
-    """Yields boundaries after ``low`` in strides that double, beginning with the mean distance of the suspects so far.
-    This finds close suspects in fewer plans than halving all remaining layers for each.
+    """Yields boundaries after ``low`` in strides that double, beginning with the mean distance of the suspects so far:
+    close suspects then take fewer plans than by halving.
     """
     stride = math.ceil((low + 1) / suspects) if suspects > 1 else last + 1
     position = low + stride
@@ -119,8 +119,8 @@ def _gallop(low: int, last: int, suspects: int) -> Iterator[int]:
 def _next_step(
     question: Question, low: int, so_far: LossSoFar, kept: tuple[int, ...], noted: list[Step], stops: Iterator[int]
 ) -> Search[Step | None]:
-    """Returns the first step after position ``low`` that is a suspect's or cannot be measured, None if there is none;
-    appends the steps before it to ``noted``. The boundaries ``stops`` are measured first.
+    """Returns the first step after position ``low`` that is a suspect's or cannot be measured, if any; ``noted``
+    receives the steps before it. The boundaries ``stops`` are measured first.
     """
     for position in (*stops, len(question.quantizable) - 1):
         loss = yield question.prefix(question.quantizable[position], kept)
@@ -157,7 +157,7 @@ def _between(
 ) -> Search[tuple[int, Loss] | None]:
     """Returns the boundary between two others that is nearest to the middle, and its loss; None if there is none.
 
-    Boundaries that cannot be measured are passed over, unless the one at ``high`` cannot be measured either.
+    Boundaries that cannot be measured are passed over, unless the boundary at ``high`` cannot be measured either.
     """
     for position in sorted(range(low + 1, high), key=lambda boundary: abs(boundary - (low + high) / 2)):
         loss = yield question.prefix(question.quantizable[position], kept)
@@ -175,7 +175,7 @@ def search_for(curve: str, question: Question, watched: list[Step] | None = None
     """Returns the search that measures a curve: ``full``, ``adaptive``, or ``culprits`` (a bisection).
 
     Args:
-        watched: a list to which each decided step is appended.
+        watched: receives each decided step.
     """
     if curve == ADAPTIVE:
         return exhaustive(question, watched, STRIDE)

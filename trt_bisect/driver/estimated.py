@@ -94,7 +94,7 @@ class Estimates:
     Args:
         places: the indices of the inputs on which each unit was measured alone.
         alone: float64 ``[units, places]``, the loss of each unit alone low.
-        full: by input, the loss with all units low; it scales the estimates for inputs outside ``places``.
+        full: by input, the loss with all units low; it scales the estimates for other inputs.
         limit: the largest loss with which a set holds.
     """
 
@@ -114,10 +114,8 @@ class Estimates:
         return limit
 
     def learn(self, low: np.ndarray, measured: Measured, _limit: float) -> None:
-        """Corrects the estimates for the inputs on which a plan was run.
-
-        Args:
-            low: bool ``[units]``, true for the units that are low in the plan.
+        """Corrects the estimates for the inputs on which a plan was run; ``low``, bool ``[units]``, is true for its low
+        units.
         """
         inside = low.astype(np.float64)
         for place, measured_loss in measured.losses.items():
@@ -178,8 +176,8 @@ class NoiseEstimates(Estimates):
     hold.
 
     Args:
-        limits: float64 ``[LIMITS]``, the probability that each noise limit is the true one. All calibrators share and
-            correct this array.
+        limits: float64 ``[LIMITS]``, the probability that each noise limit is the true one; all calibrators share and
+            correct it.
     """
 
     def __init__(self, places: Sequence[int], alone: np.ndarray, full: Mapping[int, float], limits: np.ndarray) -> None:
@@ -197,7 +195,7 @@ class NoiseEstimates(Estimates):
         self._limits /= self._limits.sum()
 
     def chances(self, low: np.ndarray, places: Sequence[int], _limit: float) -> tuple[np.ndarray, np.ndarray]:
-        """Returns the chance of each set to have less noise than the limit; and one half for each, since sums tell
+        """Returns the chance of each set to have less noise than the limit; and one half for each, since sums say
         nothing about figures that jump.
         """
         return self._below(low, places) @ self._limits, np.full(len(low), 0.5)
@@ -209,7 +207,7 @@ class NoiseEstimates(Estimates):
 
 
 def even_limits() -> np.ndarray:
-    """Returns equal probabilities of the noise limits, for the time before any measurement."""
+    """Returns equal probabilities of the noise limits, to begin with."""
     return np.full(len(LIMITS), 1.0 / len(LIMITS))
 
 
@@ -221,9 +219,7 @@ def _normal_below(z: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True)
 class _Offers:
-    """Candidates of one calibrator, and for each the chance that it holds on the first ``judged`` inputs and its least
-    chance.
-    """
+    """Candidates of one calibrator, the chance that each holds on the first ``judged`` inputs, and its least chance."""
 
     sets: _Sets
     chances: np.ndarray
@@ -297,7 +293,7 @@ class SetSearch:
         return [*self.judged, TOGETHER] if self._judges_together else self.judged
 
     def holding(self) -> list[tuple[int, Kept]]:
-        """Returns the calibrators and sets measured to hold on all inputs that are judged now."""
+        """Returns the calibrators and sets measured to hold on all inputs judged now."""
         judged = set(self.judged)
         return [
             choice
@@ -323,7 +319,7 @@ class SetSearch:
         """Measures the set with the largest expected saving; returns false if no set is worth a plan.
 
         Args:
-            worth: returns the least saving that is worth a plan, given the price of the best set.
+            worth: returns the least saving that is worth a plan, for a price of the best set.
         """
         best_price = min(self.most, self.price(self.space.all if self.best is None else self.best[1]))
         offers = list(self._offers(best_price))
@@ -508,10 +504,7 @@ class LeastLoss(SetSearch):
 
 def cover(rows: np.ndarray, costs: np.ndarray, limits: np.ndarray, start: Collection[int] = ()) -> Kept:
     """Returns a cheap set of units to keep high, so that the losses of the others add up to at most ``limits`` on each
-    input.
-
-    Greedy: the unit that removes the most loss for its cost comes first; units not needed in the end are taken out
-    again.
+    input. The choice is greedy, by the loss removed for the cost.
 
     Args:
         rows: float64 ``[units, places]``, the losses that each unit adds.

@@ -44,7 +44,7 @@ class Question:
 
     def prefix(self, k: int, kept: Iterable[int] = ()) -> PrecisionPlan:
         """Returns the plan with the quantizable layers up to index ``k`` low, except the layers ``kept``, which are
-        high. All other layers have the base precision.
+        high; all other layers have the base precision.
         """
         out = frozenset(kept)
         plan = low_set(self.layers, (i for i in self.quantizable if i <= k and i not in out), self.rest, self.low)
@@ -54,7 +54,7 @@ class Question:
         return replace(plan, precisions=tuple(self.fixed.get(i, planned) for i, planned in enumerate(plan.precisions)))
 
     def all_but(self, kept: Iterable[int]) -> PrecisionPlan:
-        """Returns the plan with every quantizable layer low except the layers ``kept``, which are high."""
+        """Returns the plan with every quantizable layer low, except the layers ``kept``, which are high."""
         return self.prefix(self.layers - 1, kept)
 
     def meets(self, loss: Loss) -> bool:
@@ -70,7 +70,7 @@ class Step:
         layers: several if no plan between could be measured, or if none of them is a suspect.
         loss: None if the plan could not be measured.
         suspect: the rise is at least ``Question.step``.
-        highest: the largest loss before the step (``LossSoFar``).
+        highest: the largest loss before the step.
     """
 
     layers: tuple[int, ...]
@@ -82,12 +82,12 @@ class Step:
 
     @property
     def drop(self) -> float:
-        """The loss after the step less the loss before it; NaN if the step could not be measured."""
+        """The loss after the step less the loss before it; NaN if not measured."""
         return math.nan if self.loss is None else added(self.before, self.loss)
 
     @property
     def rise(self) -> float:
-        """The loss after the step less the largest loss before it; NaN if the step could not be measured."""
+        """The loss after the step less the largest loss before it; NaN if not measured."""
         return math.nan if self.loss is None else added(max(self.before, self.highest), self.loss)
 
 
@@ -136,7 +136,7 @@ class LossSoFar:
 
     @classmethod
     def at(cls, loss: Loss) -> LossSoFar:
-        """Returns the losses at the start: ``loss`` is that of the plan with no layer in INT8, None counts as 0."""
+        """Returns the losses at the start, from the loss of the plan with no layer in INT8; None counts as 0."""
         return cls(loss or 0.0, loss or 0.0)
 
     def then(self, loss: float) -> LossSoFar:
@@ -162,9 +162,7 @@ def drive(search: Search[Result], measure: Callable[[PrecisionPlan], Loss]) -> R
 def next_plans(search: Search[Any], losses: Mapping[PrecisionPlan, Loss], count: int) -> list[PrecisionPlan]:
     """Returns at most ``count`` unmeasured plans that a search would ask for next if no plan changed the loss.
 
-    Args:
-        search: a search that has not begun.
-        losses: the measured losses by plan.
+    The search must not have begun; ``losses`` has the measured losses by plan.
     """
     assumed = dict(losses)
     plans: list[PrecisionPlan] = []

@@ -81,7 +81,7 @@ class Space:
         return round(math.fsum((self.spent, *(self.costs[unit] for unit in kept))), 12)
 
     def costs_near(self, kept: Kept) -> tuple[float, ...]:
-        """Returns the cost that each unit adds to the set ``kept``, or, for a member, to ``kept`` without this unit."""
+        """Returns the cost that each unit adds to the set ``kept`` or, for a member, to ``kept`` without it."""
         if self.cost_of is None:
             return self.costs
         with_all = self.cost(kept)
@@ -92,7 +92,7 @@ class Space:
         return tuple(max(cost, _LEAST_COST) for cost in apart)
 
     def order(self, kept: Kept) -> tuple[float, int]:
-        """Returns a key that sorts sets by cost, and sets of equal cost by their number of layers."""
+        """Returns a key that sorts sets by cost, then by their number of layers."""
         return self.cost(kept), len(self.layers(kept))
 
 
@@ -152,8 +152,8 @@ def knee(front: Sequence[Point], budget: float) -> Point | None:
 
 
 def path(space: Space, chosen: Kept, alone: Sensitivities | None, points: int) -> list[Kept]:
-    """Returns growing sets of units, from none to all: first the units ``chosen``, then the others, each by falling
-    sensitivity per cost.
+    """Returns growing sets of units, from none to all: the units ``chosen`` first, each part by falling sensitivity per
+    cost.
 
     Args:
         points: the number of sets, in even steps; the set ``chosen`` is added.
