@@ -26,7 +26,7 @@ _ZERO_OCTAVE = -(1 << 12)
 NEVER_FAINT = 1 << 12
 """The octave of an output without a norm."""
 LARGEST_SCORE = "largest_score"
-"""The figure with FP32's largest score, if all single scores are below ``LEAST_SCORE``."""
+"""The name of the figure with FP32's largest score, if all single scores are below ``LEAST_SCORE``."""
 _NO_FIGURES: dict[str, float] = {}  # Of an output of which nothing could be compared.
 
 

@@ -171,7 +171,7 @@ class IntegerJudge:
         return OutputFigures(values, pooled={**self._pooled(common.size - equal, common.size), **rows})
 
     def _compared(self, place: int, output: np.ndarray) -> tuple[tuple[np.ndarray, np.ndarray], int, float | None]:
-        # The common region in both outputs, its number of equal elements, and their share (None without a region).
+        # Returns the common region in both outputs, its number of equal elements, and their share (None without it).
         reference, alike = self._reference[place], self._reference[place].shape == output.shape
         common = (reference, output) if alike else common_region(reference, output)
         if (self._by_rows or not alike) and reference.ndim == output.ndim:

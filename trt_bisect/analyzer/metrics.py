@@ -265,7 +265,7 @@ AGREEMENT = Metric("agreement", 1.0, _below)
 EQUAL = Metric("equal", 1.0, _below)
 """The share of elements of an integer output that equal FP32's; see ``analyzer.integers``."""
 ALL_EQUAL, KAPPA = "equal_in_all", "kappa"
-"""The figures of an integer output over all inputs: share of equal elements, and Cohen's kappa."""
+"""The names of an integer output's figures over all inputs: share of equal elements, and Cohen's kappa."""
 JUDGING = {**BUILT_IN, AGREEMENT.name: AGREEMENT, EQUAL.name: EQUAL}
 """The package's metrics that can decide if a plan passes."""
 FRACTIONS = ("cosine", "top1", "agreement", "equal")

@@ -241,8 +241,8 @@ _Rounded = tuple[tuple[Quantizer, ...], list[str]]
 def _roundings(
     network: Network, writer: PlanWriter, int8: Collection[int], sides: Mapping[int, Precision]
 ) -> tuple[dict[str, list[_Rounded]], set[str]]:
-    # By activation its roundings, one for each list of quantizers; and the activations that a layer rounds as its
-    # output.
+    # Returns by activation its roundings, one for each list of quantizers; and the activations that a layer rounds as
+    # its output.
     rounded: dict[str, dict[tuple[object, ...], _Rounded]] = {}
     as_result: set[str] = set()
     for layer in network.layers:
@@ -268,7 +268,7 @@ def _roundings(
 
 
 def _channel_axes(network: Network) -> dict[str, int]:
-    # 1 after a convolution, the last after a matrix product, else as the input's if the rank is the same.
+    # The axis is 1 after a convolution, the last after a matrix product, else as the input's if the rank is the same.
     shapes = network.types.shapes
     ranks = {**{spec.name: len(spec.shape) for spec in network.inputs}, **{n: len(s) for n, s in shapes.items()}}
     axes = {spec.name: _axis_by_rank(len(spec.shape)) for spec in network.inputs}

@@ -170,7 +170,7 @@ class _PlanTensor:
 
 
 def _places(writer: PlanWriter) -> list[_PlanTensor]:
-    # The outputs of low layers, and the inputs that no low layer made.
+    # Returns the outputs of low layers, and the inputs that no low layer made.
     network, made = writer.network, set[str]()
     tensors: list[_PlanTensor] = []
     for layer in network.layers:

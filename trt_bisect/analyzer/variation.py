@@ -26,7 +26,7 @@ VARIATION = "variation"
 number.
 """
 LEFT, INPUTS = "variation_left", "variation_inputs"
-"""The figures for the share of FP32's variation that is left, and the number of inputs."""
+"""The names of the figures for the share of FP32's variation that is left, and the number of inputs."""
 VARIATION_MISSED = 0.75
 """Losing more than this share of the variation is a miss (D below 0.5)."""
 # Variation is a doubt if a smaller share is left than the first, and noted in the verdict below the second.

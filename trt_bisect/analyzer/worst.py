@@ -61,15 +61,13 @@ class WorstInputs:
 
 @dataclass
 class _Candidate:
-    """A sample that can be among the worst; ``beaten`` counts samples that are at least as bad and have no fainter
-    output.
-    """
+    """A sample that can be among the worst."""
 
     place: int
-    loss: tuple[bool, float, float]
+    loss: tuple[bool, float, float]  # False ranks after all others; the loss; larger for the worse of equal losses.
     octaves: tuple[int, ...]
     feeds: Feeds
-    beaten: int = 0
+    beaten: int = 0  # The number of samples that are at least as bad and have no fainter output.
 
 
 @dataclass(frozen=True)

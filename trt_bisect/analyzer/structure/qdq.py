@@ -161,7 +161,7 @@ def _scale_findings(pair: QdqPair, graph: FileGraph) -> Iterator[Finding]:
 
 
 def _channels_with_values(pair: QdqPair, graph: FileGraph) -> np.ndarray:
-    # By scale, bool [scales]: false if all values of the channel are known to be zero.
+    # Returns bool [scales], false if all values of the channel are known to be zero.
     assert pair.scale is not None
     values = graph.values(pair.tensor)
     if values is None or pair.in_blocks or not values.ndim or values.shape[pair.axis % values.ndim] != pair.scale.size:
@@ -292,7 +292,7 @@ def _sides_without_pair(graph: FileGraph, sides: tuple[str, str]) -> list[str]:
 
 
 def _layers_cut_off(graph: FileGraph, sides: tuple[str, str]) -> list[str]:
-    # The INT8 convolution that a residual sum is not fused with because of a pair between them, if any.
+    # Returns the INT8 convolution that a residual sum is not fused with because of a pair between them, if any.
     sources = (_behind_own_pair(graph, sides[0]), _behind_own_pair(graph, sides[1]))
     bare = graph.wiring.bare_side(sources)
     if bare is None or sides[bare] == sources[bare] or not _from_quantized_layer(graph, sources[bare]):

@@ -57,7 +57,7 @@ def in_lines(findings: Sequence[Finding]) -> tuple[Line, ...]:
 def _of_parser(
     parser: str, refused: Sequence[Refusal], errors: Sequence[Finding], graph: FileGraph
 ) -> Iterator[Finding]:
-    # Not the refusals that another error explains, or a missing plugin causes.
+    # Leaves out refusals that another error explains, or that a missing plugin causes.
     explained = {name for error in errors for name in error.layers}
     operators = {node.name: node for node, _ in in_scope(graph.nodes, graph)}
     for refusal in refused:

@@ -179,7 +179,7 @@ def _segment_queries(asked: AskedTask, classes: str, masks: str, reference: Sequ
 
 
 def _classes(name: str, asked: AskedTask, reference: Sequence[Outputs]) -> Classes | None:
-    # None: no image. With axis None: one channel.
+    # Returns None if the output is no image; an image of one channel has axis None.
     arrays = [outputs[name] for outputs in reference]
     first = arrays[0]
     if first.ndim < 2 or np.sum(np.array(first.shape) > 1) < 2:
@@ -346,7 +346,7 @@ def embed(asked: AskedTask, reference: Sequence[Outputs]) -> Task:
 
 
 def _vectors(output: np.ndarray) -> np.ndarray:
-    # [N, D], of length 1; those that are zero or not finite are zero.
+    # Returns [N, D], each vector of length 1; a vector that is zero or not finite becomes zero.
     values = np.asarray(output, np.float64)
     rows = np.atleast_2d(values.mean(axis=1) if values.ndim == 3 else values)
     rows = np.where(np.isfinite(rows).all(axis=-1, keepdims=True), rows, 0.0)
@@ -363,7 +363,7 @@ def _sought(vectors: Sequence[np.ndarray]) -> list[_Sought]:
 
 
 def _nearest(cosines: np.ndarray, row: int) -> np.ndarray | None:
-    # The rows that equal the vector row or are its nearest neighbours; None for all rows.
+    # Returns the rows that equal the vector of this row, or are its nearest neighbours; None for all rows.
     is_near = cosines >= np.delete(cosines, row).max(initial=-np.inf) - _SAME
     is_near[row] = True
     return None if is_near.all() else np.flatnonzero(is_near)
@@ -470,7 +470,7 @@ def spelled(line: Line, letters: Sequence[str]) -> str:
 
 
 def _best_of_steps(scores: np.ndarray) -> np.ndarray:
-    # [N, T], of scores [N, T, C] or [T, 1, C].
+    # Scores are [N, T, C] or [T, 1, C]; returns [N, T].
     steps_first = scores.shape[1] == 1 and scores.shape[0] > 1
     best = np.where(np.isnan(scores), -np.inf, scores).argmax(axis=-1)
     return np.asarray(best.T if steps_first else best)
@@ -532,7 +532,7 @@ def suggestion(reference: Sequence[Outputs]) -> str:
 
 
 def _suggested(reference: Sequence[Outputs]) -> tuple[str, str]:
-    # No task for raw maps whose layout the user must name.
+    # Names no task for raw maps whose layout the user must name.
     task = _task_of_objects(reference)
     if task:
         return task, f"the outputs look like {_JUDGED[task]}: --task {task} judges them"

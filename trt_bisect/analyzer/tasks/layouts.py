@@ -320,23 +320,16 @@ def rows_either_way(reference: Sequence[Outputs]) -> Iterator[tuple[str, bool, i
 
 @dataclass(frozen=True)
 class _Scale:
-    """The maps of one scale: distances, scores, and the task's further channels; they may share an output.
-
-    Attributes:
-        first: the index of the first of the ``classes`` score channels.
-        stride: the width of a cell in units of the boxes.
-        more: the output of the task's further channels, if any.
-        begin: its first channel or, in an output ``[B, channels, N]`` of all scales, its first cell.
-    """
+    """The maps of one scale: distances, scores, and the task's further channels; they may share an output."""
 
     distances: str
     scores: str
     bins: int
-    first: int
+    first: int  # The index of the first of the score channels.
     classes: int
-    stride: float
-    more: str = ""
-    begin: int = 0
+    stride: float  # The width of a cell in units of the boxes.
+    more: str = ""  # The output of the task's further channels, if any.
+    begin: int = 0  # Its first channel or, in an output [B, channels, N] of all scales, its first cell.
 
 
 _ANY = Layout(())
@@ -398,7 +391,7 @@ def _sizes(maps: Mapping[str, np.ndarray]) -> list[tuple[int, ...]]:
 
 
 def _of_all(outputs: Outputs, layout: Layout, sizes: Sequence[tuple[int, ...]]) -> str:
-    # The output [B, channels, N] of a task's further channels at all cells, if any.
+    # Returns the output [B, channels, N] of a task's further channels at all cells, if any.
     shape = (layout.more_width, sum(map(math.prod, sizes)))
     names = [name for name, value in outputs.items() if shape[0] and value.ndim == 3 and value.shape[1:] == shape]
     return names[0] if len(names) == 1 else ""
@@ -464,7 +457,7 @@ def _mostly_background(best: Sequence[np.ndarray], *, is_logit: bool) -> bool:
 
 
 def _decoded(scale: _Scale, layout: Layout, outputs: Outputs, is_logit: bool) -> tuple[np.ndarray, ...]:
-    # Boxes [B, H * W, 4], scores [B, H * W, C], and further channels.
+    # Returns boxes [B, H * W, 4], scores [B, H * W, C], and further channels.
     logits = np.asarray(outputs[scale.distances][:, : 4 * scale.bins], np.float64)
     images, _, height, width = logits.shape
     bins, is_direct = logits.reshape(images, 4, scale.bins, -1).swapaxes(2, 3), scale.bins == 1

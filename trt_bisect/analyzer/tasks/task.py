@@ -15,15 +15,15 @@ from trt_bisect.errors import BadInput
 from trt_bisect.evaluator.trial import OutputFigures
 
 ITEMS = "items"
-"""The number of things that were compared."""
+"""The key of ``Counts`` for the number of compared things."""
 NEARBY = "nearby"
-"""The mean agreement at other score thresholds, which orders plans of equal agreement."""
+"""The key of the mean agreement at other score thresholds, which orders plans of equal agreement."""
 AGREED, FOUND = "agreed", "found"
-"""The counts of agreement, and of FP32's findings if these can be fewer than ``ITEMS``."""
+"""The keys of ``Counts`` for agreement, and for FP32's findings if these can be fewer than ``ITEMS``."""
 OBJECTS, LOST_OBJECTS = "objects", "lost_objects"
-"""By class, the counts of objects that FP32 is sure of, and of those lost entirely."""
+"""The keys of ``Counts`` for objects that FP32 is sure of, and for objects lost entirely, by class."""
 LIKENESS_KEYS = {"IoU": "mean_iou", "OKS": "mean_oks", "mask IoU": "mean_mask_iou"}
-"""By name of a likeness, the figure of its mean over kept detections."""
+"""By name of a likeness, the key of its mean over kept detections."""
 _LEAST_SHARE = 0.005  # A class counts if it has this share of all objects.
 _EDITION = 6  # Increase it when a task counts otherwise: figures of earlier editions are not reused.
 _Read = TypeVar("_Read")
@@ -31,7 +31,7 @@ _Read = TypeVar("_Read")
 Judge = Callable[[Mapping[int, Outputs]], OutputFigures]
 """Maps outputs by index of the input to their agreement with FP32."""
 Counts = Mapping[str, Any]
-"""Counts on an input, which ``+`` joins: ``AGREED``, ``ITEMS`` and others; numbers, arrays or lists."""
+"""Counts on an input, which ``+`` joins: numbers, arrays or lists by ``AGREED``, ``ITEMS`` and other keys."""
 
 Scaling = Callable[[Outputs, tuple[int, int]], np.ndarray]
 """Maps one input's outputs, and the picture's width and height, to pixels per unit of the boxes in x and y."""
