@@ -240,7 +240,7 @@ class Rule:
 class ByInput:
     """The figures of a trial by input.
 
-    With a task, an input on which FP32 finds nothing does not count.
+    With a task, an input on which FP32 finds nothing does not count; findings invented there lower the agreement.
 
     Attributes:
         inputs: the number of inputs that count.

@@ -44,7 +44,7 @@ class AskedTask:
     Attributes:
         name: a key of ``TASKS``.
         score_threshold: detections with lower scores do not count.
-        iou: detections with this intersection over union are the same.
+        iou: detections with this intersection over union, or more, are the same.
         class_axis: None to find it.
         head: the columns of rows of detections (``layouts.parse_layout``), or a key of ``layouts.ANCHORS``; None to
             find them.
@@ -158,7 +158,9 @@ def each_input(
 
 
 def lost_classes(total: Counts, fewest: int = 1) -> tuple[int, ...]:
-    """Returns the classes whose objects are all lost, if they have ``fewest`` objects and not a tiny share of all."""
+    """Returns the classes whose objects are all lost, of classes with ``fewest`` objects or more and no tiny share of
+    all.
+    """
     objects, lost = total[OBJECTS], total[LOST_OBJECTS]
     least = max(fewest, math.ceil(_LEAST_SHARE * objects.total()))
     return tuple(sorted(name for name, count in objects.items() if count >= least and lost[name] == count))
