@@ -80,7 +80,7 @@ UNPROVEN = frozenset({IN_REGION, ON_DLA})
 """The values of ``ran`` for layers whose precision the engine does not report."""
 
 DEFAULT_TIMEOUT = 3600.0
-"""The default limit for a build or an inference, in seconds."""
+"""Seconds for a build or an inference."""
 
 _RAN_FOLLOWING = {kind: str(kind if kind in (Precision.FP16, Precision.BF16) else Precision.FP32) for kind in Precision}
 
@@ -92,16 +92,15 @@ class BuildOptions:
     Attributes:
         high: the precision of layers that are not in INT8.
         optimization_level: TensorRT's, 0 to 5.
-        force_int8: weak typing only: force the plan's INT8 layers to INT8 instead of leaving the choice to TensorRT.
-        timing_cache: the TensorRT timing cache file that all builds of a run share.
+        force_int8: weak typing only: force the plan's INT8 layers to INT8, instead of leaving the choice to TensorRT.
+        timing_cache: a TensorRT timing cache file that all builds of a run share.
         tactic_sources: the only TensorRT tactic sources allowed.
         unquantized_round: ONNX Runtime only: also round the outputs of unquantized layers.
         plugins: TensorRT's plugin libraries.
-        operators: ONNX Runtime's libraries with custom operators.
         sizes: TensorRT only: the smallest, the usual and the largest values of each input that may be a shape tensor.
         dla: the DLA core to use; layers that it cannot run go to the GPU.
-        debug_tensors: TensorRT 10.8 and later, strong typing: ``infer`` also returns the tensors that the engine did
-            not fuse, by their names in the graph.
+        debug_tensors: TensorRT 10.8 and later, strong typing: ``infer`` also returns tensors that the engine did not
+            fuse.
         timeout: seconds for a build or an inference in its worker process; None: no limit.
     """
 

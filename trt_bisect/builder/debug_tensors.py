@@ -1,10 +1,7 @@
 """Compares the intermediate tensors of a TensorRT engine (10.8 and later) with the emulation of the same plan.
 
 After one wrong kernel, all later tensors differ. So each is also compared with an emulation that starts from the
-engine's own earlier tensors.
-
-By TensorRT's Python documentation, marking unfused tensors does not change the engine, and the listener gets the engine
-inspector's names. Not yet tried on a real engine.
+engine's own earlier tensors. Not yet tried on a real engine.
 """
 
 from __future__ import annotations
@@ -49,6 +46,8 @@ _FORMAT = re.compile(
 )
 
 
+# By TensorRT's Python documentation, marking unfused tensors does not change the engine, and the listener gets the
+# engine inspector's names.
 def mark_unfused(definition: Definition) -> None:
     """Marks a network's unfused tensors as debug tensors; raises TrialFailed if TensorRT refuses."""
     if not definition.network.mark_unfused_tensors_as_debug_tensors():

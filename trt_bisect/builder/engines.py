@@ -166,8 +166,8 @@ def choose_typing(engine: str, typing: str = AUTO) -> str:
 def typing_of(engine: str, typing: str, low: LowPrecision, *, cached: bool = False) -> str:
     """Returns the typing for a low precision; see ``choose_typing``.
 
-    For ``auto``, TensorRT gets weak typing where users build so: before 10.12 with a calibration cache (``cached``),
-    and before 10 in FP16.
+    For ``auto``, TensorRT gets weak typing before 10.12 with a calibration cache (``cached``), and before 10 in FP16,
+    as users build there.
 
     Raises BadInput if the engine lacks the typing or FP8 is asked for with weak typing, and EngineUnavailable if the
     engine cannot be imported.
@@ -199,7 +199,7 @@ def make_builder(
     """Makes the builder of an engine and a typing, as ``choose_engine`` and ``choose_typing`` return them.
 
     Args:
-        profile_shapes: the shapes of the dynamic inputs; ONNX Runtime needs none.
+        profile_shapes: the shapes of dynamic inputs; ONNX Runtime needs none.
 
     Raises:
         BadInput: a dynamic input has no shapes, or the engine lacks a DLA or the low precision.

@@ -78,8 +78,7 @@ class EngineLayer:
 
     Attributes:
         kind: TensorRT's ``LayerType``; empty if not reported.
-        network_layers: the names of the ONNX nodes, and of TensorRT's own layers, that it computes; empty for a change
-            of format.
+        network_layers: the ONNX nodes, and TensorRT's own layers, that it computes; empty for a change of format.
         inputs: the precision of each float or INT8 input whose format is reported.
         outputs: the same for the outputs.
         tactic: the kernel's name.
@@ -147,10 +146,8 @@ def named_in(name: str) -> tuple[str, ...]:
 
     Empty for a change of format, and for a region that names only its ends.
 
-    >>> named_in("conv2 + PWN(PWN(sigmoid2), mul2)")
-    ('conv2', 'sigmoid2', 'mul2')
-    >>> named_in("conv (1) + relu || (Unnamed Layer* 306) [Shuffle]")
-    ('conv (1)', 'relu', '(Unnamed Layer* 306) [Shuffle]')
+    >>> named_in("conv2 + PWN(PWN(sigmoid2), mul2) || (Unnamed Layer* 306) [Shuffle]")
+    ('conv2', 'sigmoid2', 'mul2', '(Unnamed Layer* 306) [Shuffle]')
     """
     if _REFORMAT.match(name):
         return ()
@@ -193,8 +190,8 @@ def _format(tensor: Mapping[str, Any]) -> str:
 def ran_in(engine: Sequence[EngineLayer], network: Sequence[Layer]) -> dict[int, str]:
     """Returns, by layer index, the precision in which each layer computes, as far as the engine's layers show it.
 
-    This is the precision of the tensors that the kernel reads; TensorRT may have fused the graph's Q/DQ pairs into a
-    float kernel. A layer in a region has ``IN_REGION`` or ``ON_DLA`` instead.
+    This is the precision of the tensors that the kernel reads, since TensorRT may fuse Q/DQ pairs into a float kernel.
+    A layer in a region has ``IN_REGION`` or ``ON_DLA`` instead.
     """
     by_name = {layer.name: layer for layer in network}
     ran: dict[int, str] = {}
@@ -276,7 +273,7 @@ class Tensor:
 
     @classmethod
     def of(cls, described: Mapping[str, Any]) -> Tensor:
-        """Reads a tensor entry of the inspector's JSON; a type that is no precision counts as FP32."""
+        """Reads a tensor of the inspector's JSON; a type that is no precision counts as FP32."""
         text = _format(described)
         wide, multiple = _WIDE.search(text), _MULTIPLE.search(text)
         if wide:
@@ -303,7 +300,7 @@ class EngineKernel:
 
     @property
     def is_reformat(self) -> bool:
-        """True for a kernel that only changes a tensor's type or format."""
+        """True for a change of a tensor's type or format."""
         return self.kernel.kind is Kind.REFORMAT
 
 
@@ -336,7 +333,7 @@ def profiled_kernels(graph: Path, profile: Path) -> tuple[EngineKernel, ...]:
 
 
 def graph_beside(profile: Path) -> Path:
-    """Returns the layer file next to a profile: named like it, with ``graph`` or ``layers`` instead of ``profile``.
+    """Returns the layer file next to a profile: named like it, with ``graph`` or ``layers`` for ``profile``.
 
     Raises BadInput if a file is missing.
     """

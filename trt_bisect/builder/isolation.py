@@ -34,7 +34,7 @@ _PR_SET_PDEATHSIG = 1
 
 
 BuiltEngine = tuple[int, tuple[str, ...], Mapping[int, str]]
-"""The number that identifies an engine in later requests, and the engine's ``messages`` and ``ran``."""
+"""An engine's number in later requests, and its ``messages`` and ``ran``."""
 
 
 def outcome_of(request: str) -> str:
@@ -158,7 +158,7 @@ _WORK = {
 
 
 class WorkerProcess:
-    """The worker process of one or several builders; a process that has ended is replaced."""
+    """The worker process of one or several builders; replaced if it has ended."""
 
     def __init__(self, device: str | None = None) -> None:
         """Starts no process yet; ``device`` is the only GPU that it will see, as in ``CUDA_VISIBLE_DEVICES``."""

@@ -194,7 +194,7 @@ class _SwitchPiece:
 
 
 def bytes_of(arrays: Mapping[str, np.ndarray]) -> int:
-    """Returns the bytes of all arrays; values that are no arrays, such as sequences, count 0."""
+    """Returns the bytes of all arrays; other values, such as sequences, count 0."""
     return sum(int(getattr(array, "nbytes", 0)) for array in arrays.values())
 
 
@@ -312,9 +312,7 @@ class OnnxRuntimeBuilder:
     ) -> SwitchSession:
         """Builds the session of all plans, see ``SwitchSession``; raises TrialFailed if ONNX Runtime refuses it.
 
-        Args:
-            threads: default: those of the build options.
-            more: precisions that quantizable layers may have besides low, high and base.
+        ``more`` are precisions besides low, high and base.
         """
         choices, threads = choices_of(self.network, self._options.high, more), threads or self._options.threads
         return SwitchSession(self.writer, self.scales, choices, self.provider, threads, facts, memory)

@@ -1,7 +1,7 @@
 """Builders and engines of a pipeline: one for each network, behind the interface of a single engine.
 
-The user's function calls the networks. The emulation caches a network's outputs by feeds and its part of the plan: most
-plans of a search differ in one network.
+The emulation caches a network's outputs by feeds and its part of the plan: most plans of a search differ in one
+network.
 """
 
 from __future__ import annotations
@@ -149,7 +149,7 @@ class PipelineSession:
     """The sessions of all plans, one for each network of a pipeline; has the methods of ``SwitchSession``.
 
     Attributes:
-        messages: the reason if the last sample has no outputs; else empty.
+        messages: the reason if the last sample has no outputs.
     """
 
     def __init__(self, pipeline: Pipeline, parts: tuple[Part, ...], sessions: list[SwitchSession], memory: int) -> None:

@@ -1,8 +1,4 @@
-"""Builds a serialized TensorRT or TensorRT-RTX engine from an ONNX graph, with either typing.
-
-Polygraphy's loaders would fix TensorRT or TensorRT-RTX for the whole process by an environment variable, and mix the
-messages of all builds.
-"""
+"""Builds a serialized TensorRT or TensorRT-RTX engine from an ONNX graph, with either typing."""
 
 from __future__ import annotations
 
@@ -33,6 +29,7 @@ from trt_bisect.support.machine import find_gpu
 TENSORRT = "tensorrt"
 RTX = "tensorrt-rtx"
 
+# Polygraphy's loaders would fix one of both for the whole process, and mix the messages of all builds.
 _MODULES = {TENSORRT: ("tensorrt",), RTX: ("tensorrt_rtx", "tensorrt_rtx_bindings")}
 
 
@@ -131,7 +128,7 @@ class TensorRT:
 
     Attributes:
         builder: its ``trt.Builder``.
-        kernels: TensorRT-RTX's ``trt.IRuntimeCache``, once made: see ``tensorrt_rtx``.
+        kernels: TensorRT-RTX's ``trt.IRuntimeCache``, once made.
     """
 
     engine: str
@@ -296,7 +293,7 @@ def _timing_cache(rt: TensorRT, options: BuildOptions) -> Path | None:
 
 
 def timings_of(path: Path, worker: str) -> Path:
-    """Returns the path of another worker's timing cache; builds here read it too."""
+    """Returns the path of another worker's timing cache."""
     return path.with_name(f"{path.stem}-{worker}{path.suffix}")
 
 

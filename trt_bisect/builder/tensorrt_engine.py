@@ -159,8 +159,7 @@ class TensorRTEngine:
 
     Attributes:
         ran: see ``Engine``; without Q/DQ pairs in the graph it equals ``computed``.
-        computed: by layer index, the precision in which the kernel computes, from the engine inspector; empty before
-            the first use.
+        computed: by layer index, the kernel's precision, from the engine inspector; empty before the first use.
         messages: the builder's warnings.
     """
 
@@ -181,7 +180,7 @@ class TensorRTEngine:
             options: the options that it was built with.
             rounded: the precision of each layer by index, if the graph sets it.
             names: the user's layer names by those in ``network``, if they differ.
-            graph: the graph that was built; with it ``infer`` also returns the engine's debug tensors.
+            graph: the graph, if ``infer`` also returns the engine's debug tensors.
         """
         self.serialized = serialized
         self.ran: Mapping[int, str] = rounded or {}
@@ -223,7 +222,7 @@ class TensorRTEngine:
     def latency(self, feeds: Feeds, runs: int = 200) -> Latency:
         """Measures the time of an inference on the GPU, after a warm-up, and then of each engine layer.
 
-        It times at most ``runs`` inferences, fewer if they take over two seconds. Raises as ``infer``.
+        It times at most ``runs`` inferences, for about two seconds. Raises as ``infer``.
         """
         with self._current() as loaded:
             self._bind(loaded, feeds)
@@ -417,7 +416,7 @@ class TensorRTStrongBuilder:
 
     Before 10 the pairs decide what is rounded to INT8; if the plan uses FP16, TensorRT may also run its FP32 layers in
     FP16. On an H200, TensorRT 8.6.0 ran all plans of LeNet as asked (``docs/evidence``); FP16 next to INT8 is unproven
-    before 10.
+    there.
     """
 
     typing = "strong"

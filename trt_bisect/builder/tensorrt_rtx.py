@@ -30,8 +30,7 @@ def eager_context(rt: tensorrt_build.TensorRT, engine: Any) -> Any:
     """Returns an execution context whose kernels are final from the first inference on; None if memory is short.
 
     By default TensorRT-RTX compiles kernels for dynamic shapes in the background and meanwhile runs others, so that two
-    inferences could differ. ``rt`` keeps the compiled kernels and must outlive every context; ``engine`` is a
-    ``trt.ICudaEngine``.
+    inferences could differ. ``rt`` keeps the compiled kernels and must outlive every context.
     """
     eager = rt.module.DynamicShapesKernelSpecializationStrategy.EAGER
     runtime_config = engine.create_runtime_config()

@@ -1,8 +1,8 @@
 """Weak typing, TensorRT 8.5 to 10.x: turns a precision plan into constraints on a parsed TensorRT network.
 
 **The idea.** A plan is about the layers of the ONNX network. From each, TensorRT's parser makes one or more layers,
-some with names that only the parser knows. ``walk_steps`` finds the ONNX layer that each TensorRT layer belongs to, its
-*owner*; ``set_ranges`` gives the tensors dynamic ranges, and ``constraints`` gives the layers precisions.
+some with names that only the parser knows. ``walk_steps`` finds the *owner* of each TensorRT layer, the ONNX layer that
+it belongs to; ``set_ranges`` gives tensors dynamic ranges, and ``constraints`` gives layers precisions.
 
     ONNX             TensorRT's layers                        owner by
     fc (Gemm)        fc.weight          CONSTANT              its first reader
@@ -14,7 +14,7 @@ some with names that only the parser knows. ``walk_steps`` finds the ONNX layer 
 
 Metadata, which 8.5 lacks, counts before the name. In a forward pass, a layer without a known name takes the owner of
 the last layer that makes one of its inputs; in a backward pass, a layer fed by constants alone takes the owner of its
-first reader. Names alone would not do: the parser of 8.6 gives the product with Gemm's ``alpha`` no name.
+first reader.
 
 Unquantized layers may run in INT8 too, if an INT8 layer feeds them and another reads them, directly or through
 unquantized layers:
@@ -24,9 +24,9 @@ unquantized layers:
     conv3 (high) --> relu --> conv2 (INT8)                   read, not fed: high
 
 **Invariants.** A high layer and its outputs both get its high precision: with a constraint on the layer alone TensorRT
-could round the output. TensorRT computes tensors without a range in floats, so no range is invented: a tensor that the
-parser made gets a range only if its values are moved, inside a quantizable layer, or constant. The network is
-``Network.for_parser``: no node's name is another's with a number.
+could round the output. TensorRT computes tensors without a range in floats, so a tensor that the parser made gets a
+range only if its values are moved, inside a quantizable layer, or constant. The network is ``Network.for_parser``: no
+node's name is another's with a number.
 
 On an H200, TensorRT 8.6.0 gave LeNet's layers the expected names, ranges and constraints (``docs/evidence``).
 """
@@ -86,7 +86,7 @@ class WalkStep:
         reads: the names of its inputs.
         makes: the name and the TensorRT type of each output; the type is empty for an activation.
         owner: the owner's index; None if unknown.
-        named: true if the owner is known from the name or the metadata, not from neighbours.
+        named: true if the name or the metadata told the owner, not the neighbours.
         main: true if it has the owner's name.
         constant: true for constants, and for layers that read constants alone.
     """
@@ -103,7 +103,7 @@ class WalkStep:
 
     @property
     def computes(self) -> bool:
-        """True if it does the main work of its owner, unlike the addition of a bias."""
+        """True if it does the main work of its owner, not the addition of a bias."""
         return self.main or (self.named and self.kind in _HEAVY)
 
     @property
@@ -129,6 +129,7 @@ def walk_steps(definition: Any, layers: tuple[Layer, ...]) -> list[WalkStep]:
     constants: set[str] = set()
     makers: dict[str, int] = {}
     for step in (_step(definition.get_layer(i), indices) for i in range(definition.num_layers)):
+        # Names alone would not do: the parser of 8.6 gives the product with Gemm's alpha no name.
         if step.owner is None:
             step = replace(step, owner=max((makers[name] for name in step.reads if name in makers), default=None))
         if step.kind == "CONSTANT" or (step.reads and constants.issuperset(step.reads)):
@@ -265,8 +266,8 @@ class Constraint:
 
     Attributes:
         precision: None leaves the choice to TensorRT.
-        outputs: for each output that is an activation a precision, or None for TensorRT's choice; for any other its
-            TensorRT type, such as ``INT32``.
+        outputs: an activation's precision, or None for TensorRT's choice; for other outputs the TensorRT type, such as
+            ``INT32``.
     """
 
     layer: str
@@ -286,12 +287,13 @@ def constraints(
     - An INT8 layer is free, or forced to INT8 (``force_int8``). Its output is free only if an INT8 layer reads it,
       directly or through free layers; otherwise it has the base precision.
     - An output of the network (``results``) is FP32.
-    - Constants, and layers that read constants alone, are free: an INT8 MatMul may read its weights through a Shuffle.
+    - Constants, and layers that read constants alone, are free.
     """
     low = frozenset(i for i in plan.lowered if network.layers[i].quantizable)
     fed, read = _beside_int8(steps, network, low), _beside_int8(steps, network, low, backwards=True)
     for step in steps:
         outputs = step.activations
+        # An INT8 MatMul may read its constant weights through a Shuffle.
         if step.owner is None or step.constant or step.kind in _LEFT_ALONE or not outputs:
             continue
         in_int8 = network.low.needs_ranges and step.computes and step.owner in low
@@ -363,7 +365,7 @@ class WeakPlan:
         constraints: of the layers that have any.
         layers: the names of all layers, in TensorRT's order.
         parser: the parser that named them, such as ``TensorRT 8.6.1``; empty for ONNX nodes.
-        scales: the scales set on tensors; empty for ONNX nodes.
+        scales: the scales set on tensors.
     """
 
     constraints: tuple[Constraint, ...]
@@ -456,7 +458,7 @@ class TensorRTWeakBuilder:
     def network_definition(self, plan: PrecisionPlan) -> tensorrt_build.Definition:
         """Returns a plan's network as TensorRT parsed it, with ranges and constraints; raises TrialFailed.
 
-        A network that came with Q/DQ pairs gets no constraints: the pairs that the plan keeps decide the precisions.
+        A network that came with Q/DQ pairs gets no constraints: the plan's pairs decide.
         """
         trt = self._rt.module
         if self._writer is not None:

@@ -36,10 +36,10 @@ SAMPLES = 32
 def correct_biases(
     network: Network, scales: Scales, plan: PrecisionPlan, samples: Iterable[Feeds], *, memory: int = MEMORY
 ) -> tuple[Network, dict[str, np.ndarray]]:
-    """Returns ``network``, which has no Q/DQ pairs, with biases corrected for a plan, and the mean errors.
+    """Corrects the biases of a network without Q/DQ pairs for a plan.
 
-    Corrects each INT8 Conv, ConvTranspose, Gemm, or MatMul before the Add of a constant, if its weights are constant.
-    Uses at most ``SAMPLES`` samples, fewer if their tensors exceed half of ``memory`` bytes.
+    It can correct each INT8 Conv, ConvTranspose, Gemm, or MatMul before the Add of a constant, if its weights are
+    constant. It uses at most ``SAMPLES`` samples, fewer if their tensors exceed half of ``memory`` bytes.
 
     Returns:
         The network, and by corrected layer, in execution order, the mean error of its output by channel (float64).

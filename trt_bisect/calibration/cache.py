@@ -3,9 +3,9 @@
 The format: a first line ``TRT-<version>-<calibrator>``, then for each tensor ``name: 3c008912``, the big-endian bits of
 the float32 scale (absmax / 127). Other writers put ``0x`` before the digits, or write little-endian bits. ONNX
 Runtime's ``write_calibration_table`` writes no first line, and lines ``name 2.008338`` with the largest magnitude.
-Source: the cache of TensorRT's sampleINT8 and users of ``IInt8Calibrator``, e.g. NVIDIA's ``polygraphy``. TensorRT
-ignores a cache of another version and calibrates; without data it then fails ("bound to nullptr",
-NVIDIA/Deep-Learning-Accelerator-SW issue 26).
+Source: TensorRT's sampleINT8 and users of ``IInt8Calibrator`` such as NVIDIA's ``polygraphy``. TensorRT ignores a cache
+of another version and calibrates; without data it then fails ("bound to nullptr", NVIDIA/Deep-Learning-Accelerator-SW
+issue 26).
 
 A cache has the tensor names of TensorRT's parser at calibration. Tensors of another export, or of a simplified network,
 get their scales in this order:
@@ -19,9 +19,9 @@ get their scales in this order:
     order   both files list tensors in execution order: between two tensors with a scale, operators and values leave one
             assignment of entries to tensors. Only where entries found by name are in that order, and none is missing.
 
-The same name is not always the same tensor (docs/commands/migrate.md): entries that belong to no tensor, directly after
-a convolution's, show that the convolution has absorbed layers. A tensor with several possible scales gets none. An
-entry with two different scales, or with a truncated scale, belongs to no tensor.
+The same name is not always the same tensor (docs/commands/migrate.md): entries of no tensor, directly after a
+convolution's, show that the convolution has absorbed layers. A tensor with several possible scales gets none; an entry
+with two different scales, or with a truncated scale, belongs to no tensor.
 """
 
 from __future__ import annotations
@@ -233,8 +233,7 @@ def open_cache(path: Path) -> CalibrationCache:
 def read_cache(path: Path, tensors: tuple[str, ...]) -> Ranges:
     """Reads the ranges of ``tensors``, the tensors that a network rounds, from a calibration cache.
 
-    Raises:
-        BadInput: the file is no cache, or lacks more than half of the tensors: it belongs to another network.
+    Raises BadInput if the file is no cache, or lacks more than half of the tensors: it is of another network.
     """
     cache = open_cache(path)
     refuse_of_another_network(path, cache, cache.scales, tensors)
@@ -338,8 +337,7 @@ class CacheScales:
 def scales_for(network: Network, cache: CalibrationCache, measured: Sequence[Scales] = ()) -> CacheScales:
     """Finds the scales that a cache has for a network's activations; see the module.
 
-    ``measured`` holds, for each calibrator, the scales by tensor that it finds on inputs; they decide where names do
-    not.
+    ``measured`` holds, for each calibrator, its scales on inputs by tensor; they decide where names do not.
     """
     matching = _Matching(network, cache, measured)
     for _ in range(1 + bool(measured)):  # what order gives in the first pass tells how near values are in the second
@@ -533,8 +531,7 @@ def _in_words(name: str) -> str:
 
 
 class _Values:
-    """Compares the cache's scales with those of the calibrator that agrees best on tensors with a known entry."""
-
+    # The cache's scales beside those of the calibrator that agrees best on tensors with a known entry.
     def __init__(
         self,
         cache: CalibrationCache,
@@ -577,11 +574,8 @@ def _log(scale: np.float32, reference: np.float32 | None) -> float:
 
 
 class _InOrder(NamedTuple):
-    """The tensors that every longest assignment in file order includes, with their possible entries.
-
-    ``complete`` is true if only tensors with moved values are missing.
-    """
-
+    # The tensors in every longest assignment, with their possible entries; complete: only tensors with moved values are
+    # missing.
     pairs: Mapping[str, tuple[str, ...]]
     complete: bool
 

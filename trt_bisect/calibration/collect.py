@@ -89,10 +89,10 @@ def magnitudes(
     Memory holds a histogram for each tensor, and at most about half of ``memory`` bytes of tensors.
 
     Args:
-        counted: the tensors to count; None for all. Other tensors get only their largest magnitude, for ``minmax``, but
-            a tensor that only a counted Relu or Clip reads gets that output's magnitudes: the two stay fused.
+        counted: the tensors to count; None for all. Other tensors get only their largest magnitude, but a tensor that
+            only a counted Relu or Clip reads gets that output's magnitudes: the two stay fused.
         on_sample: called with the number of samples done.
-        total: the number of samples; None if unknown.
+        total: the number of samples, if known.
 
     Raises:
         BadInput: there are no samples, or the network refuses one.

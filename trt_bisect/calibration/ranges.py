@@ -180,7 +180,7 @@ SCALE_INFINITE, SCALE_NOT_POSITIVE = "scale infinite", "scale not positive"
 def unusable_scales(network: Network) -> dict[str, list[str]]:
     """Returns, by ``SCALE_INFINITE`` and ``SCALE_NOT_POSITIVE``, the layers with such scales in the file's Q/DQ pairs.
 
-    A stored constant with such a scale is dequantized to NaN or wrong values in every plan, FP32 included.
+    Such scales dequantize stored constants to NaN or wrong values in every plan, FP32 included.
     """
     layers: dict[str, list[str]] = {}
     for layer in network.layers:

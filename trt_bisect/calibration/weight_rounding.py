@@ -40,9 +40,9 @@ _BLOCK = 64
 
 
 def round_weights(network: Network, samples: Iterable[Feeds]) -> tuple[Network, dict[str, float]]:
-    """Rounds the weights of a network's INT8 layers; ``network`` has no Q/DQ pairs, the samples are calibration data.
+    """Rounds the weights of INT8 layers; ``network`` has no Q/DQ pairs, and the samples are calibration data.
 
-    Returns the network, with the weights in ``Network.on_grid``, and by weight the remaining share of the outputs'
+    Returns the network, with the weights in ``Network.on_grid``, and by weight the remaining share of its outputs'
     error.
     """
     feeds, layers = list(islice(samples, SAMPLES)), list(_roundable(network))
@@ -78,7 +78,7 @@ def round_weights(network: Network, samples: Iterable[Feeds]) -> tuple[Network, 
 def with_weights_on_grid(network: Network, lowered: Collection[int]) -> Network:
     """Returns a network in whose ``lowered`` layers the weights of ``Network.on_grid`` replace the constants.
 
-    Rounding to the nearest keeps these weights, so weak typing and ModelOpt use them as measured.
+    Rounding to the nearest keeps these weights.
     """
     changed = {
         (k, rounding.slot): network.on_grid[rounding.tensor]

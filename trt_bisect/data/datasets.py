@@ -195,8 +195,8 @@ def open_dataset(
     of a sample.
 
     Args:
-        once: the caller iterates only once. By default an iterable is read to its end and its samples are kept, since a
-            data loader may give another order each time.
+        once: the caller iterates only once. By default the samples of an iterable are kept, since a data loader may
+            give another order each time.
         pictures: how pictures become inputs.
 
     Raises:
@@ -482,7 +482,7 @@ def split(dataset: Dataset, share: float) -> tuple[Dataset, Dataset | None]:
     """Splits a data set into kept and held-out samples; a share of 0.2 holds out every fifth, from index 4 on.
 
     Of equal samples only the first counts, so that no held-out sample has a copy among the kept ones. ``share`` is from
-    0 to 0.9, taken as a fraction with a denominator of up to 1000.
+    0 to 0.9.
 
     Returns:
         The kept and the held-out samples; or the whole data set and None, if fewer than ``FEWEST`` samples differ or

@@ -85,8 +85,8 @@ def read_array(path: Path) -> np.ndarray:
 class Spill(AbstractContextManager["Spill"]):
     """Keeps copies of arrays until it is closed: up to ``memory`` bytes in memory, the rest in files.
 
-    Copies are needed because an array of ONNX Runtime keeps its session's memory. Arrays of objects, such as texts,
-    always stay in memory.
+    Copies are needed because an array of ONNX Runtime keeps its session's memory. Arrays of objects always stay in
+    memory.
     """
 
     def __init__(self, memory: int) -> None:

@@ -27,7 +27,7 @@ class Preprocessing:
         std: the same for the standard deviation.
         scale: default: 255, or 1 if a mean or standard deviation above 1 shows that they are in pixels.
         resize: height and width; default: the input's.
-        letterbox: the picture keeps its aspect ratio, and the rest becomes grey.
+        letterbox: keep the picture's aspect ratio and fill the rest with grey.
         colors: ``rgb``, ``bgr`` or ``gray``; default: ``rgb``, or ``gray`` for one channel.
         filter: one of ``FILTERS``.
 
@@ -65,11 +65,7 @@ class Preprocessing:
 
 
 def preprocessing(values: Mapping[str, Any]) -> Preprocessing:
-    """Makes a ``Preprocessing`` from values in the forms that options take; raises BadInput if one cannot be used.
-
-    A mean or standard deviation is a number, a sequence, or a text ``0.5,0.4,0.3``; a size is a number, two numbers, or
-    a text ``480x640``, height first.
-    """
+    """Makes a ``Preprocessing`` from values in the forms of ``numbers`` and ``size``; raises BadInput for others."""
     readers: dict[str, Callable[[Any], Any]] = {
         "mean": numbers,
         "std": numbers,

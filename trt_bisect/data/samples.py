@@ -184,8 +184,8 @@ def image_files(folder: Path) -> list[Path]:
 def picture_input(place: Path, files: list[Path], specs: tuple[TensorSpec, ...], asked: Preprocessing) -> ImageInput:
     """Returns the conversion of the pictures ``files`` to the network's only input; ``place`` is the user's path.
 
-    Raises BadInput if the network has several inputs, its input takes no pictures, the pictures fill no batch, or the
-    folder has a ``preprocessing.toml`` of version 0.2 and no preprocessing is asked for.
+    Raises BadInput if the network has other inputs, the pictures fill no batch, or the folder has a
+    ``preprocessing.toml`` of version 0.2 and no preprocessing is asked for.
     """
     if len(specs) != 1:
         raise BadInput(
@@ -216,7 +216,7 @@ def feeds_of(samples: Iterable[Any], specs: tuple[TensorSpec, ...], pictures: Pr
     A sample is a dictionary of arrays by input, an array, or a tuple or list of arrays in the order of the inputs;
     other keys and further items, such as a label, are ignored. Arrays are NumPy's, PyTorch's or others that NumPy
     reads, lists of numbers, or Pillow's images. A missing batch axis is added; a batch larger than the network's fixed
-    batch is divided. A sample of another form is yielded unchanged: ``check_feeds`` refuses it.
+    batch is divided. Other samples are yielded unchanged: ``check_feeds`` refuses them.
     """
     for sample in samples:
         yield from _divided(_named(sample, specs, pictures), specs)
@@ -296,7 +296,7 @@ def _batches(array: np.ndarray, spec: TensorSpec) -> int:
 
 
 def shape_remedy(shape: tuple[int, ...], spec: TensorSpec) -> str:
-    """Returns advice: the input's shape and, if clear, how an array of another shape gets it."""
+    """Returns advice on an array of a wrong shape: the input's shape and, if clear, how to get it."""
     takes = f"The network takes {spec}."
     missing = _missing_axis(shape, spec.shape) if len(shape) == len(spec.shape) - 1 else None
     if missing is not None:
@@ -335,7 +335,7 @@ def shape_fits(shape: Sequence[int], target: tuple[int | None, ...]) -> bool:
 
 
 def dtype_remedy(dtype: np.dtype[Any], spec: TensorSpec) -> str:
-    """Returns advice: the input's dtype, and the cast that makes an array fit."""
+    """Returns advice on an array of a wrong dtype: the input's dtype, and the cast to it."""
     takes = f"The network takes {spec}."
     if dtype == np.uint8 and spec.dtype.kind == "f":
         return (

@@ -69,8 +69,8 @@ def open_dumps(
 
     Returns:
         The names of the tensors that both runs have; for each inference the FP32 and the INT8 tensors, under the FP32
-        run's names; and sentences on tensors that only one run has. Unequal names are matched without case, punctuation
-        and a trailing ``:0``.
+        run's names; and sentences on other tensors. Unequal names are matched without case, punctuation and a trailing
+        ``:0``.
 
     Raises:
         BadInput: a file cannot be read, no name is in both runs, or their numbers of inferences differ.

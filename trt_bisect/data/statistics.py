@@ -1,8 +1,4 @@
-"""Statistics of a network's inputs, and the drift of new data from the calibration data.
-
-Values within a sample depend on each other, samples do not. So whole samples are exchanged between the data sets to see
-how far apart chance alone brings their distributions.
-"""
+"""Statistics of a network's inputs, and the drift of new data from the calibration data."""
 
 from __future__ import annotations
 
@@ -211,6 +207,7 @@ def _drift(before: list[np.ndarray], now: list[np.ndarray], least: float, most: 
         return apart
 
     observed = float(distance(table[len(before) :].sum(axis=0)))
+    # Values within a sample depend on each other, samples do not: whole samples are exchanged between the data sets.
     random = np.random.default_rng(0)
     chosen = random.random((_DIVISIONS, len(table))).argpartition(count - 1, axis=1)[:, :count]
     divisions = np.zeros((_DIVISIONS, len(table)))

@@ -1,1 +1,1 @@
-"""The preparation of measurements: the network asked for, data, ranges, judged inputs, the reference, the journal."""
+"""The preparation of measurements: network, data, ranges, judged inputs, reference, journal."""

@@ -1,11 +1,11 @@
-"""The network that a command asks for, with the precisions and scales that the user fixes, by layer or in a file.
+"""The network that a command asks for, with the precisions and scales that the user fixes, by layer or in a plan's
+file.
 
-The file is TOML or JSON, with the keys of a recipe's ``plan.json``. ``layers`` maps a layer or pattern (see
-``matching``) to ``int8``, ``fp16``, ``fp32`` and so on, to ``int16`` (16-bit activations, INT8 weights), or to a table
-of ``activation`` and ``weight``, of which only the side in ``fp32`` is needed. ``scales`` maps an activation to its
-INT8 scale; ``one_scale`` lists layers or patterns whose weights have one scale each; ``low`` and ``high`` are
-precisions; ``activations`` is ``int16`` for 16-bit activations in all INT8 layers. With ``changes`` the plan is for the
-network file next to it. ``model`` and ``build`` are ignored.
+The file (docs/howto/keep-high.md) is TOML or JSON, with the keys of a recipe's ``plan.json``: ``layers`` maps a layer
+or pattern (see ``matching``) to a precision, or to a table of ``activation`` and ``weight``, of which only the side in
+``fp32`` is needed; ``scales`` maps an activation to its INT8 scale; ``one_scale`` lists layers whose weights have one
+scale each; ``low`` and ``high`` are precisions; ``activations`` is ``int16`` for 16-bit activations in all INT8 layers.
+With ``changes`` the plan is for the network file next to it. ``model`` and ``build`` are ignored.
 """
 
 from __future__ import annotations
@@ -306,7 +306,7 @@ class FilePlan:
 def read_plan(given: Any) -> FilePlan:
     """Returns the plan in a file, a run folder, its recipe folder, or a mapping with the file's keys.
 
-    Raises BadInput if there is no such file, or it cannot be read.
+    Raises BadInput if the file is missing or cannot be read.
     """
     if isinstance(given, Mapping):
         return _plan("the plan", given)
@@ -416,7 +416,7 @@ def use_machine(options: NetworkOptions) -> None:
 
 
 def as_emulated(network: Network, engine: str) -> Network:
-    """Returns the network with its file's zero points, if the emulation runs it on an FP32 base; else unchanged."""
+    """Returns the network with its file's zero points if the emulation runs it on an FP32 base, else unchanged."""
     # An NVIDIA engine refuses zero points: there, and on a base in 16 bits, the pairs are symmetric.
     in_floats = network.base in (None, Precision.FP32)
     if not network.asymmetric or not in_floats or choose_engine(engine) != ONNXRUNTIME:
@@ -433,12 +433,7 @@ def read_network(
 ) -> Network:
     """Returns a network without the precisions and scales that the options fix; see ``asked_network``.
 
-    Args:
-        low: default: INT8, or that of a ``Network`` given.
-        base: see ``Network``.
-
-    Raises:
-        BadInput: a library or the file cannot be used.
+    ``low`` is by default INT8, or that of a ``Network`` given. Raises BadInput if a library or the file cannot be used.
     """
     use_machine(options)
     data = [getattr(options, name, None) for name in ("calibration", "inputs", "dataset")]

@@ -58,7 +58,6 @@ class Experiment:
         feeds: the judged inputs.
         references: the reference's outputs for the judged inputs.
         about: the report's facts on the judged inputs.
-        evaluator: measures plans by the strategy.
         data: the calibration data; None for given ranges.
         more: all data given: a recipe has to hold on their samples.
         parts: everything that the figures depend on.
@@ -101,7 +100,7 @@ class Experiment:
 
     @property
     def question(self) -> Question:
-        """The search problem for the drivers."""
+        """The search problem, as the search drivers take it."""
         network, rule, high = self.network, self.rule, self.whole.high
         fixed = {layer.index: layer.fixed for layer in network.layers if layer.fixed is not None}
         low, base = network.low.precision, network.base
@@ -121,7 +120,7 @@ class Experiment:
 
 
 def all_trials(*experiments: Experiment) -> list[Trial]:
-    """Returns the trials of experiments; a store that several share counts once."""
+    """Returns the trials of experiments; a shared store counts once."""
     stores = dict.fromkeys(experiment.store for experiment in experiments)
     return [trial for store in stores for trial in tuple(store.trials.values())]
 
@@ -165,7 +164,7 @@ class Setup:
     ) -> Setup:
         """Returns the setup of a command on a network.
 
-        Raises BadInput if the folder has the run of another network, or another reference cannot be used.
+        Raises BadInput if the folder has another network's run, or another reference cannot be used.
         """
         refuse_another_network(folder, network)
         notes, calibration, scale = noted(NETWORK, network.notes), options.calibration, network.stand_in
@@ -230,7 +229,7 @@ class Setup:
     def workers(
         self, network: Network, builder: Builder, ranges: Ranges, feeds: Sequence[Feeds], *, timed: bool = False
     ) -> WorkerPool | None:
-        """Returns the workers that try plans on ``feeds``; None if only ``builder`` can try them, as for a pipeline."""
+        """Returns the workers that try plans on ``feeds``; None if only ``builder`` can, as for a pipeline."""
         if network.pipeline is not None:
             return None
         options, shapes = self._profiled(network, builder.engine, feeds)
@@ -286,7 +285,7 @@ class Setup:
         return self.with_ranges(experiment, ranges, network)
 
     def with_curve(self, experiment: Experiment) -> Experiment:
-        """Returns the experiment that measures the curve: in the emulation, with the session of all plans."""
+        """Returns the experiment that measures the curve: in the emulation, with one session for all plans."""
         builder = experiment.builder
         if experiment.strategy != EMULATION or not isinstance(builder, EmulatedBuilder):
             return experiment

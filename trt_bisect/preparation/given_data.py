@@ -57,7 +57,7 @@ class GivenData:
         self.fed = FedData(network, progress.say)
 
     def ranges(self, calibration: Any) -> tuple[Ranges, Dataset | None]:
-        """Returns the ranges, with the scales that the user fixed, and the calibration data; None if there are none."""
+        """Returns the ranges, with the scales that the user fixed, and the calibration data, if any."""
         ranges, data = self._ranges(calibration)
         return with_scales_given(ranges, self._network.scales), data
 
@@ -106,7 +106,7 @@ class GivenData:
 
     @property
     def first_ranges(self) -> Ranges:
-        """The ranges that the calibrator asked for computes from the data."""
+        """The ranges from the data, by the calibrator that the options name."""
         assert self.calibration is not None
         return with_scales_given(self.calibration.ranges, self._network.scales)
 
@@ -142,7 +142,7 @@ class GivenData:
         return {} if self._network.is_static else _shapes(self.profile(feeds))
 
     def open(self, source: Any) -> Dataset:
-        """Returns the samples of a source as a data set for the network; opens each source once."""
+        """Returns a source as a data set for the network; opens each source once."""
         for given, opened in self._opened:
             if given is source:
                 return opened
@@ -164,7 +164,7 @@ class DataCalibration:
 
     @cached_property
     def ranges(self) -> Ranges:
-        """The ranges of the calibrator asked for; entropy for ``auto``."""
+        """The ranges by the calibrator that the options name; by entropy for ``auto``."""
         calibrator = Calibrator(self._options.calibrator_method, self._options.percentile)
         return self._kept(cached_inputs.RANGES, str(calibrator), lambda: self.magnitudes.ranges(calibrator))
 
@@ -215,7 +215,7 @@ class DataCalibration:
 
 
 class FedData:
-    """Collects statistics on the inputs, and shows warnings at once, so that the user can stop a long run."""
+    """Collects statistics on the inputs, and shows warnings at once: the user can stop a long run."""
 
     def __init__(self, network: Network, say: Callable[[str], None]) -> None:
         self._network, self._say = network, say
@@ -235,14 +235,16 @@ class FedData:
             self._pictures[data.source] = data.pictures
 
     def calibrated_with(self, data: Dataset) -> Dataset:
-        """Computes statistics of the first 100 calibration samples; returns the data, with a ``Sketch`` watching."""
+        """Computes statistics of the first 100 calibration samples; returns the data, which fills a sketch when
+        read.
+        """
         self._calibrated_with = data.source
         data = self._sketch.watching(data)
         self._calibration = self._looked_at(data.inferences.first(MOST_SAMPLES), data.source)
         return data
 
     def validated_with(self, data: Dataset) -> Dataset:
-        """Returns the validation data, with a ``Sketch`` watching."""
+        """Returns the validation data, which fills a ``Sketch`` when read."""
         self._validated_with = self._validation.watching(data)
         return self._validated_with
 
@@ -253,8 +255,8 @@ class FedData:
 
         Args:
             ranges: compared with the inputs if there are no calibration data.
-            data: a sketch of the data that the inputs are taken from.
-            of_calibration: true if the inputs are samples of the calibration data.
+            data: a sketch of the data that the inputs come from.
+            of_calibration: true if the inputs are calibration samples.
         """
         first, drifts, drift_of_validation = feeds[:MOST_SAMPLES], dict[str, Drift](), dict[str, Drift]()
         fed = statistics(first) if of_calibration else self._looked_at(first, about.source)
@@ -283,7 +285,7 @@ class FedData:
         )
 
     def notes(self, shapes: Mapping[str, str]) -> list[str]:
-        """Returns sentences on states that are 0 in all samples, and on the ``shapes`` of dynamic inputs."""
+        """Returns sentences on recurrent states that are 0 in all samples, and on the ``shapes`` of dynamic inputs."""
         states = [
             f"'{name}' is 0 in every sample: as a recurrent state, so only the start of a sequence is measured"
             for name in self._states
@@ -353,7 +355,7 @@ def ranges_from_data(
 
 
 def faint_note(about: JudgedInputs) -> list[Note]:
-    """Returns a note on the faint samples that the search for the worst inputs skipped; empty if there are none."""
+    """Returns a note on faint samples that the search for the worst inputs skipped; empty if there are none."""
     if not about.faint:
         return []
     text = (

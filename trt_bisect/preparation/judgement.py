@@ -46,7 +46,7 @@ class Reference(ABC):
 
     Attributes:
         digest: of the reference and, with saved outputs, of the samples.
-        names: by layer index in the judged network, the layer's title or name in the reference; empty if unknown.
+        names: by layer index in the judged network, the reference's layer; empty if unknown.
     """
 
     digest: str
@@ -135,7 +135,7 @@ def outputs_of(
 class ReferenceAsItRuns(Reference):
     """A dynamically quantized network, a session, a function or a PyTorch module as the reference.
 
-    If the source code of ``given`` is unavailable, the digest differs in each process.
+    Without source code its digest differs in each process.
     """
 
     def __init__(self, network: Network, runs: AsItRuns, given: Any) -> None:
@@ -146,7 +146,7 @@ class ReferenceAsItRuns(Reference):
             self.digest = hashlib.sha256(saved_model(given).read_bytes()).hexdigest() if is_file else code_digest(given)
 
     def infer(self, feeds: Feeds) -> Outputs:
-        """Returns the outputs for a sample; raises BadInput if it does not run, or none is an output of the network."""
+        """Returns the outputs for a sample; raises BadInput if it fails, or has none of the network's outputs."""
         tensors = self._runs.tensors(feeds)
         results = [tensor for place, tensor in self._runs.modules() if not place.path and tensor in tensors]
         if len(results) == len(self._names) and not match_names(self._names, tensors):
@@ -213,7 +213,7 @@ class Judgement:
     """The metric, the task and the rule that a network's outputs are judged by.
 
     Attributes:
-        told: FP32's outputs for further inputs, which help to find out how a task reads outputs.
+        told: FP32's outputs for further inputs, which tell how a task reads outputs.
         integers: how outputs of integers are read.
     """
 
@@ -264,7 +264,7 @@ class Judgement:
         return self.integers.of(outputs)
 
     def entries(self, outputs: tuple[str, ...]) -> tuple[str, ...]:
-        """Returns the names of a trial's figures that decide: the judged outputs, or the task."""
+        """Returns the names of the figures that decide a trial: the judged outputs, or the task."""
         asked_task = self.options.asked_task()
         return outputs if asked_task is None else (asked_task.entry,)
 
@@ -276,7 +276,7 @@ class Judgement:
     def checked_task(self, reference: Sequence[Outputs]) -> tuple[Task | None, list[str]]:
         """Returns the task and a note on how it reads the outputs; or None and a note on the task that they would fit.
 
-        Raises BadInput if the outputs are not those of the task, or FP32 gives nothing to judge.
+        Raises BadInput if the outputs do not fit the task, or FP32 gives nothing to judge.
         """
         task = self.task(reference)
         if task is not None:

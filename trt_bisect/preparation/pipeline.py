@@ -1,7 +1,7 @@
 """A pipeline: a user's function that runs several networks on a sample, as one network with one data set.
 
-The function runs once in FP32 on all samples. Each network is calibrated on the feeds that it gets; the function's
-outputs are the reference for plans.
+The function runs once in FP32 on all samples. Each network is calibrated on the feeds that it gets there; the
+function's outputs are the reference for plans.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ Function = Callable[[Mapping[str, "Net"], Any], Any]
 
 
 class _TooManyCalls(BaseException):
-    """Raised if the function calls its networks too often; its ``except Exception`` does not catch a BaseException."""
+    """A BaseException: the function's ``except Exception`` must not catch it."""
 
 
 @dataclass
@@ -49,11 +49,7 @@ class _Calls:
 
 @dataclass(frozen=True)
 class Net:
-    """A network as the user's function calls it: feeds by name in, outputs by name out.
-
-    Attributes:
-        name: its name in the pipeline.
-    """
+    """A network as the user's function calls it: feeds by name in, outputs by name out."""
 
     name: str
     _network: Network
@@ -95,7 +91,7 @@ class Program:
         labels: the samples' names in messages.
         most: the user's limit of calls for a sample; None for the default.
         calls: the number of calls in FP32, for each sample.
-        lost: for each sample, NaN in place of outputs that a plan does not give.
+        lost: for each sample, NaN in place of outputs.
     """
 
     function: Function
@@ -214,9 +210,8 @@ class Samples:
 def open_samples(given: Any) -> Samples:
     """Opens the samples of a pipeline, which are whatever its function takes.
 
-    A file: the rows of an ``.npy``, or dictionaries of the rows of an ``.npz``. A folder: the arrays in ``.npy`` and
-    ``.npz`` files, and the paths of other files. ``module:function``: the samples that it returns. In Python: any
-    iterable.
+    A file: the rows of an ``.npy``, or dictionaries of the rows of an ``.npz``. A folder: the arrays in such files, and
+    the paths of others. ``module:function``: the samples that it returns. In Python: any iterable.
 
     Raises BadInput if there are no samples, or they cannot be read.
     """
@@ -274,7 +269,7 @@ def opened(
         spill: keeps the feeds of the networks.
 
     Raises:
-        BadInput: the function fails on a sample, or a network's data or cache cannot be used.
+        BadInput: the function fails on a sample, or ``calibration`` cannot be used.
     """
     given_feeds = {}
     for name, data in calibration.items():

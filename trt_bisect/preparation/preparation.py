@@ -228,8 +228,8 @@ def find_worst(
 ) -> WorstInputs:
     """Returns the ``count`` inputs of a data set that lose most in full INT8.
 
-    With ``keep``, Ctrl-C returns the inputs found so far, and all are ranked by loss. Without, inputs on which FP32
-    finds something for the task come first, since a search of layers needs them.
+    With ``keep``, Ctrl-C returns the inputs found so far. Without, inputs on which FP32 finds something for the task
+    come first, since a search of layers needs them.
 
     Raises BadInput if FP32 or full INT8 cannot be built or run.
     """
@@ -361,7 +361,7 @@ def file_figure_noted(
     rule: Rule,
     options: BuildOptions,
 ) -> list[str]:
-    """Returns a sentence with the user's file's figure in ONNX Runtime, with its pairs at the plan's low layers.
+    """Returns a sentence with the figure of the user's file in ONNX Runtime, with its pairs at the plan's low layers.
 
     Empty if no pair is asymmetric, or the file cannot be run.
     """

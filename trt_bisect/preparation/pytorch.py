@@ -1,7 +1,4 @@
-"""PyTorch modules as networks: exported as ONNX, compared with the module, with layers named after its modules.
-
-PyTorch is imported only if a module is given.
-"""
+"""PyTorch modules as networks: exported as ONNX, compared with the module, with layers named after its modules."""
 
 from __future__ import annotations
 
@@ -75,10 +72,10 @@ def exported(model: Any, data: Iterable[Any], shapes: Mapping[str, tuple[int, ..
         model: a module; or a ``module:function`` or ``file.py:function`` that returns a module.
         data: sources of a sample, such as a DataLoader, first choice first.
         shapes: of the inputs; used if no data have a sample.
-        output: the folder for the file; default: one that lasts as long as the process.
+        output: the file's folder; default: one that lasts as long as the process.
 
     Raises:
-        BadInput: there is no sample, the module does not take it, or neither exporter can export the module.
+        BadInput: there is no sample, the module does not take it, or cannot be exported.
     """
     module = given_module(model)
     if module is None:

@@ -1,7 +1,4 @@
-"""Two networks that are compared unchanged: floats, Q/DQ pairs, dynamic quantization, sessions, functions, modules.
-
-Every float tensor is compared. Dynamic quantization stays as it is, since each inference computes its scales.
-"""
+"""Two networks that are compared unchanged: floats, Q/DQ pairs, dynamic quantization, sessions, functions, modules."""
 
 from __future__ import annotations
 
@@ -46,9 +43,9 @@ class AsItRuns:
         source: its name in messages.
         inputs: empty if unknown.
         run: returns the tensors for feeds, by name.
-        weights: the integer levels and the quantizer of each weight, by its name in the float network.
+        weights: by name in the float network, the integer levels and the quantizer of each weight.
         modules: returns, after an inference, the tensor of each call of a PyTorch module, and the outputs.
-        digest: the digest of a module; else empty.
+        digest: of a PyTorch module; else empty.
     """
 
     source: str
@@ -121,7 +118,7 @@ def same_tensors(
 def as_it_runs(given: Any, options: DeviceOptions) -> AsItRuns | None:
     """Returns a network that runs unchanged: dynamic quantization, a session, a function or a module; None for others.
 
-    ``options`` have the device of a module, and the data that show its inputs.
+    ``options`` tell a module's device, and the data that show its inputs.
     """
     if given is None or isinstance(given, Network):
         return None
@@ -160,6 +157,7 @@ def _run(session: Any, names: Sequence[str], feeds: Feeds) -> dict[str, np.ndarr
 
 
 def _dynamic_network(path: Path) -> AsItRuns:
+    # Dynamic quantization stays as it is, since each inference computes its scales.
     model, apart = read_model(path)
     made = [name for node in model.graph.node for name in node.output if name]
     session = make_session(Written(with_outputs(model, made), apart), level=UNOPTIMISED, integers=True)
@@ -209,7 +207,7 @@ class Planned:
         return weight_origins(self.network, self.writer, self.plan.lowered, sides_of(self.plan))
 
     def as_it_runs(self) -> AsItRuns:
-        """Returns the network in a form that gives all of its tensors."""
+        """Returns the network as an ``AsItRuns`` that gives all of its tensors."""
         observe = plan_observer(self.writer, self.plan, self.origins())
         return AsItRuns(
             self.network.source,
@@ -289,7 +287,7 @@ class TwoNetworks:
         return tuple(self._layers.get(layer, layer) for layer in layers)
 
     def on(self, feeds: Feeds, position: int) -> Iterator[tuple[Tensors, Tensors]]:
-        """Yields, group by group, the tensors of both networks on a sample, by their names in the first.
+        """Yields the tensors of both networks on a sample, in groups that fit the memory, by their names in the first.
 
         Raises BadInput if ONNX Runtime refuses the sample.
         """
@@ -301,7 +299,7 @@ class TwoNetworks:
     def weights(self) -> Iterator[tuple[Origin, np.ndarray, np.ndarray]]:
         """Yields each weight of a matched layer in the first network and, rounded, in the second.
 
-        Leaves out matched layers whose outputs do not match, because another layer was folded into one of them.
+        Leaves out layers whose outputs do not match, because another layer was folded into one of them.
         """
         second = self._second.network
         for origin in weight_origins(second, self._second.writer, self._second.plan.lowered):

@@ -44,9 +44,8 @@ _UNFINISHED = re.compile(r"\.(.+)-(\d+)")
 
 @contextmanager
 def working_in(folder: Path | None, display: Progress, history: str | Path = NONE) -> Iterator[Progress]:
-    """Opens and locks a run folder; yields the progress display, which also writes into the folder.
-
-    Removes unfinished files of killed runs.
+    """Opens and locks a run folder, removes killed runs' unfinished files, and yields progress that is also written
+    there.
 
     Args:
         folder: created if missing; None to lock and record nothing.
@@ -119,7 +118,7 @@ def removable(folder: str | Path) -> tuple[Removable, ...]:
 def clean(folder: str | Path) -> tuple[Removable, ...]:
     """Removes what ``removable`` lists, and returns that list.
 
-    Raises BadInput if ``folder`` is no run folder, another process uses it, or something cannot be removed.
+    Raises BadInput if ``folder`` is no run folder or in use, or something cannot be removed.
     """
     leftovers = removable(folder)
     with locked(Path(folder)):

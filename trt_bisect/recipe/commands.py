@@ -59,9 +59,8 @@ class Setting:
         calibration: the path of the data or the calibration cache; empty if unknown.
         has_data: true if calibration is data, not a cache.
         calibrator: None for a cache.
-        has_pairs: true if the network has Q/DQ pairs; tools that write pairs need a network without them.
+        has_pairs: true if the network has Q/DQ pairs; tools that write pairs need it without.
         high: the precision of layers that are not low.
-        folder: the run folder.
         options: the run's options on the command line, data included.
         fixed: the user's shapes for dynamic inputs.
         kept: the layers that the recipe keeps high.
@@ -127,13 +126,13 @@ def with_cache(setting: Setting, cache: str) -> tuple[Command, ...]:
 
 
 def running_moved(setting: Setting, network: str) -> Command:
-    """Returns the command that runs trt-bisect on a changed network in the run folder, calibrated again."""
+    """Returns the command that runs trt-bisect on a network of the run folder whose weights a remedy changed."""
     path = setting.path(network)
     return _run(setting, {"--output": (path.removesuffix(".onnx"),)}, network=path)
 
 
 def with_moved(setting: Setting, network: str, cache: str) -> tuple[Command, ...]:
-    """Returns the commands that build a changed network in the run folder in INT8 with its calibration cache."""
+    """Returns the commands that build such a network in INT8 with its calibration cache; see ``running_moved``."""
     moved, path = replace(setting, model=setting.path(network), fixed={}), setting.path(cache)
     return (_modelopt(moved, "--calibration_cache_path", path), *_with_cache(moved, path))
 
@@ -144,8 +143,7 @@ def keeping_high(
     """Returns the commands that keep the recipe's layers high (without a recipe, ``layer``) and the others low.
 
     If ``high`` is ``of_recipe`` (None: the run's high precision), these are the recipe's commands, and the run with
-    ``--front``; otherwise the run that finds a recipe with high layers in ``high``. ModelOpt's command follows if the
-    layers are few enough to list.
+    ``--front``; otherwise the run that finds a recipe with ``high``. ModelOpt's command follows if the layers are few.
     """
     kept = setting.kept or (layer,)
     cache = setting.calibration or (setting.path("recipe", CACHE) if setting.build.weak else _RANGES)

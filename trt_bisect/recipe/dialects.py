@@ -55,7 +55,6 @@ class Told:
         network: the file with Q/DQ pairs or Casts.
         floats: the file without them.
         cache: the calibration cache's file.
-        properties: the user's ``metadata_props``.
     """
 
     layers: tuple[ToldLayer, ...]
@@ -90,7 +89,7 @@ class Dialect:
         source: the tool's version that the format was read from.
         use: the line that uses the file.
         proof: how the format was tested.
-        write: returns the file's text; empty if the tool cannot express the recipe.
+        write: returns the text; empty if the tool cannot express the recipe.
     """
 
     file: str

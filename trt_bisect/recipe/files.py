@@ -107,8 +107,7 @@ class RecipeFiles:
         measured: the float network that was measured; None if the network came with Q/DQ pairs, or in FP8.
         notes: sentences for the user.
         fp16: the network in FP16, if that is the plan to ship.
-        properties: the ``metadata_props`` of the user's file, from which Ultralytics and PaddleOCR read classes and
-            characters.
+        properties: the user's ``metadata_props``, from which Ultralytics and PaddleOCR read classes and characters.
         given: writes the user's file without the high layers' pairs into a folder; None if it has no pairs.
         parts: for a pipeline, the files of each network, by its name, which is also its folder.
     """
@@ -231,8 +230,8 @@ def recipe_files(
 ) -> RecipeFiles:
     """Returns the files of a plan for one version of TensorRT.
 
-    Cache, flags and script are left out if the version has no weak typing, if the network came with Q/DQ pairs, or in
-    FP8: there the pairs hold the scales and decide the precisions.
+    Cache, flags and script are left out without weak typing, if the network came with Q/DQ pairs, or in FP8: there the
+    pairs hold the scales and decide the precisions.
 
     Args:
         scales: of all activations.

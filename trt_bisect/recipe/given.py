@@ -1,9 +1,8 @@
 """The quantized file that the user gave, without the Q/DQ pairs of the layers that stay high.
 
 All else is as the tool wrote it, byte for byte. A high layer reads the tensor before its pairs, and pairs that nothing
-reads any more are removed. A Clip is added where ONNX Runtime's quantizer removed an activation (see
-``model.existing``), and an Identity where pairs rounded an output, to keep the output's name. A weight stored in
-integers keeps its DequantizeLinear: the plan was measured with these values.
+reads any more are removed. A weight stored in integers keeps its DequantizeLinear: the plan was measured with these
+values.
 """
 
 from __future__ import annotations
@@ -53,6 +52,7 @@ def without_pairs(network: Network, high: Collection[str]) -> Callable[[Path], N
                 return None
             passed_by |= {each.output[0] for each in chain}
             if rounding.at_output:
+                # keeps the output's name
                 identity = onnx.helper.make_node("Identity", chain[-1].input[:1], [rounded], chain[0].name)
                 chain[0].CopyFrom(identity)
             else:
@@ -73,7 +73,7 @@ def _pairs_before(tensor: str, makers: _Makers) -> list[onnx.NodeProto]:
 
 
 def _source(network: Network, tensor: str, quantize: onnx.NodeProto, graph: onnx.GraphProto) -> str:
-    # Where a pair replaced an activation, the activation comes back, and its output is read.
+    # Where ONNX Runtime's quantizer replaced an activation by a pair, the Clip comes back: see model.existing.
     activation = network.producers.get(tensor)
     if activation is None or all(restored.layer != activation.name for restored in network.restored):
         return quantize.input[0]
