@@ -348,7 +348,7 @@ class AnswerSearch:
 
     @property
     def named(self) -> bool:
-        """True if the user named the ranges; the search then takes no others."""
+        """True if the user named a calibrator or gave ranges; the search then tries no others."""
         setup = self.plans.setup
         return setup.options.calibrator != AUTO or not setup.data.candidates
 
@@ -420,7 +420,9 @@ def answer_search(setup: Setup, experiment: Experiment, options: RunOptions) -> 
 
 
 def measure_front(answering: AnswerSearch, answer: Answer) -> tuple[FrontPoint, ...]:
-    """Measures plans between full INT8 and all layers high; returns the Pareto front and the named plans."""
+    """Measures plans between full INT8 and all layers high; returns the Pareto front and the plans with a name (full
+    INT8, all layers high, the recipe, the knee).
+    """
     plans, target, experiment = answering.plans, answering.target, answer.experiment
     recipe, ranges, network = answer.recipe, experiment.ranges, experiment.network
     space = replace(recipe.space, others={})

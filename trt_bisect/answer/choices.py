@@ -15,7 +15,7 @@ def choices_of(report: Report, answer: Answer) -> tuple[Choice, ...]:
     """Returns the plans with their measured figures; the recipe only if it is not full INT8.
 
     Args:
-        report: has its verdict, latencies, predicted times and accuracies.
+        report: must have its verdict, latencies, predicted times and accuracies.
     """
     network, rule, accuracy = answer.experiment.network, answer.experiment.rule, report.accuracy
     engines, fp16 = answer.engines, answer.fp16

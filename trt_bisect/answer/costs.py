@@ -75,7 +75,7 @@ def time_costs(options: RunOptions, experiment: Experiment, user: Experiment | N
 
 
 def predicted_times(options: RunOptions, experiment: Experiment, recipe: PrecisionPlan) -> PredictedTimes | None:
-    """Returns the predicted times of a recipe, FP32, FP16 and full INT8; None if no GPU is known."""
+    """Returns the predicted times of FP32, FP16, full INT8 and a recipe; None if no GPU is known."""
     timed = time_costs(options, experiment)
     if timed is None:
         return None

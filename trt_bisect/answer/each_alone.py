@@ -33,7 +33,7 @@ class EachAlone:
     """Measures the loss of each unit alone low, and the gain of each unit alone high.
 
     Attributes:
-        order: the sensitivities of all units with the first ranges; None until measured.
+        order: the sensitivities of all units with the ranges of the first call; None until measured.
     """
 
     def __init__(self, plans: AnswerPlans) -> None:

@@ -498,7 +498,8 @@ class RecipeSearch:
 
 
 def with_all_put_back(target: Target, recipe: Recipe) -> Recipe:
-    """Returns the recipe with ``put_back`` and ``faster``: the losses with each of its units low again, on all inputs.
+    """Returns the recipe with ``put_back`` and ``faster``, after each of its units was measured low again on all
+    inputs.
 
     A plan that misses only in another setting is measured in that setting. A unit that no setting needs stays high for
     the reserve, or because the plan is slower without it.

@@ -245,7 +245,7 @@ def names_of(recipe: Recipe) -> tuple[str, ...]:
 
 
 def figures_of(recipe: Recipe, trial: Trial) -> PlanFigures:
-    """Returns the figures of a recipe from its trial."""
+    """Returns the figures of a recipe (cost, layers, similarity) from its trial."""
     rule = recipe.experiment.rule
     return PlanFigures(recipe.cost, names_of(recipe), rule.similarity(trial), rule.meets(trial))
 

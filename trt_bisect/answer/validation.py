@@ -205,7 +205,7 @@ class Target(Protocol):
         """Returns a plan's check in the settings in which it was run on all inputs; None if there are none."""
 
     def worse(self, plan: PrecisionPlan, ranges: Ranges) -> tuple[int, ...]:
-        """Returns the inputs not judged on which a plan loses more than on all judged inputs, the worst first."""
+        """Returns the indices of unjudged inputs on which a plan loses more than on any judged input, the worst first."""
 
     def figure(self, plan: PrecisionPlan, loss: Loss, ranges: Ranges, /) -> float | None:
         """Returns the similarity or accuracy of a plan whose measured loss is ``loss``; None without a figure."""
@@ -251,14 +251,14 @@ class SimilarityTarget:
         return Checked({OWN: _or_infinite(experiment.rule.loss(trial))})
 
     def worse(self, plan: PrecisionPlan, ranges: Ranges) -> tuple[int, ...]:
-        """Returns the inputs not judged on which a plan loses more than on all judged inputs, the worst first."""
+        """Returns the indices of unjudged inputs on which a plan loses more than on any judged input, the worst first."""
         losses, judged = self._plans.on_all(plan, ranges), self._plans.judged
         most = max((losses[input_index] for input_index in judged if input_index in losses), default=0.0)
         others = [input_index for input_index, loss in losses.items() if input_index not in judged and loss > most]
         return tuple(sorted(others, key=lambda input_index: -losses[input_index]))
 
     def figure(self, _plan: PrecisionPlan, loss: Loss, _ranges: Ranges, /) -> float | None:
-        """Returns the similarity that has a loss."""
+        """Returns the similarity that corresponds to ``loss``; None without a finite loss."""
         return None if loss is None or math.isinf(loss) else self._plans.experiment.rule.metric.value(loss)
 
 

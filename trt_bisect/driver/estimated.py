@@ -172,8 +172,8 @@ class Estimates:
 
 
 class NoiseEstimates(Estimates):
-    """Estimates for figures that jump: the noise that the units add to the outputs, and the noise up to which plans
-    hold.
+    """Estimates for figures that jump, such as numbers of detections: the noise that the units add to the outputs, and
+    the noise up to which plans hold.
 
     Args:
         limits: float64 ``[LIMITS]``, the probability that each noise limit is the true one; all calibrators share and
@@ -241,11 +241,11 @@ class SetSearch:
     """Searches the cheapest set of high units with which a plan holds.
 
     Attributes:
-        space: the units and their costs. The price of a set is its cost plus ``each`` for every unit.
         measure: measures a set with a calibrator, given by its index in ``estimates``.
         judged: the indices of the judged inputs; the list may grow.
         limit: the largest loss with which a set holds.
         most: sets of this price or more are not measured.
+        each: the part of the price that each high unit adds to the cost.
         best: the cheapest set measured to hold, and its calibrator; None if there is none.
         tried: the measurements, by calibrator and set.
     """
@@ -267,13 +267,13 @@ class SetSearch:
     _random: np.random.Generator = field(default_factory=lambda: np.random.default_rng(1))
 
     def price(self, kept: Kept) -> float:
-        """Returns the price of a set."""
+        """Returns the cost of a set plus ``each`` for every high unit."""
         if kept not in self._prices:
             self._prices[kept] = self.space.cost(kept) + self.each * len(kept)
         return self._prices[kept]
 
     def aim(self, limit: float, most: float = math.inf) -> None:
-        """Changes the limit and the bound of the price; earlier measurements still count."""
+        """Changes the limit of the loss and the highest price; earlier measurements still count."""
         self.limit, self.most = limit, most
         self.choose_again()
 

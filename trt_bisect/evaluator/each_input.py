@@ -49,7 +49,7 @@ class GivenInputs:
 
     @property
     def told(self) -> tuple[int, ...]:
-        """The inputs that a report counts: those on which FP32 finds something."""
+        """The indices of the inputs that a report counts: those on which FP32 finds something."""
         return tuple(place for place in range(len(self)) if place not in self.empty)
 
     def __len__(self) -> int:
@@ -59,11 +59,11 @@ class GivenInputs:
 class PoolLoss(Protocol):
     """Returns the loss of a pool (a figure over all inputs) in which ``differ`` of ``of_all`` things differ.
 
-    With ``alone`` the counts are those of a single input, for a pool that misses.
+    With ``alone`` the counts are those of one input.
     """
 
     def __call__(self, name: str, differ: float, of_all: float, *, alone: bool = False) -> float:
-        """See the class."""
+        """Returns the loss of the pool ``name``."""
 
 
 @dataclass(frozen=True)
@@ -84,8 +84,8 @@ NO_POOLS = Pools((), lambda *_, **__: 0.0)
 class EachInput:
     """Measures plans on one input at a time, beginning with the input on which most plans missed.
 
-    The loss of a plan is the largest loss on an input or of a pool. With ``together`` it is the share of all compared
-    things that differ.
+    The loss of a plan is the largest loss on an input or of a pool (a figure over all inputs). With ``together`` it is
+    the share of all compared things that differ.
 
     Attributes:
         taken: the number of losses so far, one input each, those in the journal included.
@@ -138,7 +138,7 @@ class EachInput:
         """Returns each plan's largest loss on the inputs that were run; None if it cannot run.
 
         Args:
-            among: the indices of the inputs; of inputs missed equally often, the first comes first.
+            among: the indices of the inputs; those on which most plans missed run first, others in this order.
             to_the_end: a miss does not end the measurement of a plan.
         """
         plans = [self._canonical(plan) for plan in plans]

@@ -33,10 +33,10 @@ class Runner(Protocol):
     at_once: int
 
     def opened(self, plan: PrecisionPlan) -> AbstractContextManager[Infer]:
-        """Opens a plan; raises TrialFailed if it cannot be built."""
+        """Opens a plan and yields the function that runs it on an input; raises TrialFailed if it cannot be built."""
 
     def ran(self, plan: PrecisionPlan, /) -> Mapping[int, str]:
-        """Returns the precisions that a closed plan's engine reported (``Engine.ran``)."""
+        """Returns by layer index the precision that the engine of a closed plan reported."""
 
 
 class WholeRunner:
@@ -104,7 +104,7 @@ class SwitchRunner:
 def switch_session(
     builder: Builder, facts: TensorFacts, memory: int, more: Collection[Precision] = ()
 ) -> AllPlans | None:
-    """Returns the session of all plans, with a thread for each inference; None if the engine has none.
+    """Returns the session of all plans, with a thread for each inference; None if the engine has no such session.
 
     The session keeps at most ``memory`` bytes of tensors. ``more`` are further precisions of quantizable layers.
     """

@@ -175,12 +175,6 @@ class LocalWorkerPool:
         spec: TrialSpec,
         started: dict[WorkerProcess, IsolatedBuilder],
     ) -> None:
-        """Starts nothing.
-
-        Args:
-            threads: as many as processes.
-            started: the builders of ``spec`` that run already.
-        """
         self._threads = threads
         self._spec = spec
         self._builders = started
