@@ -427,7 +427,7 @@ class RecipeSearch:
         """Returns the recipe without the units that it does not need.
 
         A unit goes low if the plan then holds on all inputs and costs no more. If the result misses in another setting,
-        bisection finds how many of these units can go low; the first unit that a setting needs stays high.
+        bisection finds how many of these units can go low.
         """
         space = self.space
         elsewhere = set[int]()
@@ -452,7 +452,7 @@ class RecipeSearch:
 
     def _checked_without(self, recipe: Recipe, gone: Sequence[int]) -> tuple[Recipe, int | None]:
         """Returns the recipe with as many of the units ``gone`` low, in this order, as all settings allow; and the
-        first unit that a setting needs, None if there is none.
+        first unit that must stay high, if any.
         """
         count, done, failing, smaller = len(gone), 0, len(gone) + 1, recipe
         while count > done:

@@ -156,8 +156,7 @@ def _between(
     question: Question, low: int, high: int, after: Loss, kept: tuple[int, ...]
 ) -> Search[tuple[int, Loss] | None]:
     """Returns the boundary between two others that is nearest to the middle, and its loss; None if there is none.
-
-    Boundaries that cannot be measured are passed over, unless the boundary at ``high`` cannot be measured either.
+    Boundaries that cannot be measured are passed over, unless the one at ``high`` cannot be measured either.
     """
     for position in sorted(range(low + 1, high), key=lambda boundary: abs(boundary - (low + high) / 2)):
         loss = yield question.prefix(question.quantizable[position], kept)
