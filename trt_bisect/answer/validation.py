@@ -205,7 +205,7 @@ class Target(Protocol):
         """Returns a plan's check in the settings in which it was run on all inputs; None if there are none."""
 
     def worse(self, plan: PrecisionPlan, ranges: Ranges) -> tuple[int, ...]:
-        """Returns the indices of unjudged inputs on which a plan loses more than on all judged ones, the worst first."""
+        """Returns the indices of unjudged inputs on which a plan loses more than on any judged one, worst first."""
 
     def figure(self, plan: PrecisionPlan, loss: Loss, ranges: Ranges, /) -> float | None:
         """Returns the similarity or accuracy of a plan whose measured loss is ``loss``; None without a figure."""
@@ -251,7 +251,7 @@ class SimilarityTarget:
         return Checked({OWN: _or_infinite(experiment.rule.loss(trial))})
 
     def worse(self, plan: PrecisionPlan, ranges: Ranges) -> tuple[int, ...]:
-        """Returns the indices of unjudged inputs on which a plan loses more than on all judged ones, the worst first."""
+        """Returns the indices of unjudged inputs on which a plan loses more than on any judged one, worst first."""
         losses, judged = self._plans.on_all(plan, ranges), self._plans.judged
         most = max((losses[input_index] for input_index in judged if input_index in losses), default=0.0)
         others = [input_index for input_index, loss in losses.items() if input_index not in judged and loss > most]
