@@ -82,7 +82,7 @@ class NoKernels(Exception):
 
     Attributes:
         reasons: by index of the layer, the reason why it stays high.
-        trials: the engines' trials so far (``OnEngines.trials``).
+        trials: ``OnEngines.trials`` so far.
     """
 
     def __init__(self, reasons: dict[int, str], trials: Trials) -> None:

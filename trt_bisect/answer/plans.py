@@ -527,7 +527,7 @@ class AnswerInputs:
 
 @contextmanager
 def answer_inputs(setup: Setup, experiment: Experiment) -> Iterator[AnswerInputs]:
-    """Runs FP32 on all given inputs, those of the curve first.
+    """Runs FP32 on the given inputs and yields them, those of the curve first.
 
     Raises:
         BadInput: a sample cannot be used.
@@ -595,7 +595,7 @@ def _outputs(setup: Setup, engine: Engine, samples: Sequence[Feeds], spill: Spil
 
 
 def held_out_inputs(setup: Setup, experiment: Experiment, inputs: AnswerInputs) -> GivenInputs | None:
-    """Runs FP32 on the held-out inputs; returns None if there are none.
+    """Runs FP32 on the held-out inputs and returns them; None if there are none.
 
     Inputs equal to given ones or to calibration samples are left out, with a note.
     """

@@ -94,7 +94,7 @@ class Estimates:
     Args:
         places: the indices of the inputs on which each unit was measured alone.
         alone: float64 ``[units, places]``, the loss of each unit alone low.
-        full: by input, the loss with all units low; it scales the estimates for other inputs.
+        full: by input, the loss with all units low, which scales the estimates for other inputs.
         limit: the largest loss with which a set holds.
     """
 

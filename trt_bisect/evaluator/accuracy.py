@@ -204,6 +204,8 @@ class Labels:
 def read_labels(path: Path) -> Labels:
     """Reads labels from ``.npy``, or from text: on each line a class, or a file's name and its class.
 
+    Name and class are separated by a comma, semicolon, tab or space; the first line may hold titles.
+
     Raises:
         BadInput: the file cannot be read, or does not hold integers.
     """
