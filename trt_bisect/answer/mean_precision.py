@@ -27,8 +27,7 @@ from trt_bisect.evaluator.accuracy import ACCURACY, Accuracy, RunNetwork, place_
 # The least score of detections that count, and the overlap above which they are suppressed, both as in Ultralytics.
 _LEAST_SCORE, _IOU = 0.001, 0.7
 _BOXES, _POSES, _MASKS = "bbox", "keypoints", "segm"
-KINDS = {"detect": _BOXES, "pose": _POSES, "instances": _MASKS}
-"""By task, the annotation that pycocotools compares."""
+KINDS = {"detect": _BOXES, "pose": _POSES, "instances": _MASKS}  # by task, the annotation that pycocotools compares
 
 
 @dataclass(frozen=True)

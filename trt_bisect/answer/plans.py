@@ -52,10 +52,9 @@ from trt_bisect.support.text import DATA, OUTPUTS, Note, counted, noted
 
 _JOIN_AT_ONCE = 8  # the most inputs that join the judged inputs at a time
 _COPIES = 2  # an inference on the session of all plans holds a tensor and its rounded copy
+# Shares by which all scales are moved, up and down. The first moves only borderline values to another INT8 level; the
+# second moves as many values as another FP16 arithmetic does, whose results differ in the last bit.
 NUDGE, HALF_NUDGE = 2e-5, 2.0**-11
-"""Shares by which all scales are moved, up and down. The first moves only borderline values to another INT8 level; the
-second moves as many values as another FP16 arithmetic does, whose results differ in the last bit.
-"""
 _VARYING = 32  # the number of inputs over which the search measures the variation of the outputs
 # An input that loses more than this share of the budget is near it: another optimisation level of the kernels moved the
 # loss of an input by at most 53 %.

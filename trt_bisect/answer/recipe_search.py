@@ -63,8 +63,7 @@ from trt_bisect.precision import Precision, PrecisionPlan
 from trt_bisect.preparation.experiment import Experiment
 from trt_bisect.report.answer import AS_CHEAP, NUDGED, OWN
 
-JUDGED = 32
-"""The number of inputs that the search judges at first: the worst in full INT8."""
+JUDGED = 32  # the number of inputs that the search judges at first: the worst in full INT8
 _MOST_ENGINES = 32  # the most units of a search where each plan takes an engine
 ALONE = 2  # the number of inputs on which each unit is measured alone
 # By effort, the least expected saving that is worth a plan, as a share of the best set's price (``SetSearch.price``).

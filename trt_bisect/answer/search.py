@@ -26,21 +26,15 @@ from trt_bisect.support.text import duration
 
 Units = tuple[tuple[int, ...], ...]
 Measure = Callable[[Sequence[PrecisionPlan]], Sequence[Loss]]
-EXPENSIVE_RECIPE = 0.3
-"""The layers that make most of the cost are named for a recipe that costs more than this."""
+EXPENSIVE_RECIPE = 0.3  # the layers that make most of the cost are named for a recipe that costs more than this
+# The calibrators with which a recipe is searched besides the ranges in use; one of them usually gives the cheapest
+# recipe.
 PROMISING = (Calibrator("entropy"), Calibrator("mse"), Calibrator("percentile", 99.99))
-"""The calibrators with which a recipe is searched besides the ranges in use; one of them usually gives the cheapest
-recipe.
-"""
-CHEAP_RECIPE = 0.15
-"""For a recipe that costs at most this, no change of the network is tried (``answer.candidates``)."""
+CHEAP_RECIPE = 0.15  # for a recipe that costs at most this, no change of the network is tried (``answer.candidates``)
+# For a recipe of at most this many layers, no change of the network is tried: its culprits can be fixed at their cause.
 FEW_LAYERS = 4
-"""For a recipe of at most this many layers, no change of the network is tried: its culprits can be fixed at their
-cause.
-"""
 _MOST_JUDGED = 16  # the most inputs that a search usually judges, for the forecast of its time
-SAFETY = 0.95
-"""The search for ranges aims at this share of the budget, as a margin for the noise of kernels."""
+SAFETY = 0.95  # the search for ranges aims at this share of the budget, as a margin for the noise of kernels
 # The ranges in use come first if full INT8 leaves at least this share of the budget unused with them.
 _RESERVE_IN_USE = 0.2
 _LEAST_FORECAST = 5.0  # the time of a search is not forecast below this many seconds

@@ -60,12 +60,10 @@ LIMITS = np.geomspace(0.02, 2.0, 40)  # the noise limits considered where figure
 LIMIT_SPREAD = 0.5  # the standard deviation of the logarithm of a plan's noise around the sum
 # The least chance of a part of a best set of at most ``SMALL`` units, and of a set of few units whose sum is the limit.
 LEAST_CHANCE = 0.01
-WIDE = 1.0
-"""The standard deviation of the logarithm with which the least chance falls for larger sums."""
+WIDE = 1.0  # the standard deviation of the logarithm with which the least chance falls for larger sums
 SMALL = 5
 SWAPS = 2000  # exchanges of a unit in the best set for one outside are candidates if there are at most this many pairs
-TOGETHER = -1
-"""The key in ``Measured.losses`` of a loss over all inputs, such as that of the outputs' variation."""
+TOGETHER = -1  # the key in ``Measured.losses`` of a loss over all inputs, such as that of the outputs' variation
 NEARER = 0.7  # once the least loss is below this share of the limit, it becomes the limit, and the estimates begin anew
 # The least relative difference between the losses of sets within a cost: layers without a cost change the last digits.
 LESS = 1e-3

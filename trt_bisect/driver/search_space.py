@@ -10,10 +10,9 @@ import numpy as np
 
 from trt_bisect.precision import Precision, PrecisionPlan
 
+# With more units the number of plans is bounded: measuring each unit alone would take longer than the search
+# (docs/concepts/strategies.md).
 MANY_UNITS = 500
-"""With more units the number of plans is bounded: measuring each unit alone would take longer than the search
-(docs/concepts/strategies.md).
-"""
 _LEAST_COST = 1e-6  # the least cost of a unit given the others; a unit may even save changes of type
 Kept = frozenset[int]
 """The numbers of the units that stay high."""

@@ -20,10 +20,8 @@ from trt_bisect.evaluator.inferences import Inferences, InputLoss, JudgeAt, Meas
 from trt_bisect.evaluator.trial import MEASURED, Trial, TrialKey, TrialStore
 from trt_bisect.precision import PrecisionPlan
 
-INPUTS = "inputs"
-"""The first word of the keys of trials on single inputs."""
-OF_METRIC = "by "
-"""Precedes the metric's name in these keys."""
+INPUTS = "inputs"  # the first word of the keys of trials on single inputs
+OF_METRIC = "by "  # precedes the metric's name in such a key
 
 
 @dataclass(frozen=True)

@@ -23,8 +23,7 @@ from trt_bisect.precision import Precision, PrecisionPlan
 from trt_bisect.support.machine import InThisThread, ThreadsIfLong
 
 Infer = Callable[[Feeds], Outputs]
-SHARE_KEPT = 4
-"""Tensors between the pieces of a network may take one part in this many of the memory."""
+SHARE_KEPT = 4  # tensors between the pieces of a network may take one part in this many of the memory
 
 
 class Runner(Protocol):

@@ -20,10 +20,8 @@ INFERENCE_FAILED = "inference failed"
 TIMED_OUT = "timed out"
 NOT_FINITE = "not finite"
 LOST = "lost"
-PASSING = (TIMED_OUT, LOST, OUT_OF_MEMORY)
-"""Outcomes that the plan may not have caused: the next run measures it again."""
-WHOLE, SWITCH = "", "switch"
-"""The kinds of engines on which trials are measured (``TrialKey.measured_in``)."""
+PASSING = (TIMED_OUT, LOST, OUT_OF_MEMORY)  # outcomes that the plan may not have caused: the next run tries it again
+WHOLE, SWITCH = "", "switch"  # the kinds of engines on which trials are measured (``TrialKey.measured_in``)
 AS_ASKED = "as asked"  # stands for the precisions that the plan asks for
 
 
@@ -231,5 +229,4 @@ class TrialStore:
         return self._others.setdefault(fingerprint, TrialStore())
 
 
-UNTRIED = Trial("", "not tried", builds=0)
-"""A trial in place of a plan that was not measured."""
+UNTRIED = Trial("", "not tried", builds=0)  # a trial in place of a plan that was not measured
