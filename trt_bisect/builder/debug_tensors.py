@@ -92,7 +92,7 @@ def on_graph(shown: Outputs, inspected: str, graph: onnx.GraphProto) -> Iterator
     """Yields an engine's debug tensors (``shown``, by the engine's names) under their names in the graph.
 
     A tensor in a non-linear format comes a second time, reordered; one padded in memory is left out. ``inspected`` is
-    the engine inspector's JSON, which links the names.
+    the engine inspector's JSON.
     """
     made = {node.name: list(node.output) for node in graph.node}
     tensors = {name for names in made.values() for name in names}

@@ -198,8 +198,7 @@ def make_builder(
 ) -> Builder:
     """Makes the builder of an engine and a typing, as ``choose_engine`` and ``choose_typing`` return them.
 
-    Args:
-        profile_shapes: the shapes of dynamic inputs; ONNX Runtime needs none.
+    ``profile_shapes`` are those of dynamic inputs; ONNX Runtime needs none.
 
     Raises:
         BadInput: a dynamic input has no shapes, or the engine lacks a DLA or the low precision.
@@ -233,7 +232,7 @@ def open_builder(
 ) -> Builder:
     """Makes a builder as ``make_builder`` does, but for an NVIDIA engine in a worker process; raises the same errors.
 
-    A pipeline gets one builder for all its networks. ``process`` may be shared between builders.
+    ``process`` may be shared between builders.
     """
     if engine != ONNXRUNTIME:
         process = process or WorkerProcess(_gpu_of(options.device))

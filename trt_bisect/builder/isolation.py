@@ -172,7 +172,7 @@ class WorkerProcess:
         return self._worker
 
     def stop(self) -> None:
-        """Kills the process; a thread that waits for its answer gets TrialFailed."""
+        """Kills the process; a thread that waits for an answer gets TrialFailed."""
         if self._worker is not None:
             self._worker.kill()
 
@@ -193,7 +193,6 @@ class IsolatedBuilder:
         Args:
             make: makes the builder, in the worker; must be picklable.
             timeout: seconds for a build or an inference; None: no limit.
-            process: default: a new one.
 
         Raises:
             BadInput: ``make`` raised it.
@@ -245,7 +244,6 @@ class IsolatedEngine:
 
     Attributes:
         ran: see ``Engine``; on TensorRT known after the first inference.
-        messages: the builder's warnings.
     """
 
     def __init__(self, make: Callable[[], tuple[Worker, BuiltEngine]], timeout: float | None) -> None:
@@ -280,7 +278,7 @@ class Worker:
     """A process that answers requests. It ends after a failure, when this object is deleted, and with this process.
 
     Attributes:
-        end: a function that ends the process at once.
+        end: ends the process at once.
     """
 
     def __init__(

@@ -99,7 +99,7 @@ class SwitchSession:
 
     Args:
         choices: see ``choices_of``.
-        facts: the shapes of the tensors, needed to cut the network; None keeps it whole.
+        facts: the tensors' shapes, needed to cut the network; None keeps it whole.
         memory: the most bytes of cached tensors.
 
     Raises:

@@ -160,7 +160,6 @@ class TensorRTEngine:
     Attributes:
         ran: see ``Engine``; without Q/DQ pairs in the graph it equals ``computed``.
         computed: by layer index, the kernel's precision, from the engine inspector; empty before the first use.
-        messages: the builder's warnings.
     """
 
     def __init__(

@@ -29,8 +29,8 @@ def layers_of_file(path: Path, shapes: Mapping[str, Sequence[int]]) -> tuple[Eng
 def eager_context(rt: tensorrt_build.TensorRT, engine: Any) -> Any:
     """Returns an execution context whose kernels are final from the first inference on; None if memory is short.
 
-    By default TensorRT-RTX compiles kernels for dynamic shapes in the background and meanwhile runs others, so that two
-    inferences could differ. ``rt`` keeps the compiled kernels and must outlive every context.
+    By default TensorRT-RTX first runs substitutes for kernels that it compiles, so that two inferences could differ.
+    ``rt`` keeps the compiled kernels and must outlive every context.
     """
     eager = rt.module.DynamicShapesKernelSpecializationStrategy.EAGER
     runtime_config = engine.create_runtime_config()

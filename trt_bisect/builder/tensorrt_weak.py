@@ -123,7 +123,7 @@ def is_activation(tensor: Any) -> bool:
 
 
 def walk_steps(definition: Any, layers: tuple[Layer, ...]) -> list[WalkStep]:
-    """Returns the layers of a ``trt.INetworkDefinition``, in order, with their owners among ``layers``."""
+    """Returns the layers of a ``trt.INetworkDefinition`` in order, each with its owner, an index in ``layers``."""
     indices = {layer.name: layer.index for layer in layers}
     steps: list[WalkStep] = []
     constants: set[str] = set()

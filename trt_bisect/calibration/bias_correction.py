@@ -38,8 +38,8 @@ def correct_biases(
 ) -> tuple[Network, dict[str, np.ndarray]]:
     """Corrects the biases of a network without Q/DQ pairs for a plan.
 
-    It can correct each INT8 Conv, ConvTranspose, Gemm, or MatMul before the Add of a constant, if its weights are
-    constant. It uses at most ``SAMPLES`` samples, fewer if their tensors exceed half of ``memory`` bytes.
+    These are the biases of each INT8 Conv, ConvTranspose and Gemm, and the constant added after a MatMul, if the
+    weights are constant. At most ``SAMPLES`` samples are used, fewer if their tensors exceed half of ``memory`` bytes.
 
     Returns:
         The network, and by corrected layer, in execution order, the mean error of its output by channel (float64).

@@ -241,7 +241,7 @@ def read_cache(path: Path, tensors: tuple[str, ...]) -> Ranges:
 
 
 def refuse_of_another_network(path: Path, cache: CalibrationCache, scales: Scales, tensors: tuple[str, ...]) -> None:
-    """Raises BadInput if a cache lacks more than half of the ``tensors`` that a network rounds (found: ``scales``)."""
+    """Raises BadInput if more than half of the ``tensors`` that a network rounds have no scale in a cache."""
     missing = [name for name in tensors if name not in scales and name not in cache.doubtful]
     if 2 * len(missing) > len(tensors):
         first = next(iter(cache.scales))

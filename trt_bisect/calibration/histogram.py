@@ -39,7 +39,6 @@ class AbsHistogram:
 
     Attributes:
         absmax: the largest finite |x|.
-        width: of a bin.
         nonfinite: the number of NaN and infinite values, which count nowhere else.
         counts: int64; None before the first value other than 0.
     """

@@ -73,7 +73,6 @@ class Dataset:
 
     Attributes:
         source: its name in messages.
-        specs: the network's inputs.
         samples: returns an iterable of all samples at each call.
         length: the number of samples; None if known only after an iteration.
         place: maps a sample's position here to its position in the user's data.
@@ -393,7 +392,7 @@ def _only_input(specs: tuple[TensorSpec, ...], source: str) -> TensorSpec:
 
 
 def check_feeds(feeds: Mapping[str, np.ndarray], specs: tuple[TensorSpec, ...], where: str) -> Feeds:
-    """Returns a sample in its inputs' dtypes; converts floats and integers to other sizes, not to another kind.
+    """Returns a sample in its inputs' dtypes; converts floats and integers to other sizes only.
 
     Raises:
         BadInput: an input is missing or unknown, a shape or dtype does not fit, or a value is NaN or infinite.
@@ -432,7 +431,7 @@ class Holdout:
         whole: the calibration data as the user named them.
         kept: the samples that calibration and the search see.
         held_out: the held-out samples; None if there are none.
-        named: true if the user named other data as held out: then all calibration data are kept.
+        named: true if the user named other data as held out: ``kept`` is the ``whole`` then.
     """
 
     whole: Dataset

@@ -22,7 +22,6 @@ from trt_bisect.support.text import listed
 _TORCH = ("Tensor", "__polygraphy_encoded_Tensor")
 RAW = (".bin", ".raw", ".dat")
 SAVED = (".npz", ".npy", ".json", *RAW)
-"""The suffixes of files with tensors."""
 # trtexec (samples/common of TensorRT) --dumpRawBindingsToFile: prob.output.1.10.Float.raw;
 # --saveAllDebugTensors=numpy: 0007_conv1.npy
 _DUMPED = re.compile(r"(?P<name>.+)\.(?P<side>input|output)\.(?P<shape>[\d.]*)\.(?P<type>\w+)\.raw")
@@ -43,7 +42,7 @@ _KINDS = (
 def load_saved(path: Path) -> Any:
     """Reads a JSON file of lists, dictionaries, NumPy arrays and Polygraphy's own types.
 
-    Raises ValueError if the file cannot be read, or holds PyTorch tensors or other types.
+    Raises ValueError if it cannot be read, or holds PyTorch tensors or other types.
     """
     from polygraphy.json import from_json
     from polygraphy.json.serde import Decoder
@@ -130,8 +129,8 @@ def _pairs(
 def inferences(path: Path, runner: int = 0, specs: Sequence[TensorSpec] = (), side: str = "output") -> Iterator[Feeds]:
     """Yields the tensors of each inference of a saved run: a file, a folder of files, or ``name:file.bin,...``.
 
-    Files are read in the order of their names; an ``.npz`` is one inference, JSON any number, and all files with a
-    single tensor are one together.
+    Files are read in the order of their names. An ``.npz`` is one inference, JSON any number, and all files of a single
+    tensor are one together.
 
     Args:
         runner: the index of the runner in a JSON file with several.

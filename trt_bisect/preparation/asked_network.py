@@ -1,11 +1,10 @@
-"""The network that a command asks for, with the precisions and scales that the user fixes, by layer or in a plan's
-file.
+"""The network that a command asks for, with the precisions and scales that the user fixes, by layer or in a plan.
 
-The file (docs/howto/keep-high.md) is TOML or JSON, with the keys of a recipe's ``plan.json``: ``layers`` maps a layer
-or pattern (see ``matching``) to a precision, or to a table of ``activation`` and ``weight``, of which only the side in
-``fp32`` is needed; ``scales`` maps an activation to its INT8 scale; ``one_scale`` lists layers whose weights have one
-scale each; ``low`` and ``high`` are precisions; ``activations`` is ``int16`` for 16-bit activations in all INT8 layers.
-With ``changes`` the plan is for the network file next to it. ``model`` and ``build`` are ignored.
+The plan's file (docs/howto/keep-high.md) is TOML or JSON, with the keys of a recipe's ``plan.json``: ``layers`` maps a
+layer or pattern (see ``matching``) to a precision, or to a table of ``activation`` and ``weight``, of which only the
+side in ``fp32`` is needed; ``scales`` maps an activation to its INT8 scale; ``one_scale`` lists layers whose weights
+have one scale each; ``low`` and ``high`` are precisions; ``activations`` is ``int16`` for 16-bit activations in all
+INT8 layers. With ``changes`` the plan is for the network file next to it. ``model`` and ``build`` are ignored.
 """
 
 from __future__ import annotations

@@ -136,7 +136,7 @@ class Setup:
         notes: the report's notes so far.
         in_memory: the trials, if there is no folder.
         began: the start, on the clock of ``perf_counter``.
-        started: the start, in seconds since the epoch.
+        started: the start, since the epoch.
     """
 
     options: MeasuringOptions

@@ -235,16 +235,14 @@ class FedData:
             self._pictures[data.source] = data.pictures
 
     def calibrated_with(self, data: Dataset) -> Dataset:
-        """Computes statistics of the first 100 calibration samples; returns the data, which fills a sketch when
-        read.
-        """
+        """Computes statistics of the first samples; returns the calibration data, which fills a sketch when read."""
         self._calibrated_with = data.source
         data = self._sketch.watching(data)
         self._calibration = self._looked_at(data.inferences.first(MOST_SAMPLES), data.source)
         return data
 
     def validated_with(self, data: Dataset) -> Dataset:
-        """Returns the validation data, which fills a ``Sketch`` when read."""
+        """Returns the validation data, which fills a sketch when read."""
         self._validated_with = self._validation.watching(data)
         return self._validated_with
 

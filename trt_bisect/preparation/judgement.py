@@ -59,7 +59,7 @@ class Reference(ABC):
         """Returns the outputs for a sample, under the judged network's names."""
 
     def latency(self, feeds: Feeds) -> None:  # noqa: B027 - it has no time
-        """Returns None."""
+        """Returns None: a reference is not timed."""
 
     def __enter__(self) -> Self:
         return self
@@ -135,7 +135,7 @@ def outputs_of(
 class ReferenceAsItRuns(Reference):
     """A dynamically quantized network, a session, a function or a PyTorch module as the reference.
 
-    Without source code its digest differs in each process.
+    If its source code is unavailable, its digest differs in each process.
     """
 
     def __init__(self, network: Network, runs: AsItRuns, given: Any) -> None:

@@ -108,14 +108,11 @@ def exported(model: Any, data: Iterable[Any], shapes: Mapping[str, tuple[int, ..
 class Hooked:
     """Runs a PyTorch module, or an exported program, and gives the tensors of all its submodules.
 
-    Args:
-        device: default: the device that the module is on.
-
     Attributes:
         modules: the tensors of each call in the last inference.
 
     Raises:
-        EngineUnavailable: PyTorch has no such device.
+        EngineUnavailable: PyTorch has no such ``device``.
     """
 
     def __init__(self, module: torch.nn.Module, device: str | None) -> None:
@@ -279,7 +276,6 @@ def _hooks(module: torch.nn.Module, making: Callable[[str], Any]) -> Iterator[No
 
 
 Arguments = tuple[list["torch.Tensor"], dict[str, "torch.Tensor"]]
-"""The arguments of a module by position and by name."""
 
 
 def _example(module: Any, data: Iterable[Any], shapes: Mapping[str, tuple[int, ...]]) -> Arguments:

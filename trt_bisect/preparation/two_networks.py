@@ -231,7 +231,6 @@ class TwoNetworks:
 
     Args:
         first: its names are used for samples and tensors.
-        memory: the bytes for the tensors of a sample.
         planned: puts the second network under a plan; default: unchanged.
 
     Attributes:

@@ -24,7 +24,6 @@ BOUNDARIES = "boundaries"
 """The folder of the curve: ``boundaries/fp32``, and by layer ``boundaries/0002-conv2``."""
 TENSORS, INDEX = "tensors", "index.json"
 SAMPLE = "{:06}.npz"
-"""The name of a sample's file."""
 POLYGRAPHY, INPUTS_JSON = "polygraphy", "inputs.json"
 """The folder of the tensors in Polygraphy's JSON: ``inputs.json``, ``fp32.json`` and so on."""
 
@@ -44,11 +43,10 @@ _UNFINISHED = re.compile(r"\.(.+)-(\d+)")
 
 @contextmanager
 def working_in(folder: Path | None, display: Progress, history: str | Path = NONE) -> Iterator[Progress]:
-    """Opens and locks a run folder, removes killed runs' unfinished files, and yields progress that is also written
-    there.
+    """Opens and locks a run folder, and yields progress that is also written there.
 
     Args:
-        folder: created if missing; None to lock and record nothing.
+        folder: created if missing, and cleared of killed runs' unfinished files; None to lock and record nothing.
         history: the file that records the run: ``beside``, ``none`` or a path.
 
     Raises:

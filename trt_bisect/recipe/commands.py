@@ -47,7 +47,6 @@ EQUALISING = (
 )
 """Commands that equalise channels: of convolutions (AIMET), of matrix products (SmoothQuant)."""
 TRAINING = (Command(MODELOPT, f"{_MTQ}; mtq.quantize(model, mtq.INT8_DEFAULT_CFG, forward_loop)  # then train on"),)
-"""The command for quantization-aware training."""
 
 
 @dataclass(frozen=True)

@@ -35,7 +35,6 @@ from trt_bisect.support.text import listed
 
 ANNOTATED = "annotated.onnx"
 FOLDER = "recipe"
-"""The folder of the recipe in a run folder."""
 QDQ_NETWORK = "network.qdq.onnx"
 CACHE = "calibration.cache"
 TRTEXEC = "trtexec.flags"
@@ -49,7 +48,7 @@ GIVEN = "given"
 BUILD = "build"
 """The key of ``PLAN`` for the facts that the engine is built with."""
 TEXTS = (PLAN, TRTEXEC, POLYGRAPHY, *(dialect.file for dialect in DIALECTS), CACHE, README)
-"""The names of a recipe's text files; not every recipe has them all."""
+"""The names of a recipe's text files."""
 
 TRT_TYPES = {Precision.FP32: "float32", Precision.FP16: "float16", Precision.BF16: "bfloat16", Precision.INT8: "int8"}
 
@@ -105,7 +104,6 @@ class RecipeFiles:
         texts: the texts by file name; for a pipeline, those for all its networks.
         network: the network with Q/DQ pairs or Casts at its low layers.
         measured: the float network that was measured; None if the network came with Q/DQ pairs, or in FP8.
-        notes: sentences for the user.
         fp16: the network in FP16, if that is the plan to ship.
         properties: the user's ``metadata_props``, from which Ultralytics and PaddleOCR read classes and characters.
         given: writes the user's file without the high layers' pairs into a folder; None if it has no pairs.
@@ -190,7 +188,7 @@ class RecipeFiles:
 def pipeline_files(whole: RecipeFiles, parts: Mapping[str, RecipeFiles]) -> RecipeFiles:
     """Returns the files of a pipeline's recipe: ``plan.json`` for all networks, and each network's own files.
 
-    ``whole`` are the files of the merged network, ``parts`` those of each network by name.
+    ``whole`` is the merged network's.
     """
     lines = ["# Recipes of a pipeline", f"`{PLAN}` has the precision of every layer. Each network has a folder:"]
     for name, part in parts.items():
@@ -236,7 +234,6 @@ def recipe_files(
     Args:
         scales: of all activations.
         high: the precision of layers that are never low, if the network has no base.
-        weak: the plan under weak typing.
         build: the build of the measured engine; its ``precisions`` and ``weak`` are replaced.
     """
     low, base = network.low, network.base or high
@@ -306,8 +303,7 @@ def plan_json(
 ) -> str:
     """Returns ``plan.json``: the precision of every layer that the low precision rounds, and the activations' scales.
 
-    Scales are as used (largest magnitude / 448 in FP8), without infinities, NaN and subnormal numbers. ``kept`` has the
-    high layers; ``build`` is for the page's commands.
+    Scales are as used (largest magnitude / 448 in FP8); unusable ones are left out. ``kept`` has the high layers.
     """
     layers = {
         layer.name: str(kept.get(layer.name, network.low.precision)) for layer in network.layers if layer.roundings
@@ -329,8 +325,7 @@ def plan_json(
 def polygraphy_script(weak: WeakPlan, named: list[str]) -> str:
     """Returns a script for Polygraphy's ``--trt-network-postprocess-script``, with ``--precision-constraints obey``.
 
-    The script fails if TensorRT's network lacks a constrained layer; if the constraints name ONNX nodes
-    (``weak.parser`` is empty), only if it lacks one in ``named``.
+    The script fails if TensorRT's network lacks a constrained layer; for constraints on ONNX nodes, one in ``named``.
     """
     constraints = [
         (rule.layer, _trt_type(rule.precision), [_trt_type(kind) for kind in rule.outputs]) for rule in weak.constraints

@@ -1,9 +1,9 @@
 """The commands that build a recipe's engine, by trtexec and Polygraphy, for one version of TensorRT.
 
 Sources. trtexec: ``sampleOptions.cpp``, ``sampleEngines.cpp`` and ``sampleUtils.cpp`` in ``samples/common`` of
-NVIDIA/TensorRT, branches ``release/8.5`` to ``release/11.1``. Polygraphy: ``tools/Polygraphy`` of the same branches.
-TensorRT-RTX: its documentation, "Performance Benchmarking"; its ``tensorrt_rtx`` is made from trtexec's sources without
-plugins (``TRT_WINML`` in 10.3's), so its ``--noTF32`` is inferred.
+NVIDIA/TensorRT, ``release/8.5`` to ``release/11.1``; Polygraphy: ``tools/Polygraphy`` there. TensorRT-RTX: its
+documentation, "Performance Benchmarking"; its ``tensorrt_rtx`` is made from trtexec's sources without plugins
+(``TRT_WINML`` in 10.3's), so its ``--noTF32`` is inferred.
 """
 
 from __future__ import annotations
@@ -56,7 +56,6 @@ class Build:
         weak: true if the recipe has files for weak typing.
         shapes: the smallest, the first and the largest shape of every input.
         dynamic: the names of the dynamic inputs.
-        options: those of the measured engine.
     """
 
     target: TensorRTVersion
