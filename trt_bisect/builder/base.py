@@ -61,26 +61,20 @@ class Latency:
         return cls(mean, median, p99, len(times), layers, dict(computed or {}))
 
 
-Outputs = dict[str, np.ndarray]
-"""The final outputs of an inference, by name."""
+Outputs = dict[str, np.ndarray]  # the final outputs of an inference, by name
 
-ProfileShapes = Mapping[str, Span]
-"""The smallest, the usual and the largest shape of each dynamic input."""
+ProfileShapes = Mapping[str, Span]  # the smallest, the usual and the largest shape of each dynamic input
 
 EMULATED = "emulated"
 MEASURED = "measured"
 
-IN_REGION = "region"
-"""Instead of a precision: the layer ran in a region that TensorRT compiled as a whole."""
+IN_REGION = "region"  # instead of a precision: the layer ran in a region that TensorRT compiled as a whole
 
-ON_DLA = "dla"
-"""Instead of a precision: the layer ran on the DLA, in INT8 or FP16."""
+ON_DLA = "dla"  # instead of a precision: the layer ran on the DLA, in INT8 or FP16
 
-UNPROVEN = frozenset({IN_REGION, ON_DLA})
-"""The values of ``ran`` for layers whose precision the engine does not report."""
+UNPROVEN = frozenset({IN_REGION, ON_DLA})  # the values of ``ran`` for layers whose precision the engine does not report
 
-DEFAULT_TIMEOUT = 3600.0
-"""Seconds for a build or an inference."""
+DEFAULT_TIMEOUT = 3600.0  # seconds for a build or an inference
 
 _RAN_FOLLOWING = {kind: str(kind if kind in (Precision.FP16, Precision.BF16) else Precision.FP32) for kind in Precision}
 

@@ -36,8 +36,8 @@ from trt_bisect.support.table import INDEX, NAME, PERCENT, Column
 
 FIRST_WITH_UNFUSED = (10, 8)
 QUANTIZATION, ENGINE, BEFORE = "quantization", "engine", "engine before"
+# The suffix of a tensor in the engine's memory format; TensorRT does not say in which format it shows tensors.
 STORED = " as stored"
-"""The suffix of a tensor in the engine's memory format; TensorRT does not say in which format it shows tensors."""
 # The largest relative distance that another order of sums explains: in FP32, and with roundings to fewer bits
 _FP32_NOISE, _ROUNDED_NOISE = 1e-3, 2e-2
 # The inspector's words for formats that group channels or put them last

@@ -29,12 +29,10 @@ ENGINES = (ONNXRUNTIME, TENSORRT, RTX)
 TYPINGS = ("weak", "strong")
 
 _FIRST_STRONG = (10, 0)
-# the first TensorRT that deprecates calibration caches and weak typing
-_CACHE_DEPRECATED = (10, 12)
+_CACHE_DEPRECATED = (10, 12)  # the first TensorRT that deprecates calibration caches and weak typing
 _FIRST_WITHOUT_WEAK = (11, 0)
 _OLDEST = (8, 5)
-# the first whose Python module reads weights correctly with NumPy 2: docs/evidence/README.md
-_READS_NUMPY_2 = (10, 16)
+_READS_NUMPY_2 = (10, 16)  # the first whose Python module reads weights correctly with NumPy 2: docs/evidence/README.md
 
 
 @dataclass(frozen=True)

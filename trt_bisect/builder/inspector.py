@@ -48,13 +48,11 @@ _ONNX_LAYER = re.compile(r"\[ONNX Layer: (.*)\]$", re.DOTALL)
 _METADATA_BREAKS = re.compile(r"[\x1e\x1f]|(?<=\])(?=\[ONNX Layer: )")
 _REFORMAT = re.compile(r"Reformatting CopyNode for |.* (?:input|output) reformatter \d+$", re.DOTALL)
 _REGION = re.compile(r"\{ForeignNode\[(.*?)\]\}", re.DOTALL)
-# values of LayerType for regions; other regions have a name that matches _REGION
-_DLA, _MYELIN = "dla", "myelin"
+_DLA, _MYELIN = "dla", "myelin"  # values of LayerType for regions; other regions have a name that matches _REGION
 # operators that compute in the precision of their inputs
 _PRODUCTS = frozenset({"Conv", "ConvTranspose", "Gemm", "MatMul"})
 
-LOGGED = "Layers:"
-"""The beginning of TensorRT-RTX's verbose message that lists the layers of a built engine."""
+LOGGED = "Layers:"  # the beginning of TensorRT-RTX's verbose message that lists the layers of a built engine
 
 # Seen in TensorRT-RTX 1.7 with detailed verbosity: "Layers:", then lines like "Name: n, LayerType: gemm, Inputs:
 # [ { Name: x, Dimensions: [1,8], ..., Datatype: Int8, Format: ... }], Constants: [...], Outputs: [...], TacticName: t,
@@ -246,12 +244,11 @@ def _in_regions(engine: Sequence[EngineLayer], network: Sequence[Layer]) -> dict
 _REFORMATS = frozenset({"Reformat", "MyelinReformat", "Quantize", "Dequantize", "Cast"})
 _REGIONS = frozenset({"Myelin", "DLA"})
 # Formats: "Thirty-two wide channel vectorized", "Channel major ... where channel % 8 == 0" (seen in 8.4 and 8.6).
+# The number of channels stored together, by the word in a format's description.
 WIDTHS = {"two": 2, "four": 4, "eight": 8, "sixteen": 16, "thirty-two": 32}
-"""The number of channels stored together, by the word in a format's description."""
 _WIDE = re.compile(rf"^({'|'.join(WIDTHS)}) wide", re.IGNORECASE)
 _MULTIPLE = re.compile(r"channel % (\d+) == 0")
-# the prefix of a convolution's keys in an engine layer that also does a pooling
-_POOLED = "Conv"
+_POOLED = "Conv"  # the prefix of a convolution's keys in an engine layer that also does a pooling
 _DETAILED = "Give the file of trtexec --exportLayerInfo --profilingVerbosity=detailed."
 
 

@@ -33,8 +33,8 @@ from trt_bisect.precision import PrecisionPlan
 _PR_SET_PDEATHSIG = 1
 
 
+# An engine's number in later requests, and its ``messages`` and ``ran``.
 BuiltEngine = tuple[int, tuple[str, ...], Mapping[int, str]]
-"""An engine's number in later requests, and its ``messages`` and ``ran``."""
 
 
 def outcome_of(request: str) -> str:

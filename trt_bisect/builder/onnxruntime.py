@@ -54,10 +54,8 @@ from trt_bisect.precision import Precision, PrecisionPlan
 from trt_bisect.support.machine import processor
 from trt_bisect.support.memory import give_back_memory
 
-# the desired number of pieces; each has about PIECE_LAYERS quantizable layers or more
-_PIECES = 12
-# the least mean multiply-adds of a piece: about as long as a session's call
-_LEAST_MACS = 4_000_000
+_PIECES = 12  # the desired number of pieces; each has about PIECE_LAYERS quantizable layers or more
+_LEAST_MACS = 4_000_000  # the least mean multiply-adds of a piece: about as long as a session's call
 _Value = TypeVar("_Value")
 
 

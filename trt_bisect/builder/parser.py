@@ -17,8 +17,7 @@ from trt_bisect.errors import EngineUnavailable, TrialFailed
 from trt_bisect.model.file import Written, save_model
 from trt_bisect.support.files import ScratchFolder
 
-PARSERS = (TENSORRT, RTX)
-"""The engines whose parser may be asked, in this order."""
+PARSERS = (TENSORRT, RTX)  # the engines whose parser may be asked, in this order
 
 
 @dataclass(frozen=True)
@@ -35,8 +34,8 @@ class Refusal:
     reason: str
 
 
+# The parser's engine and version, and its errors on a file; it stops at the first node that it cannot import.
 ParserAnswer = tuple[str, tuple[Refusal, ...]]
-"""The parser's engine and version, and its errors on a file; it stops at the first node that it cannot import."""
 
 
 def ask_parser(written: Written) -> ParserAnswer | None:

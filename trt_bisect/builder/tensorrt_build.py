@@ -71,8 +71,8 @@ class Message:
     text: str
 
 
+# Functions called with every error and warning as it is logged, so that messages survive a crash.
 LISTENERS: list[Callable[[Message], None]] = []
-"""Functions called with every error and warning as it is logged, so that messages survive a crash."""
 
 
 @functools.cache

@@ -29,8 +29,7 @@ from trt_bisect.precision import PrecisionPlan
 from trt_bisect.support.machine import MEMORY
 
 _Tensors = dict[str, np.ndarray]
-SAMPLES = 32
-"""The most samples from which a mean error is computed."""
+SAMPLES = 32  # the most samples from which a mean error is computed
 
 
 def correct_biases(

@@ -89,13 +89,13 @@ class TensorRTVersion:
         return f"{'rtx ' if self.rtx else ''}{number}".strip()
 
 
+# The version that a calibration cache without a recipe is written for: JetPack 6.2's.
 DEFAULT_VERSION = TensorRTVersion((10, 3, 0), "the default, as no TensorRT with calibration caches is in use here")
-"""The version that a calibration cache without a recipe is written for: JetPack 6.2's."""
 
+# The version that a recipe is written for if no TensorRT is in use.
 NEWEST_VERSION = TensorRTVersion((11, 4, 0), "the newest, as no TensorRT is in use here")
-"""The version that a recipe is written for if no TensorRT is in use."""
+# The version that a recipe for the DLA is written for; its network is strongly typed.
 DLA_VERSION = TensorRTVersion((11, 4, 1), "the DLA of the AGX Orin")
-"""The version that a recipe for the DLA is written for; its network is strongly typed."""
 
 DEFAULT_HEADER = DEFAULT_VERSION.header
 _VERSION = re.compile(r"(\d{1,2})\.(\d{1,2})(?:\.(\d{1,2}))?(?:\.\w+)*")
@@ -104,11 +104,9 @@ _KNOWN = range(5, 12)
 _HEADER = re.compile(r"TRT-\w+-\w+")
 _BITS = re.compile(r"(?:0x)?([0-9a-fA-F]{1,8})")
 _MAGNITUDE = re.compile(r"(\S.*) ([-+]?(?:\d+\.?\d*(?:[eE][-+]?\d+)?|inf|nan))")
-# scales other than 0; only a fifth of all bit patterns in the wrong byte order lie between
-_USUAL_SCALES = (1e-9, 1e6)
+_USUAL_SCALES = (1e-9, 1e6)  # scales other than 0; only a fifth of all bit patterns in the wrong byte order lie between
 _DIGITS = 8
-# the fewest from which the byte order is recognised
-_FEWEST_SCALES = 3
+_FEWEST_SCALES = 3  # the fewest from which the byte order is recognised
 
 
 @dataclass(frozen=True)
@@ -263,8 +261,8 @@ BY_NAME, ALIKE, FOLDED, MOVED, BY_VALUES, BY_ORDER = "name", "alike", "folded", 
 _KEEPS_VALUES = frozenset(
     ("Identity", "Dropout", "Cast", "Reshape", "Flatten", "Squeeze", "Unsqueeze", "Transpose", "MaxPool", "Expand")
 )
+# Matches names of tensors that TensorRT's parser made, such as constants.
 OF_THE_PARSER = re.compile(r"\(Unnamed Layer\*|ONNXTRT_|.*_output$")
-"""Matches names of tensors that TensorRT's parser made, such as constants."""
 # by family of operators, the words in names of their tensors
 _WORDS = {
     "Conv": "conv|conv_?transpose",
@@ -289,15 +287,13 @@ _EXPORTED = re.compile(r"(?:.*/)?([A-Z][A-Za-z]+)(?:_\d+)?_output_\d+")
 _BATCH_NORM = "BatchNormalization"
 # the families that a convolution or a product can absorb; empty is unknown
 _TAKEN_IN = frozenset((_BATCH_NORM, "Add", "Mul", ""))
+# The reasons why a tensor's entry is unsure.
 SEVERAL = "the cache is of the network before a change, or of another one, and several entries may be of it"
 MISSING = "the cache lacks entries, and order may give it that of another tensor"
-"""The reasons why a tensor's entry is unsure."""
-# log of a ratio; scales of wrong tensors rarely differ by less
-_CLOSE_SCALES = float(np.log(1.5))
+_CLOSE_SCALES = float(np.log(1.5))  # log of a ratio; scales of wrong tensors rarely differ by less
 # log of a ratio; scales that differ by more are of different tensors, with any calibrator and inputs
 _FAR_SCALES = float(np.log(16.0))
-# the fewest tensors found by name that show how near the cache is to a calibrator
-_ENOUGH_FOUND = 8
+_ENOUGH_FOUND = 8  # the fewest tensors found by name that show how near the cache is to a calibrator
 
 
 @dataclass(frozen=True)

@@ -23,8 +23,8 @@ _MOVING = ("Reshape", "Transpose", "Flatten", "Squeeze", "Unsqueeze", "Identity"
 _BOUNDING = ("Relu", "Clip")
 _LEAST_SCALE = np.finfo(np.float32).tiny
 _PERCENTILES = tuple(Calibrator("percentile", percentile) for percentile in (99.9, 99.99, 99.999))
+# The calibrators to try, TensorRT's default first.
 CANDIDATES = (Calibrator("entropy"), Calibrator("minmax"), *_PERCENTILES, Calibrator("mse"))
-"""The calibrators to try, TensorRT's default first."""
 
 
 @dataclass(frozen=True)

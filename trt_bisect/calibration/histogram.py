@@ -12,21 +12,16 @@ import numpy as np
 from trt_bisect.errors import BadInput
 from trt_bisect.support.machine import ThreadsIfLong, cores
 
-BINS = 2048
-"""The number of bins, as in TensorRT's entropy calibrator."""
-LEVELS = 128
-"""The number of INT8 magnitudes: 0 to 127."""
-ENOUGH_VALUES = 4 * BINS
-"""The fewest values for the entropy search."""
+BINS = 2048  # the number of bins, as in TensorRT's entropy calibrator
+LEVELS = 128  # the number of INT8 magnitudes: 0 to 127
+ENOUGH_VALUES = 4 * BINS  # the fewest values for the entropy search
+# Increase it when the rules for thresholds change: cached ranges of other versions are then computed again.
 THRESHOLDS = 3
-"""Increase it when the rules for thresholds change: cached ranges of other versions are then computed again."""
-# the number of values counted at a time
-_PART = 1 << 16
+_PART = 1 << 16  # the number of values counted at a time
 # Neighbouring values go to different tables: in one, equal values, such as a Relu's zeros, wait for one another.
 _TABLES = 4
 _WIDEST = BINS // LEVELS
-# the value of a level without counts that outliers were added to
-_EMPTY_LEVEL = 1e-4
+_EMPTY_LEVEL = 1e-4  # the value of a level without counts that outliers were added to
 METHODS = ("entropy", "minmax", "percentile", "mse")
 _PERCENTILE = 99.99
 

@@ -17,8 +17,7 @@ from trt_bisect.model.network import Network
 from trt_bisect.model.quantizer import FLOAT_TYPES, INT8_MAX, SMALLEST_SCALE, Scales
 from trt_bisect.support.text import counted, listed
 
-MASK_ABSMAX = 1e9
-"""A tensor whose largest magnitude exceeds this holds the constant of a mask (-3e38, -1e9)."""
+MASK_ABSMAX = 1e9  # a tensor whose largest magnitude exceeds this holds the constant of a mask (-3e38, -1e9)
 _CONTROL_FLOW = ("If", "Loop", "Scan", "SequenceMap")
 
 
@@ -173,8 +172,8 @@ def non_finite_weight(network: Network) -> str:
     return ""
 
 
+# The two kinds of scales in a file that no engine can round with.
 SCALE_INFINITE, SCALE_NOT_POSITIVE = "scale infinite", "scale not positive"
-"""The two kinds of scales in a file that no engine can round with."""
 
 
 def unusable_scales(network: Network) -> dict[str, list[str]]:

@@ -28,12 +28,9 @@ from trt_bisect.model.network import Network
 from trt_bisect.model.observe import observe
 from trt_bisect.model.quantizer import INT8_MAX, RoundedWeights, weight_quantizer
 
-SAMPLES = 32
-"""The most samples from which H is computed."""
-# the most vectors read from all samples together
-_PLACES = 2048
-# the time grows with the third power of a layer's inputs
-_MOST_INPUTS = 2048
+SAMPLES = 32  # the most samples from which H is computed
+_PLACES = 2048  # the most vectors read from all samples together
+_MOST_INPUTS = 2048  # the time grows with the third power of a layer's inputs
 # the share of H's mean diagonal added to H: the weights of rarely used inputs would otherwise be arbitrary
 _DAMPING = 0.01
 _BLOCK = 64

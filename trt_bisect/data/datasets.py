@@ -35,12 +35,10 @@ from trt_bisect.support.text import counted, listed
 
 _KINDS = "Give a .npz, .npy, .json or .bin file, a folder of .npz files or of pictures, or module:function."
 
+# The smallest, the first and the largest: sizes of an input's axes, or values of an input.
 Span = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]
-"""The smallest, the first and the largest: sizes of an input's axes, or values of an input."""
-# the most values of a shape tensor (TensorRT documentation, "Working with Dynamic Shapes")
-_MOST_SIZES = 64
-FEWEST = 20
-"""With fewer different samples, none is held out."""
+_MOST_SIZES = 64  # the most values of a shape tensor (TensorRT documentation, "Working with Dynamic Shapes")
+FEWEST = 20  # with fewer different samples, none is held out
 _FINEST = 1000
 
 

@@ -18,8 +18,7 @@ import numpy as np
 from trt_bisect.errors import BadInput, first_line
 from trt_bisect.support.files import ScratchFolder, make_folder, whole_file
 
-Feeds = dict[str, np.ndarray]
-"""The arrays of an inference, by input."""
+Feeds = dict[str, np.ndarray]  # the arrays of an inference, by input
 
 
 @dataclass(frozen=True)
@@ -42,13 +41,12 @@ def size_remedy(shapes: Iterable[Sequence[int | None]], otherwise: str) -> str:
 
 
 _NUMPY_RAISES = (ValueError, OSError, EOFError, KeyError, MemoryError, SyntaxError, TokenError)
+# The errors of NumPy and zipfile for files that are cut off, altered, encrypted, or of another kind.
 DAMAGED = (*_NUMPY_RAISES, RuntimeError, zipfile.BadZipFile, zlib.error)
-"""The errors of NumPy and zipfile for files that are cut off, altered, encrypted, or of another kind."""
 
 # an array above both limits, the second unpacked to packed, is refused: real data packs less
 _SUSPICIOUS_BYTES, _SUSPICIOUS_RATIO = 1 << 30, 100
-WORST = "worst"
-"""The name of the samples of the command ``worst``, and of its JSON file."""
+WORST = "worst"  # the name of the samples of the command ``worst``, and of its JSON file
 
 
 def read_archive(path: Path) -> dict[str, np.ndarray]:

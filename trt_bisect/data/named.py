@@ -102,14 +102,12 @@ def name_of(given: Any) -> str:
 ARRAYS, ARRAY = "arrays (.npz)", "an array (.npy)"
 CACHE = "a TensorRT calibration cache"
 PICTURE = "a picture"
-DATA_KINDS = (ARRAYS, ARRAY, CACHE, PICTURE)
-"""The kinds of files that calibration and inputs take."""
+DATA_KINDS = (ARRAYS, ARRAY, CACHE, PICTURE)  # the kinds of files that calibration and inputs take
 ENGINE = "a TensorRT engine"
 PYTORCH = "a PyTorch file"
 TFLITE = "a TensorFlow Lite network"
 ONNX = "an ONNX network"
-# the least difflib ratio of a misspelt name; a shared ending alone scores less
-_SIMILAR = 0.75
+_SIMILAR = 0.75  # the least difflib ratio of a misspelt name; a shared ending alone scores less
 _BEGINNINGS = {
     b"ftrt": ENGINE,
     b"ptrt": ENGINE,

@@ -13,8 +13,8 @@ NCHW, NHWC = "nchw", "nhwc"
 RGB, BGR, GRAY = "rgb", "bgr", "gray"
 COLORS = (RGB, BGR, GRAY)
 OPENCV = "opencv"
+# Pillow's filters by name, and OpenCV's ``INTER_LINEAR``, which does not smooth when it shrinks.
 FILTERS = ("bilinear", OPENCV, "nearest", "bicubic", "box", "lanczos")
-"""Pillow's filters by name, and OpenCV's ``INTER_LINEAR``, which does not smooth when it shrinks."""
 _SIZE = re.compile(r"(\d+)(?:[x,](\d+))?")
 
 

@@ -20,14 +20,12 @@ if TYPE_CHECKING:
     from PIL.Image import Image
 
 SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".bmp", ".webp", ".tif", ".tiff", ".ppm"})
-# the padding of a letterbox, as in YOLO
-_GREY = 114
+_GREY = 114  # the padding of a letterbox, as in YOLO
 _CHANNELS = {1: GRAY, 3: RGB}
 # Pillow's modes of 16-bit grey
 _SIXTEEN_BITS = ("I;16", "I;16L", "I;16B", "I;16N")
 _BROKEN_NAMED = 10
-# version 0.2's file of options next to the pictures
-_OF_OLD = "preprocessing.toml"
+_OF_OLD = "preprocessing.toml"  # version 0.2's file of options next to the pictures
 
 
 @dataclass(frozen=True)

@@ -15,8 +15,7 @@ from trt_bisect.data.feeds import Feeds
 from trt_bisect.support.codec import NanForNull, Real
 from trt_bisect.support.table import Column
 
-MOST_SAMPLES = 100
-"""The number of samples, the first ones, that statistics are computed from."""
+MOST_SAMPLES = 100  # the number of samples, the first ones, that statistics are computed from
 _PIXELS_FROM = 100.0
 
 
@@ -118,10 +117,8 @@ def statistics(samples: Iterable[Feeds]) -> tuple[FedInput, ...]:
     return tuple(FedInput(name, s.min, s.max, s.mean, s.std, counts[name]) for name, s in spreads)
 
 
-# the most values kept of a sample, and the most samples of a data set
-_VALUES, _SAMPLES = 256, 512
-# the quantiles of all values at which distributions are compared
-_POINTS = 64
+_VALUES, _SAMPLES = 256, 512  # the most values kept of a sample, and the most samples of a data set
+_POINTS = 64  # the quantiles of all values at which distributions are compared
 _DIVISIONS = 2000
 
 

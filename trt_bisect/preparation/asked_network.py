@@ -450,8 +450,7 @@ def read_network(
 
 
 _WITH_DATA = (MeasuringOptions, CompareOptions)
-# the number of samples of each data set that show if a pair replaced an activation
-_TELLING = 16
+_TELLING = 16  # the number of samples of each data set that show if a pair replaced an activation
 
 
 def _unseen(network: Network, options: MeasuringOptions | CompareOptions) -> list[str]:

@@ -28,8 +28,7 @@ from trt_bisect.model.merged import SAMPLE, merged, prefix_of
 from trt_bisect.model.network import Infer, Network, Pipeline
 from trt_bisect.support.progress import Progress
 
-MOST_CALLS = 100_000
-"""The most calls for a sample in FP32, if the user gives no limit."""
+MOST_CALLS = 100_000  # the most calls for a sample in FP32, if the user gives no limit
 # a plan's most calls for a sample: this multiple of FP32's, and at least the second number
 _TIMES_FP32, _FEWEST = 10, 100
 _FAILED = "inference failed"

@@ -48,8 +48,7 @@ from trt_bisect.runs.journal import Journal
 from trt_bisect.support.memory import give_back_memory
 from trt_bisect.support.text import FILE, FITTING_TASK, OUTPUTS, RANGES, SHAPES, TASK, Note, listed, noted
 
-# the number of samples whose outputs decide how a detector's head is read
-_TELLING = 8
+_TELLING = 8  # the number of samples whose outputs decide how a detector's head is read
 STAYS_HERE = (
     "The emulation runs on this machine: the cluster gets only its few plans of whole engines. It gets all plans of "
     "--strategy exhaustive and bisect."

@@ -41,12 +41,9 @@ from trt_bisect.support.files import make_folder
 if TYPE_CHECKING:
     import torch
 
-# tried in this order, each with its argument dynamo
-_EXPORTERS = {"dynamo": True, "TorchScript": False}
-# an export whose outputs differ by more than this share of the largest value is refused
-_FAR = 1e-2
-# the most bytes of weights in the ONNX file itself
-_IN_ONE_FILE = 1 << 30
+_EXPORTERS = {"dynamo": True, "TorchScript": False}  # tried in this order, each with its argument dynamo
+_FAR = 1e-2  # an export whose outputs differ by more than this share of the largest value is refused
+_IN_ONE_FILE = 1 << 30  # the most bytes of weights in the ONNX file itself
 _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 _HOW = "Give a DataLoader or a list of samples as calibration, or the sizes of the inputs as shapes."
 

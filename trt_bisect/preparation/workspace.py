@@ -20,12 +20,11 @@ from trt_bisect.support.codec import read
 from trt_bisect.support.files import locked, output_folder
 from trt_bisect.support.progress import Progress
 
-BOUNDARIES = "boundaries"
-"""The folder of the curve: ``boundaries/fp32``, and by layer ``boundaries/0002-conv2``."""
+BOUNDARIES = "boundaries"  # the folder of the curve: ``boundaries/fp32``, and by layer ``boundaries/0002-conv2``
 TENSORS, INDEX = "tensors", "index.json"
 SAMPLE = "{:06}.npz"
+# The folder of the tensors in Polygraphy's JSON: ``inputs.json``, ``fp32.json`` and so on.
 POLYGRAPHY, INPUTS_JSON = "polygraphy", "inputs.json"
-"""The folder of the tensors in Polygraphy's JSON: ``inputs.json``, ``fp32.json`` and so on."""
 
 TIMING_CACHE = "timing.cache"
 _REMOVED = {

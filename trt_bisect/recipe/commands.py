@@ -18,8 +18,8 @@ from trt_bisect.precision import Precision
 from trt_bisect.recipe.files import CACHE, FP16_NETWORK, POLYGRAPHY as SCRIPT, network_file, recipe_commands
 from trt_bisect.recipe.trtexec import Build, calibrated, engine_flags, polygraphy_command, strong_command
 
+# The values of each option, by its flag such as ``--samples``; empty for a switch.
 Options = Mapping[str, tuple[str, ...]]
-"""The values of each option, by its flag such as ``--samples``; empty for a switch."""
 _DATA, _RANGES = "DATA.npz", "RANGES.cache"
 
 TRT_BISECT, MODELOPT, POLYGRAPHY, TRTEXEC = "trt-bisect", "ModelOpt", "Polygraphy", "trtexec"
@@ -29,8 +29,7 @@ _MODELOPT = "python -m modelopt.onnx.quantization"
 _AUTOCAST = "python -m modelopt.onnx.autocast"
 _MTQ = "import modelopt.torch.quantization as mtq"
 _FLOAT_NETWORK = "FP32.onnx"
-# with more high layers, only the recipe's files list them
-_MOST_EXCLUDED = 50
+_MOST_EXCLUDED = 50  # with more high layers, only the recipe's files list them
 
 
 @dataclass(frozen=True)
@@ -41,11 +40,11 @@ class Command:
     text: str
 
 
+# Commands that equalise channels: of convolutions (AIMET), of matrix products (SmoothQuant).
 EQUALISING = (
     Command(AIMET, "from aimet_onnx.cross_layer_equalization import equalize_model; equalize_model(onnx_model)"),
     Command(MODELOPT, f"{_MTQ}; mtq.quantize(model, mtq.INT8_SMOOTHQUANT_CFG, forward_loop)  # matrix products"),
 )
-"""Commands that equalise channels: of convolutions (AIMET), of matrix products (SmoothQuant)."""
 TRAINING = (Command(MODELOPT, f"{_MTQ}; mtq.quantize(model, mtq.INT8_DEFAULT_CFG, forward_loop)  # then train on"),)
 
 

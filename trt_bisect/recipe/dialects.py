@@ -232,6 +232,7 @@ def _dla(told: Told) -> str:
     return "".join(f"{layer}:fp16," for layer, kind in told.rules if kind is not Precision.INT8)
 
 
+# The formats that a recipe is written in; ``recipe.files`` writes those of trtexec and Polygraphy.
 DIALECTS: Sequence[Dialect] = (
     Dialect(
         QUANT_CFG,
@@ -290,7 +291,6 @@ DIALECTS: Sequence[Dialect] = (
         _dla,
     ),
 )
-"""The formats that a recipe is written in; ``recipe.files`` writes those of trtexec and Polygraphy."""
 
 
 def texts_of(told: Told) -> dict[str, str]:

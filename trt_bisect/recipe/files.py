@@ -43,12 +43,10 @@ FP16_NETWORK = "network.fp16.onnx"
 PLAN = "plan.json"
 FLOAT_NETWORK = "network.onnx"
 README = "README.md"
-GIVEN = "given"
-"""The folder of the user's file without the Q/DQ pairs of the high layers, if the file had pairs."""
-BUILD = "build"
-"""The key of ``PLAN`` for the facts that the engine is built with."""
+GIVEN = "given"  # the folder of the user's file without the Q/DQ pairs of the high layers, if the file had pairs
+BUILD = "build"  # the key of ``PLAN`` for the facts that the engine is built with
+# The names of a recipe's text files.
 TEXTS = (PLAN, TRTEXEC, POLYGRAPHY, *(dialect.file for dialect in DIALECTS), CACHE, README)
-"""The names of a recipe's text files."""
 
 TRT_TYPES = {Precision.FP32: "float32", Precision.FP16: "float16", Precision.BF16: "bfloat16", Precision.INT8: "int8"}
 

@@ -23,8 +23,7 @@ from trt_bisect.precision import Precision
 
 # trtexec splits a list at every comma, and an entry at its last colon; apostrophes quote, and are removed from names
 _SPLITS = ",'\n"
-# if flags and environment exceed 128 KiB, xargs starts a second trtexec with the rest
-_MOST_BYTES = 100_000
+_MOST_BYTES = 100_000  # if flags and environment exceed 128 KiB, xargs starts a second trtexec with the rest
 
 _OLD_TYPES = {"fp32": "fp32", "FLOAT": "fp32", "fp16": "fp16", "HALF": "fp16"}
 _OLD_TYPES |= {kind: kind.lower() for kind in ("int8", "INT8", "INT32")}
@@ -42,8 +41,7 @@ _FIRST_LEVEL = (8, 6, 0)
 _FIRST_TYPES = (9, 3, 0)
 _LAST_DLA, _DLA_AGAIN = (10, 7, 99), (11, 4, 1)
 
-REFUSED = "--refused-by-trt-bisect"
-"""A flag that trtexec does not have: trtexec prints it with its value, and fails."""
+REFUSED = "--refused-by-trt-bisect"  # a flag that trtexec does not have: trtexec prints it with its value, and fails
 
 
 @dataclass(frozen=True)
