@@ -1,9 +1,9 @@
-"""Searches the recipe where one session runs all plans: five passes over one state.
+"""Searches the recipe where one ONNX Runtime session runs all plans: five passes over one state.
 
 State: the measurements of each set of units with each calibrator (``SetSearch.tried``), and the estimates made from
 them. The units of a set are high, all other units are low.
 
-    1 alone      measure each unit alone low, with each calibrator, on the inputs on which full INT8 loses most
+    1 alone      measure the plans with one low unit, by each calibrator, on the inputs on which full INT8 loses most
     2 cheaper    measure the set with the largest expected saving, until no set is worth a plan (``driver.estimated``)
     3 check      measure the cheapest set on all inputs in all settings; the search judges inputs on which it misses too
     4 put back   put each unit of the set back, the most expensive first; it goes low if the plan still holds.
@@ -26,8 +26,8 @@ FP16. Units stay high in FP16 if the plan with all units in FP16 loses little. O
 second search among the recipe's units, with FP16 as the low precision, finds those for which FP16 suffices.
 
 Large networks. With more than 500 layers, the units are groups of neighbours first. Then the same passes search the
-layers of the groups that stay high, alone or in smaller groups. Where ONNX Runtime refuses the session of all plans,
-each plan takes an engine, and there are at most 32 groups.
+layers of the groups that stay high, one by one or in smaller groups. Where ONNX Runtime refuses the session, each plan
+takes an engine, and there are at most 32 groups.
 
                  . . . . [. . . .] . . . . . . . .        groups: the second one stays high
                           . [.] . .                       its layers: one stays high, which is the recipe
@@ -93,7 +93,9 @@ FP16_LOSES = 0.25  # units stay high in FP16 if the plan with all units in FP16 
 
 
 def allowed(effort: str, units: int, inputs: int) -> float:
-    """Returns the number of inferences that a search may take, less one per unit for measuring its gain."""
+    """Returns the number of inferences that a search may take with ``inputs`` given inputs, without those that measure
+    the gain of each unit afterwards; infinite for thorough effort.
+    """
     least = OF_FEW if units <= FEW_UNITS and effort == DEFAULT else LEAST_ALLOWED
     return max((SWEEPS[effort] * inputs - 1.0) * units, least)
 
@@ -107,6 +109,11 @@ def searched(
     on_recipe: Callable[[Recipe], None],
 ) -> tuple[Recipe, Mapping[str, Kept]]:
     """Searches the recipe; its units are in FP16 where that is good enough. Each layer of ``space`` is a unit.
+
+    Args:
+        ranges: the ranges of each calibrator, those in use first.
+        effort: the value of ``--effort``.
+        on_recipe: called with each checked recipe that is cheaper than the one before.
 
     Returns:
         The recipe, which does not hold if no set holds; and the cheapest set measured to hold with each calibrator, by
@@ -147,7 +154,7 @@ def cheaper_than(most: float, plans: AnswerPlans, space: Space, ranges: Ranges) 
 def most_accurate(plans: AnswerPlans, target: Target, space: Space, ranges: Ranges, most: float) -> Kept:
     """Returns the units to keep high so that the plan loses least at a cost of at most ``most``.
 
-    With more than ``MANY_UNITS`` units, groups of neighbours stay high together.
+    With more than ``MANY_UNITS`` units, groups of neighbours stay high or go low together.
     """
     groups = in_groups(space, space.all, math.ceil(len(space.units) / MANY_UNITS)) if space.has_many else space
     for _ in range(ROUNDS):
@@ -212,8 +219,8 @@ def _searched(
 
 
 def in_half(plans: AnswerPlans, target: Target, space: Space, ranges: Ranges) -> Space | None:
-    """Returns ``space`` with FP16 as the high precision of all units; None if they must be in FP32 or FP16 loses too
-    much.
+    """Returns ``space`` with FP16 as the high precision of all units; None if they must be in FP32, or if the plan with
+    all of them in FP16 loses too much.
     """
     if plans.options.precision not in FP16_SAVES or not may_be_in_fp16(plans, space, space.all):
         return None
@@ -223,7 +230,7 @@ def in_half(plans: AnswerPlans, target: Target, space: Space, ranges: Ranges) ->
 
 
 def in_fp16(recipe: Recipe, plans: AnswerPlans, target: Target) -> Recipe:
-    """Returns the recipe with all its units in FP16 if that is allowed, holds and saves enough; else the recipe
+    """Returns the recipe with all its high units in FP16 if that is allowed, holds and saves enough; else the recipe
     unchanged.
     """
     saves = FP16_SAVES.get(plans.options.precision)
@@ -237,7 +244,9 @@ def in_fp16(recipe: Recipe, plans: AnswerPlans, target: Target) -> Recipe:
 
 
 def _partly_in_fp16(recipe: Recipe, plans: AnswerPlans, target: Target, effort: str, saves: float) -> Recipe | None:
-    """Returns the recipe with the units in FP16 for which FP16 suffices; None if that saves too little or misses."""
+    """Returns the recipe with those units in FP16 for which FP16 suffices; None if that saves less than ``saves`` or
+    misses.
+    """
     space, units = recipe.space, sorted(recipe.kept)
     if not recipe.holds or not units:
         return None
@@ -276,8 +285,8 @@ class RecipeSearch:
         self._told = math.inf
 
     def found(self) -> Recipe:
-        """Returns the recipe, which leaves ``--margin`` of the budget unused if that costs little more. It does not
-        hold if no set holds.
+        """Returns the recipe that leaves ``--margin`` of the budget unused if that costs little more, else the
+        cheapest. It does not hold if no set holds.
         """
         cheapest = self.cheapest()
         cheapest = replace(cheapest, equals=self._equal_to(cheapest))
@@ -355,7 +364,9 @@ class RecipeSearch:
             self.on_recipe(recipe)
 
     def _measure(self, number: int, kept: Kept) -> Measured:
-        """Measures a set on the judged inputs, on all inputs, and with scales moved a little, until it misses."""
+        """Measures a set with the ranges ``number``: on the judged inputs, on all, and with scales moved a little,
+        until it misses.
+        """
         plans, ranges, plan = self.plans, self.ranges[number], self.space.plan(kept)
         limit = self.space.budget
         loss = self._loss(plan, ranges)
@@ -423,7 +434,7 @@ class RecipeSearch:
     # Pass 4: put back
 
     def _without_unneeded(self, number: int, recipe: Recipe) -> Recipe:
-        """Returns the recipe without the units that it does not need.
+        """Returns the recipe without the high units that it does not need.
 
         A unit goes low if the plan then holds on all inputs and costs no more. If the result misses in another setting,
         bisection finds how many of these units can go low.
@@ -497,8 +508,8 @@ class RecipeSearch:
 
 
 def with_all_put_back(target: Target, recipe: Recipe) -> Recipe:
-    """Returns the recipe with ``put_back`` and ``faster``, after each of its units was measured low again on all
-    inputs.
+    """Measures the recipe with each of its units low again, on all inputs; returns it with the results in ``put_back``
+    and ``faster``.
 
     A plan that misses only in another setting is measured in that setting. A unit that no setting needs stays high for
     the reserve, or because the plan is slower without it.

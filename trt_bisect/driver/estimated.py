@@ -6,19 +6,19 @@ Idea. Near the threshold, the loss of a plan on an input is about the sum of the
     cat.png             0.003    0.020    0.001               0.003 + 0.001 + ...  on cat.png
     dog.png             0.001    0.035    0.002               0.001 + 0.002 + ...  on dog.png
 
-The table begins with the loss of each unit alone in the low precision, on a few inputs. Errors also cancel and
-reinforce one another, so the sums are wrong by up to a factor of four. So each row is a Gaussian over the losses that
-the units add, and every plan measured on that input corrects it by a Kalman step (Kalman, A new approach to linear
-filtering and prediction problems, 1960). The chance that a set holds is the chance that a lognormal sum stays within
-the limit on the set's worst input.
+The table begins with the losses of the plans with one low unit, on a few inputs. Errors also cancel and reinforce one
+another, so the sums are wrong by up to a factor of four. So each row is a Gaussian over the losses that the units add,
+and every plan measured on that input corrects it by a Kalman step (Kalman, A new approach to linear filtering and
+prediction problems, 1960). A set of high units holds if the loss of its plan stays within a limit. The chance for this
+is that of a lognormal sum on the worst input.
 
-    estimates --covers, swaps--> candidates --largest saving x chance--> measure that set
-        ^                                                                     |
-        '----------- its losses on the inputs that it was run on <------------'
+    estimates --greedy sets, swaps--> candidates --largest saving x chance--> measure that set
+        ^                                                                          |
+        '-------------- its losses on the inputs that it was run on <--------------'
 
-A candidate saves the price of the best set so far less its own price. If fewer sets held than expected so far, all
-chances are lowered by that ratio. The search ends when the largest expected saving is not worth a plan. Each calibrator
-has a table, and candidates of all calibrators compete.
+A candidate saves the price (the cost, plus a little for each unit) of the best set so far less its own price. If fewer
+sets held than expected so far, all chances are lowered by that ratio. The search ends when the largest expected saving
+is not worth a plan. Each calibrator has a table, and candidates of all calibrators compete.
 
 A set whose errors cancel looks bad in any sum. So sets of few units, and parts of a small best set, have a least
 chance. It falls with the distance of the sum from the limit, or hopeless sets, which are the cheapest, would come
@@ -90,8 +90,8 @@ class Estimates:
     """For each input, a Gaussian over the losses that the units add in the low precision.
 
     Args:
-        places: the indices of the inputs on which each unit was measured alone.
-        alone: float64 ``[units, places]``, the loss of each unit alone low.
+        places: the indices of the inputs on which the plans with one low unit were measured.
+        alone: float64 ``[units, places]``, the loss with only this unit low.
         full: by input, the loss with all units low, which scales the estimates for other inputs.
         limit: the largest loss with which a set holds.
     """
@@ -104,15 +104,17 @@ class Estimates:
         self._rows: dict[int, tuple[np.ndarray, np.ndarray]] = {}
 
     def sums(self, places: Sequence[int]) -> np.ndarray:
-        """Returns the estimated losses that units add on some inputs, float64 ``[units, places]``, none below 0."""
+        """Returns the estimated loss that each low unit adds on the inputs ``places``, float64 ``[units, places]``,
+        none below 0.
+        """
         return np.stack([self._row(place)[0] for place in places], axis=1).clip(min=0.0)
 
     def usual(self, limit: float) -> float:
-        """Returns the sum of estimates up to which a set probably stays within ``limit``."""
+        """Returns the sum of the low units' estimates up to which a plan's loss probably stays within ``limit``."""
         return limit
 
     def learn(self, low: np.ndarray, measured: Measured, _limit: float) -> None:
-        """Corrects the estimates for the inputs on which a plan was run; ``low``, bool ``[units]``, is true for its low
+        """Corrects the estimates by the losses of a measured plan; ``low``, bool ``[units]``, is true for its low
         units.
         """
         inside = low.astype(np.float64)
@@ -130,8 +132,9 @@ class Estimates:
             self._rows[place] = mean + gain * error, covariance - np.outer(gain, spread)
 
     def chances(self, low: np.ndarray, places: Sequence[int], limit: float) -> tuple[np.ndarray, np.ndarray]:
-        """Returns the chance of each set to stay within ``limit`` on its worst input, float64 ``[sets]``; and the same
-        chances for a lognormal loss of standard deviation ``WIDE`` around the estimated sum.
+        """Returns two chances of each set, float64 ``[sets]``: that its loss stays within ``limit`` on the worst of the
+        inputs ``places``; and the same if its loss is lognormal around the estimated sum with the standard deviation
+        ``WIDE``.
 
         Args:
             low: bool ``[sets, units]``, true for the units that are low.
@@ -170,11 +173,11 @@ class Estimates:
 
 
 class NoiseEstimates(Estimates):
-    """Estimates for figures that jump, such as numbers of detections: the noise that the units add to the outputs, and
-    the noise up to which plans hold.
+    """Estimates for figures that jump, such as numbers of detections: the noise that each low unit adds to the outputs,
+    and the noise up to which plans hold. The other arguments are those of ``Estimates``, with noise in place of loss.
 
     Args:
-        limits: float64 ``[LIMITS]``, the probability that each noise limit is the true one; all calibrators share and
+        limits: for each of ``LIMITS``, the probability that plans hold up to this noise; all calibrators share and
             correct it.
     """
 
@@ -183,41 +186,45 @@ class NoiseEstimates(Estimates):
         self._limits = limits
 
     def usual(self, _limit: float) -> float:
-        """Returns a quarter of full INT8's noise."""
+        """Returns the sum of noise up to which a plan probably holds: a quarter of full INT8's noise."""
         return self.limit / 4
 
     def learn(self, low: np.ndarray, measured: Measured, limit: float) -> None:
-        """Corrects the probabilities of the noise limits by a plan that held or did not."""
+        """Corrects the probabilities of the noise limits after a plan was measured; it held if its loss is at most
+        ``limit``.
+        """
         (below,) = self._below(low[None], list(self._full))
         self._limits *= (below if measured.loss <= limit else 1.0 - below) + 1e-9
         self._limits /= self._limits.sum()
 
     def chances(self, low: np.ndarray, places: Sequence[int], _limit: float) -> tuple[np.ndarray, np.ndarray]:
-        """Returns the chance of each set to have less noise than the limit; and one half for each, since sums say
-        nothing about figures that jump.
+        """Returns for each set, float64 ``[sets]``, the chance that its noise is below the noise limit; and one half,
+        since sums say nothing about figures that jump.
         """
         return self._below(low, places) @ self._limits, np.full(len(low), 0.5)
 
     def _below(self, low: np.ndarray, places: Sequence[int]) -> np.ndarray:
-        """Returns the chance that each set's noise is below each limit, ``[sets, LIMITS]``."""
+        """Returns the chance that the noise of each set is below each of ``LIMITS``: float64 ``[sets, limits]``."""
         noise = (low @ self.sums(places)).max(axis=1) / self.limit
         return _normal_below(np.log(LIMITS[None] / np.maximum(noise, 1e-9)[:, None]) / LIMIT_SPREAD)
 
 
 def even_limits() -> np.ndarray:
-    """Returns equal probabilities of the noise limits, to begin with."""
+    """Returns the same probability for each of ``LIMITS``, with which a search begins."""
     return np.full(len(LIMITS), 1.0 / len(LIMITS))
 
 
 def _normal_below(z: np.ndarray) -> np.ndarray:
-    """Returns the standard normal distribution function, approximated with tanh (Page, 1977)."""
+    """Returns the standard normal distribution function at ``z``, approximated with tanh (Page, 1977)."""
     below: np.ndarray = 0.5 * (1.0 + np.tanh(math.sqrt(2.0 / math.pi) * (z + 0.044715 * z**3)))
     return below
 
 
 @dataclass(frozen=True)
 class _Offers:
-    """Candidates of one calibrator, the chance that each holds on the first ``judged`` inputs, and its least chance."""
+    """Candidates of one calibrator, the chance that each holds on the first ``judged`` inputs, and a lower bound of
+    that chance.
+    """
 
     sets: _Sets
     chances: np.ndarray
@@ -227,7 +234,9 @@ class _Offers:
 
 @dataclass(frozen=True)
 class _Sets:
-    """Sets of units, one per row: bool ``[sets, units]``, true for low units; and their prices, float64 ``[sets]``."""
+    """The high units of each set; the same as bool ``[sets, units]``, true for low units; and the prices, float64
+    ``[sets]``.
+    """
 
     kept: Sequence[Kept]
     low: np.ndarray
@@ -239,12 +248,13 @@ class SetSearch:
     """Searches the cheapest set of high units with which a plan holds.
 
     Attributes:
+        estimates: one for each calibrator.
         measure: measures a set with a calibrator, given by its index in ``estimates``.
         judged: the indices of the judged inputs; the list may grow.
         limit: the largest loss with which a set holds.
         most: sets of this price or more are not measured.
         each: the part of the price that each high unit adds to the cost.
-        best: the cheapest set measured to hold, and its calibrator; None if there is none.
+        best: the cheapest set measured to hold, after the index of its calibrator; None if there is none.
         tried: the measurements, by calibrator and set.
     """
 
@@ -271,13 +281,13 @@ class SetSearch:
         return self._prices[kept]
 
     def aim(self, limit: float, most: float = math.inf) -> None:
-        """Changes the limit of the loss and the highest price; earlier measurements still count."""
+        """Changes the largest loss and the highest price, and chooses ``best`` again among the sets measured so far."""
         self.limit, self.most = limit, most
         self.choose_again()
 
     def choose_again(self, failed: Collection[tuple[int, Kept]] = ()) -> None:
-        """Sets ``best`` to the cheapest set measured to hold, except the sets ``failed``, which miss in another
-        setting.
+        """Sets ``best`` to the cheapest set measured to hold, except ``failed``: sets that miss in a setting that
+        ``measure`` leaves out.
         """
         self.best = None
         self._offered = {}
@@ -291,7 +301,7 @@ class SetSearch:
         return [*self.judged, TOGETHER] if self._judges_together else self.judged
 
     def holding(self) -> list[tuple[int, Kept]]:
-        """Returns the calibrators and sets measured to hold on all inputs judged now."""
+        """Returns a calibrator's index and a set for each set measured to hold on all inputs judged now."""
         judged = set(self.judged)
         return [
             choice
@@ -300,7 +310,7 @@ class SetSearch:
         ]
 
     def take(self, number: int, kept: Kept) -> bool:
-        """Measures a set with a calibrator, corrects the estimates, and returns true if the set holds."""
+        """Measures a set with the calibrator ``number``, corrects the estimates, and returns true if the set holds."""
         measured = self.tried[number, kept] = self.measure(number, kept)
         self._judges_together |= TOGETHER in measured.losses
         self.estimates[number].learn(self._low(kept), measured, self.limit)
@@ -314,10 +324,11 @@ class SetSearch:
         return low
 
     def step(self, worth: Callable[[float], float]) -> bool:
-        """Measures the set with the largest expected saving; returns false if no set is worth a plan.
+        """Measures the set with the largest expected saving; returns false, without a measurement, if it would save too
+        little.
 
         Args:
-            worth: returns the least saving that is worth a plan, for a price of the best set.
+            worth: returns, for the price of the best set, the least expected saving for which a set is measured.
         """
         best_price = min(self.most, self.price(self.space.all if self.best is None else self.best[1]))
         offers = list(self._offers(best_price))
@@ -334,7 +345,9 @@ class SetSearch:
         return True
 
     def _offers(self, best_price: float) -> Iterator[tuple[float, float, int, Kept]]:
-        """Yields the best candidate of each calibrator: expected saving, chance, calibrator, set."""
+        """Yields for each calibrator the set that saves most against ``best_price``: expected saving, chance to hold,
+        calibrator's index, set.
+        """
         for number, estimates in enumerate(self.estimates):
             offers = self._offered.get(number)
             if offers is None or offers.judged != len(self._places):
@@ -392,8 +405,8 @@ class SetSearch:
         return list(sets)
 
     def _covers(self, rows: np.ndarray, costs: np.ndarray, usual: float) -> Iterator[tuple[np.ndarray, Kept]]:
-        """Yields covers at multiples of ``usual``, by the estimates ``rows`` and by randomly varied ones, each with its
-        estimates.
+        """Yields the sets that ``cover`` chooses at multiples of ``usual``, by the estimates ``rows`` and by randomly
+        varied ones, each after its estimates.
         """
         for factor in FACTORS:
             varied = rows * np.exp(SPREAD * self._random.standard_normal((len(rows), 1)))
@@ -401,7 +414,9 @@ class SetSearch:
                 yield estimated, cover(estimated, costs, np.full(rows.shape[1], usual * factor))
 
     def _near(self, best: Kept, rows: np.ndarray, costs: np.ndarray, usual: float) -> Iterator[Kept]:
-        """Yields the best set less each unit: as it is, completed to a cover, and with a cheaper unit instead."""
+        """Yields the best set less each unit: as it is, completed by ``cover``, and with a cheaper unit instead; and
+        all parts of a small set.
+        """
         others = [unit for unit in range(len(costs)) if unit not in best]
         limits = np.maximum(rows[others].sum(axis=0), usual)
         swaps = len(best) * len(others) <= SWAPS
@@ -431,7 +446,7 @@ class LeastLoss(SetSearch):
         best set.
 
         Args:
-            estimates_at: returns, for a limit, estimates that know only the units alone.
+            estimates_at: returns new estimates for a limit, made from plans with one low unit.
             left: returns the number of inferences left.
         """
         best: Kept = frozenset()
@@ -457,7 +472,7 @@ class LeastLoss(SetSearch):
         return self._without_idle(best)
 
     def _without_idle(self, best: Kept) -> Kept:
-        """Returns a set without the units that do not change its loss."""
+        """Returns the set without the units that do not reduce its loss."""
         most = self.tried[0, best].loss * (1.0 + LESS)
         for unit in sorted(best, key=lambda unit: (-self.space.costs[unit], unit)):
             smaller = best - {unit}
@@ -505,9 +520,9 @@ def cover(rows: np.ndarray, costs: np.ndarray, limits: np.ndarray, start: Collec
     input. The choice is greedy, by the loss removed for the cost.
 
     Args:
-        rows: float64 ``[units, places]``, the losses that each unit adds.
-        limits: float64 ``[places]``.
-        start: units of the set from the start.
+        rows: float64 ``[units, places]``, the loss that each low unit adds on each input.
+        limits: float64 ``[places]``, the largest sum on each input.
+        start: units that are in the set from the beginning.
     """
     high = np.zeros(len(costs), bool)
     high[list(start)] = True
