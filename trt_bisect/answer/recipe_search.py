@@ -1,7 +1,7 @@
 """Searches the recipe where one ONNX Runtime session runs all plans: five passes over one state.
 
-State: the measurements of each set of units with each calibrator (``SetSearch.tried``), and the estimates made from
-them. The units of a set are high, all other units are low.
+State: the measurements of each set of units with each calibrator, and the estimates made from them. The units of a set
+are high, all other units are low.
 
     1 alone      measure the plans with one low unit, by each calibrator, on the inputs on which full INT8 loses most
     2 cheaper    measure the set with the largest expected saving, until no set is worth a plan (``driver.estimated``)
@@ -19,8 +19,7 @@ is measured with every calibrator. On eight networks 12 of 171 held-out inputs m
 cheapest set.
 
 Calibrators. Each promising calibrator is measured unit by unit, because one unit may cause all that full INT8 loses. On
-samples/ocr the calibrator mse is the worst of four in full INT8 and leads to the cheapest recipe (1.6 % of INT8's
-speedup over FP16).
+samples/ocr the calibrator mse is the worst of four in full INT8 and leads to the cheapest recipe.
 
 FP16. Units stay high in FP16 if the plan with all units in FP16 loses little. Otherwise they stay high in FP32, and a
 second search among the recipe's units, with FP16 as the low precision, finds those for which FP16 suffices.
@@ -33,7 +32,7 @@ takes an engine, and there are at most 32 groups.
                           . [.] . .                       its layers: one stays high, which is the recipe
 
 ``--budget``. The least loss within a cost is searched on the same state: the next set measured is the one most likely
-to lose less than the best so far, and the best loss is the limit of the estimates.
+to lose less than the best so far.
 
 ``--accuracy``. The same passes judge by the user's accuracy, with ``NoiseEstimates``.
 
@@ -110,10 +109,7 @@ def searched(
 ) -> tuple[Recipe, Mapping[str, Kept]]:
     """Searches the recipe; its units are in FP16 where that is good enough. Each layer of ``space`` is a unit.
 
-    Args:
-        ranges: the ranges of each calibrator, those in use first.
-        effort: the value of ``--effort``.
-        on_recipe: called with each checked recipe that is cheaper than the one before.
+    The arguments are those of ``RecipeSearch``.
 
     Returns:
         The recipe, which does not hold if no set holds; and the cheapest set measured to hold with each calibrator, by
@@ -266,6 +262,7 @@ class RecipeSearch:
 
     Attributes:
         ranges: the ranges of each calibrator, those in use first.
+        effort: the value of ``--effort``.
         on_recipe: called with each checked recipe that is cheaper than the one before.
     """
 
@@ -364,9 +361,7 @@ class RecipeSearch:
             self.on_recipe(recipe)
 
     def _measure(self, number: int, kept: Kept) -> Measured:
-        """Measures a set with the ranges ``number``: on the judged inputs, on all, and with scales moved a little,
-        until it misses.
-        """
+        """Measures a set on the judged inputs, on all inputs, and with scales moved a little, until it misses."""
         plans, ranges, plan = self.plans, self.ranges[number], self.space.plan(kept)
         limit = self.space.budget
         loss = self._loss(plan, ranges)
@@ -434,10 +429,10 @@ class RecipeSearch:
     # Pass 4: put back
 
     def _without_unneeded(self, number: int, recipe: Recipe) -> Recipe:
-        """Returns the recipe without the high units that it does not need.
+        """Returns the recipe without the high units that it does not need: the plan holds without them and costs no
+        more.
 
-        A unit goes low if the plan then holds on all inputs and costs no more. If the result misses in another setting,
-        bisection finds how many of these units can go low.
+        If the result misses in another setting, bisection finds how many of these units can go low.
         """
         space = self.space
         elsewhere = set[int]()
@@ -508,8 +503,8 @@ class RecipeSearch:
 
 
 def with_all_put_back(target: Target, recipe: Recipe) -> Recipe:
-    """Measures the recipe with each of its units low again, on all inputs; returns it with the results in ``put_back``
-    and ``faster``.
+    """Measures the recipe with each of its units low again, on all inputs; returns it with ``put_back`` and ``faster``
+    filled.
 
     A plan that misses only in another setting is measured in that setting. A unit that no setting needs stays high for
     the reserve, or because the plan is slower without it.

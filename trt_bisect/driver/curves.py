@@ -26,13 +26,14 @@ SHARE = 0.25
 
 
 def exhaustive(question: Question, watched: list[Step] | None = None, stride: int = 1) -> Search[Findings]:
-    """Measures ``Question.prefix(k)`` for every quantizable layer k or, with a ``stride``, only where the loss rises.
+    """Measures the plan with layers 0 to k in INT8 for every quantizable layer k or, with a ``stride``, only where the
+    loss rises.
 
     No layer is a suspect if full INT8 meets the threshold. A layer whose plan cannot be measured stays high in later
     plans, as a suspect does.
 
     Args:
-        watched: receives each decided step.
+        watched: a list that receives each step as soon as it is decided.
         stride: the number of layers in a step where the loss does not rise. A suspect, and a layer whose plan cannot be
             measured, has a step of its own.
     """
@@ -64,11 +65,11 @@ def exhaustive(question: Question, watched: list[Step] | None = None, stride: in
 
 
 def bisect(question: Question, watched: list[Step] | None = None, blamed: Sequence[int] = ()) -> Search[Findings]:
-    """Finds the suspects, and the layers whose plans cannot be measured, one after another from the left.
+    """Finds the suspects, and the layers whose plans cannot be measured, one after another from the first layer on.
 
     Args:
-        watched: receives each decided step.
-        blamed: layers that lose much by other measurements, ascending; the boundaries on both sides of each are
+        watched: a list that receives each step as soon as it is decided.
+        blamed: layers that lose much by other measurements, ascending; the boundaries before and after each are
             measured first.
     """
     settled: list[Step] = [] if watched is None else watched
@@ -119,8 +120,9 @@ def _gallop(low: int, last: int, suspects: int) -> Iterator[int]:
 def _next_step(
     question: Question, low: int, so_far: LossSoFar, kept: tuple[int, ...], noted: list[Step], stops: Iterator[int]
 ) -> Search[Step | None]:
-    """Returns the first step after position ``low`` that is a suspect's or cannot be measured, if any; ``noted``
-    receives the steps before it. The boundaries ``stops`` are measured first.
+    """Returns the first step after position ``low`` that is a suspect or cannot be measured; None if there is none.
+
+    The layers ``kept`` stay high. The boundaries ``stops`` are measured first. ``noted`` receives the steps before.
     """
     for position in (*stops, len(question.quantizable) - 1):
         loss = yield question.prefix(question.quantizable[position], kept)
@@ -134,8 +136,8 @@ def _next_step(
 def _leftmost(
     question: Question, low: int, high: int, so_far: LossSoFar, after: Loss, kept: tuple[int, ...], noted: list[Step]
 ) -> Search[Step | None]:
-    """Like ``_next_step`` between the measured positions ``low`` (-1: before the first layer) and ``high``, where the
-    loss is ``after``.
+    """Returns the first step between the positions ``low`` (-1: before the first layer) and ``high`` that is a suspect
+    or cannot be measured; None if there is none. ``after`` is the loss at ``high``.
     """
     layers = question.quantizable[low + 1 : high + 1]
     step_of_all = so_far.step(layers, after, question.prefix(layers[-1], kept))
@@ -166,7 +168,7 @@ def _between(
 
 
 def usual_curve(layers: int) -> str:
-    """Returns the default curve of a network with ``layers`` quantizable layers."""
+    """Returns the default of ``--curve`` for a network with ``layers`` quantizable layers."""
     return FULL if layers <= MOST_IN_FULL else ADAPTIVE
 
 
@@ -174,7 +176,7 @@ def search_for(curve: str, question: Question, watched: list[Step] | None = None
     """Returns the search that measures a curve: ``full``, ``adaptive``, or ``culprits`` (a bisection).
 
     Args:
-        watched: receives each decided step.
+        watched: a list that receives each step as soon as it is decided.
     """
     if curve == ADAPTIVE:
         return exhaustive(question, watched, STRIDE)

@@ -8,9 +8,8 @@ Idea. Near the threshold, the loss of a plan on an input is about the sum of the
 
 The table begins with the losses of the plans with one low unit, on a few inputs. Errors also cancel and reinforce one
 another, so the sums are wrong by up to a factor of four. So each row is a Gaussian over the losses that the units add,
-and every plan measured on that input corrects it by a Kalman step (Kalman, A new approach to linear filtering and
-prediction problems, 1960). A set of high units holds if the loss of its plan stays within a limit. The chance for this
-is that of a lognormal sum on the worst input.
+and every plan measured on that input corrects it by a Kalman step (Kalman, 1960). A set of high units holds if the loss
+of its plan stays within a limit. The chance for this is that of a lognormal sum on the worst input.
 
     estimates --greedy sets, swaps--> candidates --largest saving x chance--> measure that set
         ^                                                                          |
@@ -30,8 +29,7 @@ Figures that jump, as the number of detections does, do not add up. For them the
 of the outputs, and the search learns up to which noise plans hold (``NoiseEstimates``).
 
 Invariants. An estimate decides nothing: ``best`` was measured to hold. No set is measured twice with one calibrator.
-Random choices are seeded: the same measurements lead to the same sets, so a resumed run repeats its steps from the
-journal.
+Random choices are seeded, so a resumed run repeats its steps from the journal.
 """
 
 from __future__ import annotations
@@ -215,16 +213,14 @@ def even_limits() -> np.ndarray:
 
 
 def _normal_below(z: np.ndarray) -> np.ndarray:
-    """Returns the standard normal distribution function at ``z``, approximated with tanh (Page, 1977)."""
+    """Returns the standard normal distribution function (Page, 1977)."""
     below: np.ndarray = 0.5 * (1.0 + np.tanh(math.sqrt(2.0 / math.pi) * (z + 0.044715 * z**3)))
     return below
 
 
 @dataclass(frozen=True)
 class _Offers:
-    """Candidates of one calibrator, the chance that each holds on the first ``judged`` inputs, and a lower bound of
-    that chance.
-    """
+    """Candidates of one calibrator, the chance of each on the first ``judged`` inputs, and a lower bound of the chance."""
 
     sets: _Sets
     chances: np.ndarray
@@ -234,9 +230,7 @@ class _Offers:
 
 @dataclass(frozen=True)
 class _Sets:
-    """The high units of each set; the same as bool ``[sets, units]``, true for low units; and the prices, float64
-    ``[sets]``.
-    """
+    """The high units of each set; bool ``[sets, units]``, true for low units; and the prices, float64 ``[sets]``."""
 
     kept: Sequence[Kept]
     low: np.ndarray
@@ -345,9 +339,7 @@ class SetSearch:
         return True
 
     def _offers(self, best_price: float) -> Iterator[tuple[float, float, int, Kept]]:
-        """Yields for each calibrator the set that saves most against ``best_price``: expected saving, chance to hold,
-        calibrator's index, set.
-        """
+        """Yields the best candidate of each calibrator: expected saving, chance, calibrator's index, set."""
         for number, estimates in enumerate(self.estimates):
             offers = self._offered.get(number)
             if offers is None or offers.judged != len(self._places):
@@ -414,8 +406,8 @@ class SetSearch:
                 yield estimated, cover(estimated, costs, np.full(rows.shape[1], usual * factor))
 
     def _near(self, best: Kept, rows: np.ndarray, costs: np.ndarray, usual: float) -> Iterator[Kept]:
-        """Yields the best set less each unit: as it is, completed by ``cover``, and with a cheaper unit instead; and
-        all parts of a small set.
+        """Yields all parts of a small best set; and the best set less each unit: as it is, completed by ``cover``, and
+        with a cheaper unit instead.
         """
         others = [unit for unit in range(len(costs)) if unit not in best]
         limits = np.maximum(rows[others].sum(axis=0), usual)
@@ -472,7 +464,6 @@ class LeastLoss(SetSearch):
         return self._without_idle(best)
 
     def _without_idle(self, best: Kept) -> Kept:
-        """Returns the set without the units that do not reduce its loss."""
         most = self.tried[0, best].loss * (1.0 + LESS)
         for unit in sorted(best, key=lambda unit: (-self.space.costs[unit], unit)):
             smaller = best - {unit}

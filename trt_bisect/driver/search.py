@@ -20,6 +20,7 @@ class Question:
     """A network as a driver sees it, and the losses that are tolerated.
 
     Attributes:
+        layers: the number of layers.
         quantizable: the indices of layers that can be low and that the user did not fix, ascending.
         budget: the largest loss that still meets the threshold.
         step: the smallest rise of the loss that makes a layer a suspect.
@@ -68,9 +69,10 @@ class Step:
 
     Attributes:
         layers: several if no plan between could be measured, or if none of them is a suspect.
-        loss: None if the plan could not be measured.
-        suspect: the rise is at least ``Question.step``.
-        highest: the largest loss before the step.
+        before: the loss before the step.
+        loss: the loss of ``plan``, after the step; None if it could not be measured.
+        suspect: the loss rises enough (``Question.step``) to make the layer a suspect.
+        highest: the largest loss of all steps before.
     """
 
     layers: tuple[int, ...]
@@ -116,19 +118,16 @@ class Findings:
 
 
 def added(before: float, after: float) -> float:
-    """Returns the loss added; 0 between two infinite losses."""
+    """Returns ``after`` less ``before``; 0 if both are infinite."""
     return 0.0 if math.isinf(before) and math.isinf(after) else after - before
 
 
 @dataclass(frozen=True)
 class LossSoFar:
-    """The losses with which the next layer's loss is compared; suspects and layers set aside are high in their plans.
+    """The last and the largest loss on the curve so far; suspects and layers set aside are high in these plans.
 
     Losses can fall where roundings cancel. Each loss is compared with the largest before it, so a layer after which the
     loss only rises back is no suspect. An infinite loss is forgotten once a finite one is measured.
-
-    Attributes:
-        last: the loss of the plan before the next layer.
     """
 
     last: float
@@ -140,7 +139,7 @@ class LossSoFar:
         return cls(loss or 0.0, loss or 0.0)
 
     def then(self, loss: float) -> LossSoFar:
-        """Returns the losses after a plan that made no layer a suspect."""
+        """Returns the losses so far, with the loss of one more plan, which made no layer a suspect."""
         return LossSoFar(loss, loss if math.isinf(self.highest) else max(self.highest, loss))
 
     def step(self, layers: tuple[int, ...], loss: Loss, plan: PrecisionPlan) -> Step:

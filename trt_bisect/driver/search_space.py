@@ -25,7 +25,7 @@ def all_sets(units: int) -> np.ndarray:
 
 
 def are_many(units: int) -> bool:
-    """Returns true for more than ``MANY_UNITS`` units."""
+    """Returns true if there are more than ``MANY_UNITS`` units, too many to measure each of them."""
     return units > MANY_UNITS
 
 
@@ -37,6 +37,7 @@ class Space:
         base: a plan with the precisions of the layers outside all units.
         units: the layers of each unit, which always have the same precision.
         costs: the cost of each unit in high precision, above 0, as a share of the low precision's speedup over FP16.
+        budget: the largest loss that meets the threshold.
         others: by unit, a high precision other than ``high``.
         spent: the cost of the layers outside all units.
         cost_of: returns the cost of a whole plan, where it is not the sum over its units.
@@ -54,7 +55,7 @@ class Space:
 
     @property
     def all(self) -> Kept:
-        """Every unit."""
+        """The numbers of all units."""
         return frozenset(range(len(self.units)))
 
     @property
@@ -63,7 +64,7 @@ class Space:
         return are_many(len(self.units))
 
     def layers(self, kept: Iterable[int]) -> list[int]:
-        """Returns the layers of the units ``kept``."""
+        """Returns the indices of the layers of the units ``kept``."""
         return [layer for unit in kept for layer in self.units[unit]]
 
     def plan(self, kept: Kept) -> PrecisionPlan:
@@ -151,8 +152,8 @@ def knee(front: Sequence[Point], budget: float) -> Point | None:
 
 
 def path(space: Space, chosen: Kept, alone: Sensitivities | None, points: int) -> list[Kept]:
-    """Returns growing sets of units, from none to all: the units ``chosen`` first, each part by falling sensitivity per
-    cost.
+    """Returns growing sets of high units, from none to all: first the units ``chosen``, then the others, both by
+    falling sensitivity ``alone`` per cost.
 
     Args:
         points: the number of sets, in even steps; the set ``chosen`` is added.

@@ -103,6 +103,7 @@ def accuracy_by_labels(
         labels: integers, one for each row of all samples.
         predicted: returns the class of each row from the values of ``output``.
         how: a text that identifies ``predicted``.
+        chance: the accuracy of the same answer for all rows; None if unknown.
     """
 
     def counted(infer: RunNetwork) -> float:
@@ -238,7 +239,7 @@ def _named_labels(path: Path) -> Labels | None:
 
 
 class AccuracyEvaluator:
-    """Measures plans by the user's accuracy, each once, on whole engines."""
+    """Measures plans by the user's accuracy, on an engine for each plan; no plan is measured twice."""
 
     def __init__(self, accuracy: Accuracy, whole: RebuildEvaluator) -> None:
         self._accuracy = accuracy
@@ -247,7 +248,7 @@ class AccuracyEvaluator:
         self._measured_in = f"accuracy {accuracy.code[:16]}"
 
     def reference(self) -> dict[str, float]:
-        """Returns FP32's accuracy and further figures; raises TrialFailed if FP32 does not run."""
+        """Returns the accuracy and the other figures of FP32, by name; raises TrialFailed if FP32 does not run."""
         key = TrialKey(_REFERENCE, self._measured_in).text
         trial = self._store.find(key)
         if trial is None:
@@ -258,7 +259,7 @@ class AccuracyEvaluator:
         return dict(trial.outputs[ACCURACY].values)
 
     def figures(self, plan: PrecisionPlan) -> dict[str, float]:
-        """Returns a plan's accuracy and further figures; empty if not measured."""
+        """Returns the accuracy and the other figures of a plan, by name; empty if not measured."""
         trial = self.known(plan)
         return {} if trial is None or trial.failed else dict(trial.outputs[ACCURACY].values)
 
@@ -272,7 +273,7 @@ class AccuracyEvaluator:
         return self.measure_as_is(self._whole.canonical(plan))
 
     def measure_as_is(self, plan: PrecisionPlan) -> Trial:
-        """Like ``measure``, but unquantized layers keep the precision that the plan gives them."""
+        """Returns the trial of a plan whose unquantized layers keep their precisions: they do not move to the base."""
         store = self._whole.store_of(plan)
         trial = store.find(self._key(plan))
         if trial is None:
@@ -281,7 +282,9 @@ class AccuracyEvaluator:
         return trial
 
     def measure_open(self, plan: PrecisionPlan, engine: Engine) -> None:
-        """Measures a plan on its open engine; raises TrialFailed if an inference fails."""
+        """Measures and keeps the accuracy of a plan whose engine is open already; raises TrialFailed if an inference
+        fails.
+        """
         values, count = self._of_engine(engine)
         trial = Trial(self._key(plan), MEASURED, ran=dict(engine.ran), inferences=count, builds=0)
         self._whole.store_of(plan).keep(trial.judged({ACCURACY: OutputFigures(values)}))

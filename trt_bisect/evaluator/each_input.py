@@ -55,9 +55,10 @@ class GivenInputs:
 
 
 class PoolLoss(Protocol):
-    """Returns the loss of a pool (a figure over all inputs) in which ``differ`` of ``of_all`` things differ.
+    """Returns the loss of a pool (a count over all inputs, such as of rows): ``differ`` of ``of_all`` things differ
+    from FP32's.
 
-    With ``alone`` the counts are those of one input.
+    With ``alone`` both counts are of one input.
     """
 
     def __call__(self, name: str, differ: float, of_all: float, *, alone: bool = False) -> float:
@@ -66,10 +67,11 @@ class PoolLoss(Protocol):
 
 @dataclass(frozen=True)
 class Pools:
-    """The pools: counts that are judged over all inputs together, such as rows.
+    """Counts that are summed over all inputs before they are judged, such as of rows.
 
     Attributes:
         of_fp32: by input and pool, the number of things in FP32's outputs.
+        loss: returns the loss of a pool.
     """
 
     of_fp32: Sequence[Mapping[str, float]]
@@ -82,14 +84,16 @@ NO_POOLS = Pools((), lambda *_, **__: 0.0)
 class EachInput:
     """Measures plans on one input at a time, beginning with the input on which most plans missed.
 
-    The loss of a plan is the largest loss on an input or of a pool (a figure over all inputs). With ``together`` it is
+    The loss of a plan is the largest loss on an input or of a pool (a count over all inputs). With ``together`` it is
     the share of all compared things that differ.
 
     Attributes:
         taken: the number of losses so far, one input each, those in the journal included.
 
     Args:
+        judge: compares a plan's outputs for one input with FP32's.
         ranges: identifies the runner's scales in the keys of trials.
+        metric: the metric's name in these keys.
         canonical: returns the equivalent plan under which a plan's trials are stored.
         together: by input, the number of FP32's things to compare; None if each input is judged by itself.
         ran: called with the number of inferences for a plan, and their seconds.
@@ -137,6 +141,7 @@ class EachInput:
 
         Args:
             among: the indices of the inputs; those on which most plans missed run first, others in this order.
+            on_plan: called with each plan that is run.
             to_the_end: a miss does not end the measurement of a plan.
         """
         plans = [self._canonical(plan) for plan in plans]
@@ -150,7 +155,7 @@ class EachInput:
     def by_place(self, plan: PrecisionPlan) -> dict[int, float]:
         """Returns the loss of a plan on each input on which it was run, by index.
 
-        If a pool over these inputs misses, the loss of an input includes its own part of the pool.
+        If a count over all these inputs misses, the loss of an input includes its own part of the count.
         """
         losses = self._known(self._canonical(plan))
         by_place = {index: loss.share for index, loss in losses.items()}
@@ -175,12 +180,12 @@ class EachInput:
         return self._largest(plan, among) if self._known(plan) else None
 
     def loss(self, plan: PrecisionPlan) -> float:
-        """Returns the loss of a plan on the inputs on which it was run."""
+        """Returns the loss of a plan on all inputs on which it was run; infinite if there are none."""
         losses = self._known(self._canonical(plan))
         return self._loss(losses, losses)
 
     def pools_differ(self, plan: PrecisionPlan) -> bool:
-        """Returns true if a plan differs from FP32 in a pool on an input on which it was run."""
+        """Returns true if a plan differs from FP32 in a count over all inputs that it ran on."""
         return any(loss.pooled for loss in self._known(self._canonical(plan)).values())
 
     def _key(self, plan: PrecisionPlan) -> str:

@@ -1,4 +1,4 @@
-"""Evaluators measure plans: on an engine for each plan, or on one session for all plans of the emulation."""
+"""Evaluators measure plans: on an engine for each plan or, in the emulation, on one session that runs all plans."""
 
 from __future__ import annotations
 
@@ -24,7 +24,13 @@ Compare = Callable[[Sequence[Outputs]], Mapping[str, OutputFigures]]
 
 
 class RebuildEvaluator:
-    """Builds an engine for each plan and runs the inputs on it; no plan is measured twice."""
+    """Builds an engine for each plan and runs the inputs on it; no plan is measured twice.
+
+    Args:
+        compare: makes the figures of the outputs.
+        high: the precision of high layers, and of unquantized layers if the network has no base.
+        pool: tries several plans at a time; None tries them in this process.
+    """
 
     def __init__(
         self,
@@ -36,12 +42,6 @@ class RebuildEvaluator:
         high: Precision = Precision.FP32,
         pool: WorkerPool | None = None,
     ) -> None:
-        """Prepares the evaluator.
-
-        Args:
-            high: the precision of high layers, and of unquantized layers if the network has no base.
-            pool: tries several plans at a time; None tries them in this process.
-        """
         self.network = network
         self.builder = builder
         self.inputs = inputs
@@ -74,13 +74,15 @@ class RebuildEvaluator:
         return self.store
 
     def measure(self, plan: PrecisionPlan) -> Trial:
-        """Returns the trial of ``plan``, from the store if known; a failure is an outcome."""
+        """Returns the trial of ``plan``, from the store if known; a failure is an outcome, not an exception."""
         plan = self.canonical(plan)
         trial = self.store.find(plan.key())
         return self._kept(attempt(plan, self.builder, self.inputs)) if trial is None else trial
 
     def measure_all(self, plans: Sequence[PrecisionPlan], on_plan: Callable[[PrecisionPlan], None]) -> list[Trial]:
-        """Returns the trials of plans, measured by all workers; ``on_plan`` is called with each new plan."""
+        """Returns the trials of plans, measured by all workers; ``on_plan`` is called with each plan that is not in the
+        store.
+        """
         unknown = [plan for plan in dict.fromkeys(map(self.canonical, plans)) if self.store.find(plan.key()) is None]
         if self._pool is None:
             for plan in unknown:
@@ -97,7 +99,7 @@ class RebuildEvaluator:
         return [self.measure(plan) for plan in plans]
 
     def begin(self, plan: PrecisionPlan) -> None:
-        """Begins to measure a plan with the pool; ``ended`` returns its trial."""
+        """Begins to measure a plan with the pool of workers; ``ended`` returns its trial."""
         assert self._pool is not None
         plan = self.canonical(plan)
         trial = self.store.find(plan.key())
@@ -115,7 +117,7 @@ class RebuildEvaluator:
         return attempted.plan, self._kept(attempted)
 
     def abandon(self) -> None:
-        """Gives up the plans that are not done."""
+        """Gives up the begun plans that are not done."""
         self._known.clear()
         if self._pool is not None:
             self._pool.abandon()
@@ -136,6 +138,10 @@ class EngineEvaluator(RebuildEvaluator):
 
     Attributes:
         further: called with each plan and its open engine.
+
+    Args:
+        unscaled: the trials of plans with no layer low, which do not depend on scales.
+        memory: the bytes of outputs that may wait in memory to be judged.
     """
 
     def __init__(
@@ -151,12 +157,6 @@ class EngineEvaluator(RebuildEvaluator):
         pool: WorkerPool | None,
         memory: int,
     ) -> None:
-        """Prepares the evaluator.
-
-        Args:
-            unscaled: the trials of plans with no layer low, which do not depend on scales.
-            memory: the bytes of outputs that may wait in memory to be judged.
-        """
         super().__init__(network, builder, [*given, *held_out], judge.given, store, high, pool)
         self.further: Callable[[PrecisionPlan, Engine], None] = lambda _plan, _engine: None
         self._given = len(given)
@@ -165,11 +165,11 @@ class EngineEvaluator(RebuildEvaluator):
         self._memory = memory
 
     def measure(self, plan: PrecisionPlan) -> Trial:
-        """Returns the trial of ``plan``, from the store if known; a failure is an outcome."""
+        """Returns the trial of ``plan``, from the store if known; a failure is an outcome, not an exception."""
         return self.measure_as_is(self.canonical(plan))
 
     def measure_as_is(self, plan: PrecisionPlan) -> Trial:
-        """Like ``measure``, but unquantized layers keep the precision that the plan gives them."""
+        """Returns the trial of a plan whose unquantized layers keep their precisions: they do not move to the base."""
         trial = self.store_of(plan).find(plan.key())
         if trial is not None:
             return trial
@@ -179,7 +179,7 @@ class EngineEvaluator(RebuildEvaluator):
             )
 
     def store_of(self, plan: PrecisionPlan) -> TrialStore:
-        """Returns the store that has a plan's trials."""
+        """Returns the store of a plan's trials, which differs for plans with no layer low."""
         return self.store if plan.lowered else self._unscaled
 
     def held_out(self, plan: PrecisionPlan) -> Trial | None:
@@ -215,21 +215,23 @@ class EngineJudge:
 
 
 class SwitchEvaluator:
-    """Measures plans on one session that has the layers of all plans; a plan that the session cannot run takes an
-    engine.
+    """Measures plans on one ONNX Runtime session that has the layers of all plans; a plan that the session cannot run
+    takes an engine.
 
     Attributes:
         whole: the evaluator that builds an engine for each plan, with the same store.
+
+    Args:
+        memory: the bytes of tensors of earlier plans that the session may keep.
     """
 
     def __init__(self, whole: RebuildEvaluator, builder: EmulatedBuilder, memory: int) -> None:
-        """Prepares the evaluator; the session may keep ``memory`` bytes of tensors of earlier plans."""
         self.whole = whole
         self._builder, self._memory = builder, memory
         self._session: AllPlans | None = None
 
     def measure(self, plan: PrecisionPlan) -> Trial:
-        """Returns the trial of ``plan``, from the store if known; a failure is an outcome."""
+        """Returns the trial of ``plan``, from the store if known; a failure is an outcome, not an exception."""
         plan = self.whole.canonical(plan)
         key = TrialKey(plan.key(), SWITCH).text
         trial = self.whole.store.find(key)
@@ -254,7 +256,7 @@ class SwitchEvaluator:
         return trial
 
     def close(self) -> None:
-        """Frees the session's memory; the next plan makes the session again."""
+        """Frees the session's memory; the next plan opens a session again."""
         if self._session is not None:
             self._session.close()
             self._session = None

@@ -49,7 +49,7 @@ class WholeRunner:
 
     @contextmanager
     def opened(self, plan: PrecisionPlan) -> Iterator[Infer]:
-        """Builds the engine of a plan."""
+        """Builds the engine of a plan, and yields its function from feeds to outputs."""
         with self._builder.build(plan) as engine:
             try:
                 yield engine.infer
@@ -62,7 +62,7 @@ class WholeRunner:
 
 
 class SwitchRunner:
-    """Runs plans with certain scales on the session that has the layers of all plans.
+    """Runs plans with certain scales on one ONNX Runtime session that has the layers of all plans.
 
     Args:
         session_of: returns the session, shared by the runners of all scales; None if it cannot run a plan.
@@ -87,7 +87,7 @@ class SwitchRunner:
 
     @contextmanager
     def opened(self, plan: PrecisionPlan) -> Iterator[Infer]:
-        """Opens a plan, which is built only if the session cannot run it."""
+        """Yields the function that runs a plan on an input; an engine is built only if the session cannot run the plan."""
         session = self._session_of(plan)
         if session is not None:
             yield lambda feeds: session.infer(plan, feeds, self._scales)
@@ -96,16 +96,18 @@ class SwitchRunner:
                 yield engine.infer
 
     def ran(self, _plan: PrecisionPlan) -> Mapping[int, str]:
-        """Returns nothing: the emulation runs every layer as planned."""
+        """Returns an empty mapping: the emulation runs every layer as planned."""
         return {}
 
 
 def switch_session(
     builder: Builder, facts: TensorFacts, memory: int, more: Collection[Precision] = ()
 ) -> AllPlans | None:
-    """Returns the session of all plans, with a thread for each inference; None if the engine has no such session.
+    """Returns an ONNX Runtime session that runs all plans, with a thread for each inference; None if the builder
+    emulates nothing or ONNX Runtime refuses the session.
 
-    The session keeps at most ``memory`` bytes of tensors. ``more`` are further precisions of quantizable layers.
+    The session keeps at most ``memory`` bytes of tensors. ``more`` are precisions besides the network's high and low
+    ones.
     """
     if not isinstance(builder, EmulatedBuilder):
         return None
@@ -116,7 +118,7 @@ def switch_session(
 
 
 class SessionEngine:
-    """A plan on the session of all plans, with the interface of an engine.
+    """A plan on the ONNX Runtime session that runs all plans, with the interface of an engine.
 
     Attributes:
         ran: by index, the precision in which each layer runs.
@@ -130,7 +132,7 @@ class SessionEngine:
         self.messages: tuple[str, ...] = ()
 
     def infer(self, feeds: Feeds) -> Outputs:
-        """Returns the outputs for a sample, which must not be changed; raises TrialFailed."""
+        """Returns the outputs for a sample (arrays that must not be changed); raises TrialFailed."""
         outputs = self._session.infer(self._plan, feeds, self._scales)
         self.messages = tuple(dict.fromkeys((*self.messages, *self._session.messages)))
         return outputs
@@ -142,7 +144,7 @@ class SessionEngine:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Leaves the session open: other plans use it."""
+        """Does nothing: other plans use the session."""
 
 
 class InputLoss(NamedTuple):
@@ -195,12 +197,12 @@ class Measuring:
 
     @property
     def waiting(self) -> list[Future[Outputs | TrialFailed]]:
-        """The results that are not ready."""
+        """The begun inferences that are not ready."""
         return [result for result in self.results.values() if not result.done()]
 
     @property
     def following(self) -> list[int]:
-        """The inputs of ``left`` whose inference was not begun."""
+        """The inputs in ``left`` whose inference has not begun."""
         return self.left[len(self.results) :]
 
     @property
@@ -248,7 +250,7 @@ class Inferences:
         self._executor = ThreadsIfLong(runner.at_once) if runner.at_once > 1 else InThisThread()
 
     def run(self, plans: Iterable[Measuring], ends: Callable[[Measuring], bool]) -> Generator[Measuring]:
-        """Runs plans and yields them in order.
+        """Runs plans on their inputs, and yields each in order when it is done.
 
         Args:
             plans: drawn one by one, as soon as a plan can be run.
@@ -269,7 +271,7 @@ class Inferences:
                 run.close()
 
     def _begin(self, coming: Iterator[Measuring], begun: deque[Measuring]) -> bool:
-        """Begins as many inferences as allowed; returns false if all plans are done."""
+        """Begins as many inferences as the runner allows; returns false if all plans are done."""
         at_once = self._runner.at_once
         while True:
             if sum(len(run.waiting) for run in begun) >= at_once:

@@ -31,7 +31,8 @@ def layer_times(timed: Latency, network: Network) -> dict[int, float]:
 
 
 def measure_times(builder: Builder, network: Network, high: Iterable[Precision], feeds: Feeds) -> Times:
-    """Measures the milliseconds of each quantizable layer on the engine, by precision.
+    """Measures the milliseconds of each quantizable layer, on an engine in the low precision and on one in each of
+    ``high``.
 
     Raises:
         BadInput: the arithmetic is emulated, or an engine does not run or reports no layer times.

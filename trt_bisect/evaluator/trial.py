@@ -31,8 +31,8 @@ class TrialKey:
 
     Attributes:
         plan: the plan's key, or another word without a space.
-        measured_in: ``WHOLE`` for an engine of this plan, ``SWITCH`` for the session of all plans;
-            ``evaluator.each_input`` and ``evaluator.accuracy`` have others.
+        measured_in: ``WHOLE`` for an engine of this plan, ``SWITCH`` for the session that runs all plans, or other
+            words, such as for single inputs.
     """
 
     plan: str
@@ -55,12 +55,13 @@ class TrialKey:
 
     @property
     def has_plan(self) -> bool:
-        """True unless the trial is the accuracy of FP32."""
+        """True if ``plan`` is a plan's key; false for the accuracy of FP32, which has no plan."""
         return "*" in self.plan
 
 
 def shortened(ran: Mapping[int, str], plan: str) -> Any:
-    """Returns the precisions in JSON types: ``AS_ASKED``, or pairs of a precision (None if unknown) and a run length.
+    """Returns the precisions of layers by index, in JSON types: ``AS_ASKED`` if they are the plan's, else pairs of a
+    precision (None if unknown) and a run length.
 
     >>> shortened({0: "int8", 1: "int8", 3: "fp32"}, "8*4")
     [['int8', 2], [None, 1], ['fp32', 1]]
@@ -194,7 +195,7 @@ class Attempt:
     """A plan that was tried: its trial, and the outputs by input.
 
     Attributes:
-        trial: without figures, under the key of a whole engine.
+        trial: not judged yet, so without figures.
     """
 
     plan: PrecisionPlan
@@ -217,15 +218,17 @@ class TrialStore:
         self._others: dict[str, TrialStore] = {}
 
     def find(self, plan: str) -> Trial | None:
-        """Returns the trial with this key; None if unknown."""
+        """Returns the trial with the key ``plan``; None if unknown."""
         return self.trials.get(plan)
 
     def keep(self, *trials: Trial) -> None:
-        """Keeps trials for good, before the next ones begin."""
+        """Adds trials; a journal has written them to its file when this returns."""
         self.trials.update({trial.plan: trial for trial in trials})
 
     def under(self, fingerprint: str, about: Mapping[str, Any]) -> TrialStore:  # noqa: ARG002
-        """Returns the store under another fingerprint, made of the parts ``about``."""
+        """Returns the store of trials under another fingerprint; ``about`` are the parts of which the fingerprint was
+        made.
+        """
         return self._others.setdefault(fingerprint, TrialStore())
 
 

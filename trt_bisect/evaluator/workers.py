@@ -1,4 +1,4 @@
-"""Measures a plan on a builder, in this process or by worker processes on this machine."""
+"""Measures plans with a builder, in this process or in worker processes on this machine."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def attempt(
 
 @dataclass(frozen=True)
 class TrialSpec:
-    """The facts shared by all plans of a pool, which are sent to each worker once.
+    """The facts that workers need to try plans; each worker gets them once.
 
     Attributes:
         engine: one of ``builder.engines.ENGINES``.
@@ -107,7 +107,7 @@ def refuse_others(facts: Mapping[str, str], own: Mapping[str, str]) -> None:
 
 
 class WorkerPool(Protocol):
-    """Tries the plans of a ``TrialSpec`` in workers. Only one pool of a cluster works at a time."""
+    """Workers that try plans as a ``TrialSpec`` says. Only one pool of a cluster works at a time."""
 
     @property
     def size(self) -> int:
@@ -120,27 +120,28 @@ class WorkerPool(Protocol):
         """Waits until one of the begun plans is done, and returns it; raises EngineUnavailable if no worker is left."""
 
     def abandon(self) -> None:
-        """Gives up the plans that are not done."""
+        """Gives up the begun plans that are not done."""
 
 
 class Cluster(AbstractContextManager["Cluster"], Protocol):
-    """The workers of a cluster, as long as it is open."""
+    """The machines or processes that can try plans, until the context ends."""
 
     def pool(self, spec: TrialSpec, builder: Builder) -> WorkerPool | None:
-        """Returns the workers for ``spec``; None if only ``builder`` can try plans."""
+        """Returns workers that try plans as ``spec`` says; None if only ``builder`` can try plans."""
 
 
 class LocalCluster(AbstractContextManager["LocalCluster"]):
-    """Worker processes of this machine, which start at their first use."""
+    """Worker processes of this machine, which start at their first use: at most ``count``, by default one on each GPU."""
 
     def __init__(self, count: int | None = None) -> None:
-        """Starts nothing. There are at most ``count`` processes, by default one on each GPU."""
         self._count = count
         self._processes: list[WorkerProcess] = []
         self._threads: ThreadPoolExecutor | None = None
 
     def pool(self, spec: TrialSpec, builder: Builder) -> LocalWorkerPool | None:
-        """Returns the workers for ``spec``; the worker on the first GPU is the builder's own process."""
+        """Returns workers that try plans as ``spec`` says, the first in the builder's own process; None for fewer than
+        two workers.
+        """
         if self._threads is None:
             devices = [None] * (self._count or 0) if spec.engine == ONNXRUNTIME else visible_gpus()[: self._count]
             self._processes = [WorkerProcess(device) for device in devices]
