@@ -220,7 +220,7 @@ def _normal_below(z: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True)
 class _Offers:
-    """Candidates of one calibrator, the chance of each on the first ``judged`` inputs, and a lower bound of the chance."""
+    """Candidates of one calibrator, the chance of each on the first ``judged`` inputs, and the chance's lower bound."""
 
     sets: _Sets
     chances: np.ndarray
