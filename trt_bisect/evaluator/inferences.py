@@ -87,7 +87,9 @@ class SwitchRunner:
 
     @contextmanager
     def opened(self, plan: PrecisionPlan) -> Iterator[Infer]:
-        """Yields the function that runs a plan on an input; builds an engine only if the session cannot run the plan."""
+        """Yields the function that runs a plan on an input; builds an engine only for a plan that the session cannot
+        run.
+        """
         session = self._session_of(plan)
         if session is not None:
             yield lambda feeds: session.infer(plan, feeds, self._scales)
