@@ -14,19 +14,16 @@ Settings. A plan is checked with its own scales, with scales moved a little, and
 
 Reserve. The cheapest set uses all of the budget on the worst given input, and other inputs lose more. So a set that
 leaves half of the budget unused becomes the recipe if it costs little more. Without such a set, the one with the
-smallest mean loss becomes the recipe, among the sets measured to hold that cost little more; for this, the cheapest set
-is measured with every calibrator. On eight networks 12 of 171 held-out inputs missed with this rule, and 19 with the
-cheapest set.
+smallest mean loss becomes the recipe, among the sets measured to hold that cost little more. On eight networks 12 of
+171 held-out inputs missed with this rule, and 19 with the cheapest set.
 
-Calibrators. Each promising calibrator is measured unit by unit, because one unit may cause all that full INT8 loses. On
-samples/ocr the calibrator mse is the worst of four in full INT8 and leads to the cheapest recipe.
+Calibrators. Each promising calibrator is measured unit by unit, because one unit may cause all that full INT8 loses.
 
 FP16. Units stay high in FP16 if the plan with all units in FP16 loses little. Otherwise they stay high in FP32, and a
 second search among the recipe's units, with FP16 as the low precision, finds those for which FP16 suffices.
 
 Large networks. With more than 500 layers, the units are groups of neighbours first. Then the same passes search the
-layers of the groups that stay high, one by one or in smaller groups. Where ONNX Runtime refuses the session, each plan
-takes an engine, and there are at most 32 groups.
+layers of the groups that stay high, one by one or in smaller groups.
 
                  . . . . [. . . .] . . . . . . . .        groups: the second one stays high
                           . [.] . .                       its layers: one stays high, which is the recipe
@@ -162,9 +159,7 @@ def most_accurate(plans: AnswerPlans, target: Target, space: Space, ranges: Rang
 
 
 def in_groups(space: Space, units: Kept, size: int) -> Space:
-    """Returns a space whose units are groups of ``size`` neighbours among ``units``; the other units of ``space`` are
-    low.
-    """
+    """Returns a space whose units are groups of ``size`` neighbours among ``units``; other units of ``space`` are low."""
     ordered = sorted(units)
     groups = [ordered[start : start + size] for start in range(0, len(ordered), size)]
     layers = tuple(tuple(space.layers(group)) for group in groups)
