@@ -20,9 +20,9 @@ class LayerTime:
     """The measured time of one layer of an engine.
 
     Attributes:
-        name: the name in the engine, such as ``conv1 + relu1``.
-        layers: the network's layers that it computes; empty for a change of format.
-        milliseconds: the mean time, with the profiler running layers one after another.
+        name: its name in the engine, such as ``conv1 + relu1``.
+        layers: the names of the network's layers that it computes; empty if it only changes a tensor's format.
+        milliseconds: its mean time in one inference, with the profiler running layers one after another.
     """
 
     name: str
@@ -40,8 +40,8 @@ class Latency:
         p99_ms: the 99th percentile.
         runs: the number of inferences timed.
         layers: the engine's layers in execution order, if it names them.
-        computed: by layer name, the precision in which the kernel of a quantizable layer computes, or one of
-            ``UNPROVEN``; only layers that the engine reports.
+        computed: by layer name, the precision in which the kernel of a quantizable layer computes, if the engine
+            reports the layer; ``region`` or ``dla`` if it does not report the precision.
     """
 
     mean_ms: float
@@ -85,12 +85,13 @@ class BuildOptions:
 
     Attributes:
         high: the precision of layers that are not in INT8.
-        optimization_level: TensorRT's, 0 to 5.
+        optimization_level: TensorRT's builder optimization level, 0 to 5.
         force_int8: weak typing only: force the plan's INT8 layers to INT8, instead of leaving the choice to TensorRT.
         timing_cache: a TensorRT timing cache file that all builds of a run share.
         tactic_sources: the only TensorRT tactic sources allowed.
-        unquantized_round: ONNX Runtime only: also round the outputs of unquantized layers.
+        unquantized_round: ONNX Runtime only: also round the outputs of unquantized layers to INT8.
         plugins: TensorRT's plugin libraries.
+        operators: ONNX Runtime's operator libraries.
         sizes: TensorRT only: the smallest, the usual and the largest values of each input that may be a shape tensor.
         dla: the DLA core to use; layers that it cannot run go to the GPU.
         debug_tensors: TensorRT 10.8 and later, strong typing: ``infer`` also returns tensors that the engine did not
@@ -116,11 +117,11 @@ class BuildOptions:
 
 
 class Engine(Protocol):
-    """A built network.
+    """A network that was built under a plan; a ``with`` block releases it.
 
     Attributes:
-        ran: the precision of each layer by index, or one of ``UNPROVEN``: the plan's if Q/DQ pairs and Casts set it,
-            else what the engine reports of its kernels.
+        ran: by layer index, the precision that ran: the plan's if the graph's Q/DQ pairs and Casts set it, else the
+            kernel's as the engine reports it. ``region`` and ``dla`` stand for a precision that is not reported.
         messages: the builder's warnings.
     """
 
@@ -128,11 +129,11 @@ class Engine(Protocol):
     messages: tuple[str, ...]
 
     def infer(self, feeds: Feeds) -> Outputs:
-        """Returns the outputs for one sample; raises TrialFailed if the inference fails."""
+        """Returns the outputs for one sample, by name; raises TrialFailed if the inference fails."""
         ...
 
     def latency(self, feeds: Feeds) -> Latency | None:
-        """Measures the time of an inference; returns None if emulated; raises TrialFailed."""
+        """Times inferences on a sample; returns None if the engine is emulated. Raises TrialFailed."""
         ...
 
     def __enter__(self) -> Engine: ...
@@ -165,6 +166,6 @@ class Builder(Protocol):
 
 
 def precisions_in(network: Network, plan: PrecisionPlan) -> dict[int, str]:
-    """Returns, by layer index, the precision of each layer in a plan's Q/DQ graph: only quantizable layers are low."""
+    """Returns the precision of each layer in a plan's Q/DQ graph, by layer index; unquantized layers are never low."""
     ran = dict(enumerate(map(_RAN_FOLLOWING.__getitem__, plan.precisions)))
     return ran | {k: WORDS[plan.precisions[k]] for k in network.quantizable}

@@ -1,6 +1,6 @@
 """Compares the intermediate tensors of a TensorRT engine (10.8 and later) with the emulation of the same plan.
 
-After one wrong kernel, all later tensors differ. So each is also compared with an emulation that starts from the
+After one wrong kernel, all later tensors differ. So each tensor is also compared with an emulation that starts from the
 engine's own earlier tensors. Not yet tried on a real engine.
 """
 
@@ -57,8 +57,8 @@ def mark_unfused(definition: Definition) -> None:
 def listen(trt: ModuleType, cuda: Any, context: Any, dtypes: Mapping[str, np.dtype[Any]]) -> Any:
     """Attaches a debug listener to an execution context and returns the listener.
 
-    Its ``tensors`` hold an inference's debug tensors by the engine's names, except types that ``dtypes`` (by TensorRT's
-    type names) lacks.
+    After an inference its ``tensors`` hold the debug tensors as arrays, by the engine's names. ``dtypes`` has the NumPy
+    type of each TensorRT type, by name; tensors of other types are left out.
     """
 
     class KeepingListener(trt.IDebugListener):  # type: ignore[name-defined,misc]
@@ -89,10 +89,10 @@ def _pointer(capsule: Any) -> int:
 
 
 def on_graph(shown: Outputs, inspected: str, graph: onnx.GraphProto) -> Iterator[tuple[str, np.ndarray]]:
-    """Yields an engine's debug tensors (``shown``, by the engine's names) under their names in the graph.
+    """Yields an engine's debug tensors (``shown``, by the engine's names) with their names in the ONNX graph.
 
-    A tensor in a non-linear format comes a second time, reordered; one padded in memory is left out. ``inspected`` is
-    the engine inspector's JSON.
+    A tensor whose memory format groups channels or puts them last comes twice: the second time reordered, named with
+    the ending `` as stored``. A tensor with padded channels is left out. ``inspected`` is the engine inspector's JSON.
     """
     made = {node.name: list(node.output) for node in graph.node}
     tensors = {name for names in made.values() for name in names}
@@ -135,7 +135,7 @@ class EngineTensor(NanForNull):
         own: the distance of the engine from an emulation of ``layers`` that reads the engine's own tensors.
         precision: the low precision of the engine, or ``fp32``.
         cause: ``engine`` if the kernel of ``layers`` is wrong, ``engine before`` if an earlier kernel is,
-            ``quantization`` for another difference from FP32; empty without a difference.
+            ``quantization`` if rounding explains the difference from FP32; empty without a difference.
     """
 
     index: Annotated[int, Column("#", "Place in execution order", INDEX, rank=1)]
@@ -152,9 +152,10 @@ class EngineTensor(NanForNull):
 def engine_tensors(
     writer: PlanWriter, plan: PrecisionPlan, infer: Callable[[Feeds], Outputs], samples: Iterable[Feeds]
 ) -> tuple[EngineTensor, ...]:
-    """Compares the debug tensors of a plan's engine with the emulation; returns the worst figures over ``samples``.
+    """Compares the debug tensors of a plan's engine, as ``infer`` returns them, with the emulation.
 
-    Raises BadInput if ONNX Runtime refuses a sample, and TrialFailed if the engine fails.
+    Returns one entry for each tensor in execution order, with the worst figures over ``samples``. Raises BadInput if
+    ONNX Runtime refuses a sample, and TrialFailed if the engine fails.
     """
     beside, rows = None, dict[str, EngineTensor]()
     exact = all(precision is Precision.FP32 for precision in plan.precisions)

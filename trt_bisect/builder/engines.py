@@ -40,11 +40,11 @@ class EngineStatus:
     """The status of an engine on this machine.
 
     Attributes:
-        name: one of ``ENGINES``.
+        name: ``onnxruntime``, ``tensorrt`` or ``tensorrt-rtx``.
         version: empty if the engine's Python module cannot be imported.
         typings: the choices for ``--typing``, the default first.
         why_not: the reason why it cannot be used, with a remedy; empty if it can.
-        note: a limit of the installed version, with a remedy.
+        note: a limit of the installed version, with a remedy; empty if there is none.
     """
 
     name: Annotated[str, Column("engine", rank=0)]
@@ -61,7 +61,7 @@ class EngineStatus:
 
     @property
     def answer(self) -> Annotated[str, Column("usable", rank=0)]:
-        """``yes``, or ``no`` with the reason, followed by the note."""
+        """``yes``, or ``no`` with the reason; on further lines the note."""
         return "\n".join(filter(None, (f"no: {self.why_not}" if self.why_not else "yes", self.note)))
 
 
@@ -71,7 +71,7 @@ def list_engines() -> tuple[EngineStatus, ...]:
 
 
 def engine_status(name: str) -> EngineStatus:
-    """Returns the status of one of ``ENGINES`` on this machine."""
+    """Returns the status of the named engine on this machine."""
     if name == ONNXRUNTIME:
         try:
             import onnxruntime
@@ -147,7 +147,7 @@ def choose_typing(engine: str, typing: str = AUTO) -> str:
     Under strong typing the graph's Q/DQ pairs decide what is rounded; TensorRT before 10 chooses the precisions of
     other layers itself, among those allowed.
 
-    Raises BadInput if the engine lacks the typing, and EngineUnavailable if it cannot be imported.
+    Raises BadInput if the engine lacks the typing, and EngineUnavailable if the engine cannot be imported.
     """
     if typing not in (AUTO, *TYPINGS):
         raise BadInput(f"There is no typing '{typing}'.", f"Use {AUTO}, {' or '.join(TYPINGS)}.")
@@ -162,13 +162,10 @@ def choose_typing(engine: str, typing: str = AUTO) -> str:
 
 
 def typing_of(engine: str, typing: str, low: LowPrecision, *, cached: bool = False) -> str:
-    """Returns the typing for a low precision; see ``choose_typing``.
+    """Returns ``weak`` or ``strong``: the typing asked for, or the usual one of the low precision for ``auto``.
 
-    For ``auto``, TensorRT gets weak typing before 10.12 with a calibration cache (``cached``), and before 10 in FP16,
-    as users build there.
-
-    Raises BadInput if the engine lacks the typing or FP8 is asked for with weak typing, and EngineUnavailable if the
-    engine cannot be imported.
+    This is strong typing, except with TensorRT before 10.12 if the scales are a calibration cache's (``cached``), and
+    with TensorRT before 10 in FP16. Raises like ``choose_typing``, and BadInput for FP8 with weak typing.
     """
     if low is FP8 and typing == "weak":
         raise BadInput("FP8 needs strong typing.", "Leave out --typing weak.")
@@ -194,9 +191,9 @@ def make_builder(
     options: BuildOptions,
     profile_shapes: ProfileShapes | None = None,
 ) -> Builder:
-    """Makes the builder of an engine and a typing, as ``choose_engine`` and ``choose_typing`` return them.
+    """Makes the builder of a network's engines, with an engine from ``choose_engine``, a typing from ``choose_typing``.
 
-    ``profile_shapes`` are those of dynamic inputs; ONNX Runtime needs none.
+    ``profile_shapes`` are the shapes of dynamic inputs; ONNX Runtime needs none.
 
     Raises:
         BadInput: a dynamic input has no shapes, or the engine lacks a DLA or the low precision.
@@ -228,9 +225,9 @@ def open_builder(
     profile_shapes: ProfileShapes | None = None,
     process: WorkerProcess | None = None,
 ) -> Builder:
-    """Makes a builder as ``make_builder`` does, but for an NVIDIA engine in a worker process; raises the same errors.
+    """Makes a builder like ``make_builder``, but for an NVIDIA engine in a worker process, and also for a pipeline.
 
-    ``process`` may be shared between builders.
+    Builders may share ``process``; the default is a new one. Raises like ``make_builder``.
     """
     if engine != ONNXRUNTIME:
         process = process or WorkerProcess(_gpu_of(options.device))

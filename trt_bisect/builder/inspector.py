@@ -1,13 +1,8 @@
 """Reads the reports of TensorRT's engine inspector: fused layers, their precisions, kernels and times.
 
-The JSON, by NVIDIA's documentation ("Engine Inspector", and "Migrating IEngineInspector Usage from TensorRT 10.x to
-11.x"): ``{"Layers": [{"Name", "LayerType", "Inputs": [{"Name", "Format/Datatype"}], "Outputs", "TacticName",
-"Metadata"}]}``. TensorRT 11 splits ``Format/Datatype`` in two. Without detailed verbosity an engine lists names only;
-with dynamic shapes, formats need an execution context whose input shapes are set.
-
 A *region* is one engine layer, ``{ForeignNode[first...last]}``, that TensorRT's compiler (Myelin) made of many layers,
 or that runs on the DLA. Its precisions are not reported, and may not be those asked for (TensorRT issues 3889 and
-4505). TensorRT 10 lists a region's kernels instead (``__myl_...``), with their ONNX nodes in the metadata (issue 4397).
+4505).
 """
 
 from __future__ import annotations
@@ -29,6 +24,11 @@ from trt_bisect.model.layers import Layer
 from trt_bisect.model.network import Network
 from trt_bisect.precision import Precision
 
+# The JSON, by NVIDIA's documentation ("Engine Inspector", and "Migrating IEngineInspector Usage from TensorRT 10.x to
+# 11.x"): {"Layers": [{"Name", "LayerType", "Inputs": [{"Name", "Format/Datatype"}], "Outputs", "TacticName",
+# "Metadata"}]}. TensorRT 11 splits "Format/Datatype" in two. Without detailed verbosity an engine lists names only;
+# with dynamic shapes, formats need an execution context whose input shapes are set. TensorRT 10 lists a region's
+# kernels instead of the region (__myl_...), with their ONNX nodes in the metadata (issue 4397).
 _NOTHING = frozenset({"NoOp", "Constant", "Shape", "Signal", "Wait"})
 _NOT_COMPUTE = _NOTHING | {"Reformat", "HostToDeviceCopy"}
 _FORMAT_KEYS = ("Format/Datatype", "DataType", "Datatype", "Format")
@@ -76,7 +76,8 @@ class EngineLayer:
 
     Attributes:
         kind: TensorRT's ``LayerType``; empty if not reported.
-        network_layers: the ONNX nodes, and TensorRT's own layers, that it computes; empty for a change of format.
+        network_layers: the names of the ONNX nodes, and of TensorRT's own layers, that it computes; empty if it only
+            changes a tensor's format.
         inputs: the precision of each float or INT8 input whose format is reported.
         outputs: the same for the outputs.
         tactic: the kernel's name.
@@ -130,7 +131,7 @@ def logged_layers(message: str) -> tuple[EngineLayer, ...]:
 
 
 def onnx_layers_in(metadata: str) -> tuple[str, ...]:
-    """Returns the ONNX nodes that a layer's metadata names.
+    """Returns the names of the ONNX nodes in a layer's metadata.
 
     >>> onnx_layers_in("[ONNX Layer: conv1]\\x1f[ONNX Layer: relu1]")
     ('conv1', 'relu1')
@@ -140,9 +141,9 @@ def onnx_layers_in(metadata: str) -> tuple[str, ...]:
 
 
 def named_in(name: str) -> tuple[str, ...]:
-    """Returns the layers whose names were joined into an engine layer's name.
+    """Returns the names of layers that were joined into an engine layer's name.
 
-    Empty for a change of format, and for a region that names only its ends.
+    Empty if the engine layer only changes a tensor's format, or is a region that names only its ends.
 
     >>> named_in("conv2 + PWN(PWN(sigmoid2), mul2) || (Unnamed Layer* 306) [Shuffle]")
     ('conv2', 'sigmoid2', 'mul2', '(Unnamed Layer* 306) [Shuffle]')
@@ -189,7 +190,7 @@ def ran_in(engine: Sequence[EngineLayer], network: Sequence[Layer]) -> dict[int,
     """Returns, by layer index, the precision in which each layer computes, as far as the engine's layers show it.
 
     This is the precision of the tensors that the kernel reads, since TensorRT may fuse Q/DQ pairs into a float kernel.
-    A layer in a region has ``IN_REGION`` or ``ON_DLA`` instead.
+    A layer in a region has ``region`` or ``dla`` instead.
     """
     by_name = {layer.name: layer for layer in network}
     ran: dict[int, str] = {}
@@ -270,7 +271,7 @@ class Tensor:
 
     @classmethod
     def of(cls, described: Mapping[str, Any]) -> Tensor:
-        """Reads a tensor of the inspector's JSON; a type that is no precision counts as FP32."""
+        """Returns a tensor from the inspector's JSON; a type that is no precision counts as FP32."""
         text = _format(described)
         wide, multiple = _WIDE.search(text), _MULTIPLE.search(text)
         if wide:
@@ -286,9 +287,9 @@ class EngineKernel:
     """An engine layer, with its measured time.
 
     Attributes:
-        kernel: the layer, in the form of ``model.gpu_time``.
+        kernel: the layer as ``model.gpu_time``, which predicts times, describes it.
         is_convolution: true also for a fully connected layer run as a convolution.
-        ms: milliseconds.
+        ms: its mean milliseconds in one inference; 0 if the profile lacks it.
     """
 
     kernel: Kernel
@@ -297,12 +298,12 @@ class EngineKernel:
 
     @property
     def is_reformat(self) -> bool:
-        """True for a change of a tensor's type or format."""
+        """True if the layer only changes a tensor's type or format."""
         return self.kernel.kind is Kind.REFORMAT
 
 
 def profiled_kernels(graph: Path, profile: Path) -> tuple[EngineKernel, ...]:
-    """Reads an engine's layers (trtexec's ``--exportLayerInfo``) and their times (``--exportProfile``, else 0).
+    """Returns an engine's layers and times, from trtexec's ``--exportLayerInfo`` (``graph``) and ``--exportProfile``.
 
     Raises BadInput if a file cannot be read, or lists only names.
     """
@@ -330,7 +331,7 @@ def profiled_kernels(graph: Path, profile: Path) -> tuple[EngineKernel, ...]:
 
 
 def graph_beside(profile: Path) -> Path:
-    """Returns the layer file next to a profile: named like it, with ``graph`` or ``layers`` for ``profile``.
+    """Returns the layer file next to a profile: the same name with ``graph`` or ``layers`` in place of ``profile``.
 
     Raises BadInput if a file is missing.
     """
@@ -347,9 +348,10 @@ def graph_beside(profile: Path) -> Path:
 
 
 def kernels_of(network: Network, profile: Path) -> tuple[tuple[Kernel, float], ...]:
-    """Reads a profile and the layer file next to it; returns each kernel, with its network layers, and its seconds.
+    """Reads trtexec's profile and the layer file next to it; returns each kernel and its mean seconds in one inference.
 
-    Raises BadInput if a file cannot be used, or no kernel contains a layer of the network.
+    A kernel has the indices of its layers in ``network``. Raises BadInput if a file cannot be used, or no kernel
+    contains a layer of the network.
     """
     graph = graph_beside(profile)
     kernels = profiled_kernels(graph, profile)
@@ -377,7 +379,7 @@ def _is_convolution(layer: Mapping[str, Any]) -> bool:
 
 
 def kernel_of(layer: Mapping[str, Any]) -> Kernel:
-    """Returns a layer of the inspector's JSON in the form of ``model.gpu_time``."""
+    """Returns a layer of the inspector's JSON as ``model.gpu_time``, which predicts times, describes it."""
     name, kind = str(layer.get("Name", "")), str(layer.get("LayerType", ""))
     read, written = ([Tensor.of(entry) for entry in layer.get(key, ())] for key in ("Inputs", "Outputs"))
     moved = sum(tensor.size for tensor in (*read, *written))

@@ -1,7 +1,6 @@
 """Builders in a worker process: a build or an inference that crashes, hangs or exhausts memory fails only one trial.
 
-The process is a fresh interpreter: CUDA does not survive a fork, and ``multiprocessing`` would run the user's script
-again. It is replaced after any failure, since CUDA calls may keep failing.
+The process is replaced after any failure, since CUDA calls may keep failing.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ BuiltEngine = tuple[int, tuple[str, ...], Mapping[int, str]]
 
 
 def outcome_of(request: str) -> str:
-    """Returns the trial outcome for a failed request, such as ``build failed`` for ``build``."""
+    """Returns the outcome of a trial whose request failed, such as ``build failed`` for ``build``."""
     return "build failed" if request in ("build", "reference", "call") else "inference failed"
 
 
@@ -158,7 +157,7 @@ _WORK = {
 
 
 class WorkerProcess:
-    """The worker process of one or several builders; replaced if it has ended."""
+    """The worker process of one or several builders; if it has ended, the next use starts another."""
 
     def __init__(self, device: str | None = None) -> None:
         """Starts no process yet; ``device`` is the only GPU that it will see, as in ``CUDA_VISIBLE_DEVICES``."""
@@ -193,6 +192,7 @@ class IsolatedBuilder:
         Args:
             make: makes the builder, in the worker; must be picklable.
             timeout: seconds for a build or an inference; None: no limit.
+            process: the worker process, which builders may share; by default a new one.
 
         Raises:
             BadInput: ``make`` raised it.
@@ -212,7 +212,7 @@ class IsolatedBuilder:
         return IsolatedEngine(partial(self._ask, "reference"), self._timeout)
 
     def weak_plan(self, plan: PrecisionPlan) -> WeakPlan:
-        """Returns the constraints that carry out a plan; raises TrialFailed."""
+        """Returns the constraints with which weakly typed TensorRT runs a plan; raises TrialFailed."""
         constrained: WeakPlan = self._ask("weak_plan", plan)[1]
         return constrained
 
@@ -243,7 +243,8 @@ class IsolatedEngine:
     """An engine in a worker process; built again if that process was replaced.
 
     Attributes:
-        ran: see ``Engine``; on TensorRT known after the first inference.
+        ran: the precision of each layer by index, as in ``Engine``; if TensorRT reports it, known after the first
+            inference.
     """
 
     def __init__(self, make: Callable[[], tuple[Worker, BuiltEngine]], timeout: float | None) -> None:
@@ -252,7 +253,7 @@ class IsolatedEngine:
         self._worker, (self._number, self.messages, self.ran) = make()
 
     def infer(self, feeds: Feeds) -> Outputs:
-        """Returns the outputs for a sample; raises TrialFailed if the inference fails, crashes or takes too long."""
+        """Returns the outputs for a sample by name; raises TrialFailed if the inference fails or takes too long."""
         outputs, self.ran = self._ask("infer", feeds)
         return dict(outputs)
 
@@ -278,7 +279,7 @@ class Worker:
     """A process that answers requests. It ends after a failure, when this object is deleted, and with this process.
 
     Attributes:
-        end: ends the process at once.
+        end: a function that ends the process at once.
     """
 
     def __init__(
@@ -288,6 +289,7 @@ class Worker:
         self._printed: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115
         self._connection, theirs = Pipe()
         with theirs:
+            # A fresh interpreter: CUDA does not survive a fork, and multiprocessing would run the user's script again.
             self._process = subprocess.Popen(
                 [sys.executable, "-c", _WORKER, module, str(theirs.fileno()), str(os.getpid()), *sys.path],
                 pass_fds=(theirs.fileno(),),
@@ -313,7 +315,7 @@ class Worker:
         self._process.kill()
 
     def ask(self, request: tuple[Any, ...], limit: float | None) -> Any:
-        """Returns the answer to a request; any failure ends the process.
+        """Sends a request, a method's name and its arguments, and returns the answer; any failure ends the process.
 
         Raises TrialFailed if the work failed, the process crashed, or it did not answer within ``limit`` seconds.
         """

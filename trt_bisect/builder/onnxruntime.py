@@ -6,10 +6,10 @@ that each If takes, and the scales of the activations.
 
 The plans of a search differ in few layers. So the graph is cut into pieces, each a session, and the tensors between
 pieces are cached by the input, and by the precisions and scales of all earlier layers. A plan starts after the last
-piece whose tensors are cached.
+piece whose tensors are cached. Here 8 is a layer in INT8 and f one in FP32:
 
     piece       0        1        2        3
-    plan A   8888---->8888---->ffff---->ffff---->  outputs       - cached
+    plan A   8888---->8888---->ffff---->ffff---->  outputs
     plan B   (cached) (cached) 8fff---->ffff---->  outputs       differs from A in piece 2
 
 **Invariants.** The outputs are, bit for bit, those of the plan's own graph without ONNX Runtime's optimisations. No
@@ -93,11 +93,12 @@ class Kept(Generic[_Value]):
 
 
 class SwitchSession:
-    """Runs any plan whose layers have one of their ``choices``, with any scales of the activations; see the module.
+    """The session of all plans: runs any plan that gives each layer one of its ``choices``, with any scales.
 
     Args:
-        choices: see ``choices_of``.
-        facts: the tensors' shapes, needed to cut the network; None keeps it whole.
+        scales: of the activations, by default.
+        choices: for each layer, the precisions that it may have, as ``choices_of`` returns them.
+        facts: the tensors' shapes and types, needed to cut the network into pieces; None keeps it whole.
         memory: the most bytes of cached tensors.
 
     Raises:
@@ -132,9 +133,9 @@ class SwitchSession:
         return all(precision in choices for precision, choices in zip(plan.precisions, self._choices, strict=True))
 
     def infer(self, plan: PrecisionPlan, feeds: Feeds, scales: Scales | None = None) -> Outputs:
-        """Returns the outputs of a plan for a sample; raises TrialFailed.
+        """Returns the outputs of a plan for a sample, by name; raises TrialFailed.
 
-        Sample and outputs may be cached, so the caller must not change them. ``scales`` replace the builder's.
+        Sample and outputs may be cached, so the caller must not change them. ``scales`` replace the session's.
         """
         with self._lock:
             self._pieces = pieces = self._pieces or self._make()
@@ -239,7 +240,7 @@ class OnnxRuntimeEngine:
         self.messages: tuple[str, ...] = ()
 
     def infer(self, feeds: Feeds) -> Outputs:
-        """Returns the outputs for a sample; raises TrialFailed."""
+        """Returns the outputs for a sample, by name; raises TrialFailed."""
         try:
             return dict(zip(self._names, self._session.run(self._names, feeds), strict=True))
         except Exception as error:
@@ -282,12 +283,12 @@ class OnnxRuntimeBuilder:
         self.versions: Mapping[str, str] = versions
 
     def build(self, plan: PrecisionPlan) -> OnnxRuntimeEngine:
-        """Builds the session of a plan; its sums do not depend on the number of threads."""
+        """Builds the session of a plan; its outputs do not depend on the number of threads."""
         session = make_session(self.writer.write(plan), self.provider, self._options.threads)
         return OnnxRuntimeEngine(session, self.ran(plan))
 
     def has_plain(self, plan: PrecisionPlan) -> bool:
-        """Returns true if ``plain`` computes a plan exactly: only INT8 and FP32, with exact integer sums."""
+        """Returns true if ``plain`` computes a plan exactly: only INT8 and FP32, on a CPU with exact integer sums."""
         has_kernels = {*plan.precisions} <= {Precision.INT8, Precision.FP32}
         return has_kernels and self.provider == CPU and integer_sums_are_exact()
 
@@ -308,9 +309,9 @@ class OnnxRuntimeBuilder:
         memory: int = 0,
         more: Collection[Precision] = (),
     ) -> SwitchSession:
-        """Builds the session of all plans, see ``SwitchSession``; raises TrialFailed if ONNX Runtime refuses it.
+        """Builds the session that runs all plans; raises TrialFailed if ONNX Runtime refuses it.
 
-        ``more`` are precisions besides low, high and base.
+        ``more`` are precisions to allow besides low, high and base; for ``facts`` and ``memory`` see ``SwitchSession``.
         """
         choices, threads = choices_of(self.network, self._options.high, more), threads or self._options.threads
         return SwitchSession(self.writer, self.scales, choices, self.provider, threads, facts, memory)

@@ -39,7 +39,10 @@ ParserAnswer = tuple[str, tuple[Refusal, ...]]
 
 
 def ask_parser(written: Written) -> ParserAnswer | None:
-    """Returns the answer of TensorRT's parser, or else TensorRT-RTX's; None if neither is installed and starts."""
+    """Returns the name of TensorRT's parser, else of TensorRT-RTX's, and its errors: none if it accepts the network.
+
+    Returns None if neither is installed and starts.
+    """
     for engine in PARSERS:
         if not tensorrt_build.is_installed(engine):
             continue
@@ -64,7 +67,7 @@ def _answer_of(engine: str, path: Path) -> ParserAnswer:
 
 
 def refusals_of(rt: TensorRT, path: Path) -> Iterator[Refusal]:
-    """Yields the parser's errors on a file, with strong typing if this version has it."""
+    """Yields the parser's errors on a file, none if it accepts the file; with strong typing if this version has it."""
     network = rt.builder.create_network(tensorrt_build.creation_flags(rt.module, ("EXPLICIT_BATCH", "STRONGLY_TYPED")))
     parser = rt.module.OnnxParser(network, rt.logger)
     parsed = parser.parse_from_file(str(path))

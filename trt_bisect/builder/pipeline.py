@@ -1,4 +1,4 @@
-"""Builders and engines of a pipeline: one for each network, behind the interface of a single engine.
+"""Builders and engines of a pipeline, a user's function that runs several networks: one engine for each network.
 
 The emulation caches a network's outputs by feeds and its part of the plan: most plans of a search differ in one
 network.
@@ -29,11 +29,11 @@ MakeBuilder = Callable[[Part, Scales], Builder]
 
 
 class PipelineEngine:
-    """The engines of a plan, one for each network.
+    """Runs a pipeline under a plan, with an engine for each of its networks.
 
     Attributes:
-        ran: see ``Engine.ran``; by index in the merged network.
-        messages: the engines' messages, and the reasons for samples without outputs.
+        ran: the precision of each layer, as in ``Engine``, by index in the list of all networks' layers.
+        messages: the engines' warnings, and the function's errors on samples.
     """
 
     def __init__(self, pipeline: Pipeline, parts: tuple[Part, ...], build: Callable[[int], Engine]) -> None:
@@ -54,7 +54,7 @@ class PipelineEngine:
         return {part.layers[k]: ran for part, engine in pairs for k, ran in engine.ran.items()}
 
     def infer(self, feeds: Feeds) -> Outputs:
-        """Returns the outputs of the user's function for a sample; raises TrialFailed."""
+        """Returns the outputs of the user's function for a sample, NaN if the function fails; raises TrialFailed."""
         engines = {part.name: engine.infer for part, engine in zip(self._parts, self._engines, strict=True)}
         outputs, reason = self._pipeline.run(feeds, engines)
         self.ran = self._ran()
@@ -63,7 +63,10 @@ class PipelineEngine:
         return outputs
 
     def latency(self, feeds: Feeds) -> Latency | None:
-        """Returns the time of all engine calls for a sample, without the function's own time; None if emulated."""
+        """Returns the engines' latencies, each times its mean number of calls for a sample in FP32; None if emulated.
+
+        The time of the function itself is not in it.
+        """
         total: Latency | None = None
         for part, engine in zip(self._parts, self._engines, strict=True):
             time, calls, prefix = engine.latency(part.of(feeds)), self._pipeline.calls[part.name], prefix_of(part.name)
@@ -88,7 +91,10 @@ class PipelineEngine:
 
 
 class PipelineBuilder:
-    """Builds one engine for each network from a plan of the merged network; ``make`` makes a network's builder."""
+    """Builds the engines of a pipeline, one for each network; ``make`` makes a network's builder from its scales.
+
+    ``network`` is the networks merged into one, whose plans these are.
+    """
 
     def __init__(self, network: Network, scales: Scales, make: MakeBuilder) -> None:
         assert network.pipeline is not None
@@ -111,16 +117,19 @@ class PipelineBuilder:
 
 
 class EmulatedPipelineBuilder(PipelineBuilder):
-    """A ``PipelineBuilder`` on ONNX Runtime, with a session of all plans for each network."""
+    """Builds the engines of a pipeline on ONNX Runtime, and for each network a session that runs all plans."""
 
     builders: list[OnnxRuntimeBuilder]  # type: ignore[assignment]
 
     def has_plain(self, plan: PrecisionPlan) -> bool:
-        """See ``OnnxRuntimeBuilder.has_plain``."""
+        """Returns true if ``plain`` computes a plan exactly: only INT8 and FP32, on a CPU with exact integer sums."""
         return self.builders[0].has_plain(plan)
 
     def plain(self, plan: PrecisionPlan, *, integers: bool = True) -> PipelineEngine:
-        """Builds the sessions of the plan's Q/DQ files, see ``OnnxRuntimeBuilder.plain``."""
+        """Builds the engine from the Q/DQ files that TensorRT would get, with ONNX Runtime's default optimisations.
+
+        ``integers=False`` leaves out its INT8 kernels.
+        """
         return self._engine(lambda place: self.builders[place].plain(self.parts[place].plan(plan), integers=integers))
 
     def ran(self, plan: PrecisionPlan) -> dict[int, str]:
@@ -137,7 +146,7 @@ class EmulatedPipelineBuilder(PipelineBuilder):
         memory: int = 0,
         more: Collection[Precision] = (),
     ) -> PipelineSession:
-        """Builds the sessions of all plans; see ``OnnxRuntimeBuilder.switch``."""
+        """Builds a session for each network that runs all plans; parameters as for ``OnnxRuntimeBuilder.switch``."""
         sessions = []
         for part, builder in zip(self.parts, self.builders, strict=True):
             own = None if facts is None else TensorFacts(part.of(facts.shapes), part.of(facts.dtypes))
@@ -146,10 +155,10 @@ class EmulatedPipelineBuilder(PipelineBuilder):
 
 
 class PipelineSession:
-    """The sessions of all plans, one for each network of a pipeline; has the methods of ``SwitchSession``.
+    """Runs a pipeline under any plan, with a ``SwitchSession`` for each of its networks; has the same methods.
 
     Attributes:
-        messages: the reason if the last sample has no outputs.
+        messages: the function's error on the last sample; empty without one.
     """
 
     def __init__(self, pipeline: Pipeline, parts: tuple[Part, ...], sessions: list[SwitchSession], memory: int) -> None:
@@ -158,12 +167,12 @@ class PipelineSession:
         self.messages: tuple[str, ...] = ()
 
     def runs(self, plan: PrecisionPlan) -> bool:
-        """See ``SwitchSession.runs``."""
+        """Returns true if the sessions can run each layer in the plan's precision."""
         pairs = zip(self._parts, self._sessions, strict=True)
         return all(session.runs(part.plan(plan)) for part, session in pairs)
 
     def infer(self, plan: PrecisionPlan, feeds: Feeds, scales: Scales | None = None) -> Outputs:
-        """Returns the outputs of the user's function for a sample under a plan; raises TrialFailed."""
+        """Returns the outputs of the user's function for a sample under a plan, NaN if it fails; raises TrialFailed."""
         engines = {}
         for part, session in zip(self._parts, self._sessions, strict=True):
             own_scales, own_plan = None if scales is None else part.of(scales), part.plan(plan)
@@ -192,7 +201,7 @@ class PipelineSession:
             session.forget()
 
     def close(self) -> None:
-        """See ``SwitchSession.close``."""
+        """Closes the sessions and empties the caches; the next inference makes the sessions again."""
         self._kept.clear()
         for session in self._sessions:
             session.close()

@@ -77,9 +77,9 @@ LISTENERS: list[Callable[[Message], None]] = []
 
 @functools.cache
 def logger_of(trt: ModuleType) -> Any:
-    """Returns this process's logger, which prints nothing; TensorRT uses only the first logger of a process.
+    """Returns this process's TensorRT logger, which prints nothing; TensorRT uses only the first logger of a process.
 
-    ``records`` holds errors and warnings, ``layers`` the last message that lists an engine's layers.
+    Its ``records`` hold errors and warnings, its ``layers`` the last message that lists an engine's layers.
     """
 
     class KeepingLogger(trt.ILogger):  # type: ignore[name-defined,misc]
@@ -113,7 +113,7 @@ def errors_in(messages: Iterable[Message], otherwise: str) -> str:
 
 
 def warnings_in(messages: Iterable[Message]) -> tuple[str, ...]:
-    """Returns the warnings among ``messages``."""
+    """Returns the texts of the warnings among ``messages``."""
     return tuple(message.text for message in messages if not message.is_error)
 
 
@@ -124,11 +124,11 @@ _RULES = "7"
 
 @dataclass(frozen=True)
 class TensorRT:
-    """TensorRT or TensorRT-RTX, started.
+    """The imported module of TensorRT or TensorRT-RTX, with its logger and builder.
 
     Attributes:
         builder: its ``trt.Builder``.
-        kernels: TensorRT-RTX's ``trt.IRuntimeCache``, once made.
+        kernels: empty, or TensorRT-RTX's ``trt.IRuntimeCache`` after the first execution context.
     """
 
     engine: str
@@ -139,7 +139,7 @@ class TensorRT:
 
     @property
     def version(self) -> tuple[int, int]:
-        """The major and minor version."""
+        """TensorRT's major and minor version."""
         return version_of(self.module.__version__)
 
 
@@ -180,7 +180,7 @@ def start_tensorrt(engine: str, plugins: Sequence[str] = ()) -> TensorRT:
 
 
 def versions_of(rt: TensorRT, options: BuildOptions) -> dict[str, str]:
-    """Returns everything that an engine's figures depend on: versions, plugins, DLA, GPU, driver and ``_RULES``."""
+    """Returns everything that an engine's figures depend on, by name: versions, plugins, DLA, GPU and driver."""
     ours = {rt.engine: rt.module.__version__, "rules": _RULES, "numpy": np.__version__}
     if options.plugins:
         ours["plugins"] = digests_of(options.plugins)
@@ -210,7 +210,7 @@ def dynamic_shapes(network: Network, shapes: ProfileShapes) -> ProfileShapes:
 
 
 def parse_model(rt: TensorRT, model: onnx.ModelProto, weights: Mapping[str, np.ndarray], flags: int) -> Definition:
-    """Parses a graph and its detached weights; see ``parse_file``."""
+    """Parses a graph and its weights, with the bits of ``creation_flags``; raises TrialFailed like ``parse_file``."""
     with ScratchFolder() as folder:
         path = folder / "network.onnx"
         save_model(model, weights, path)
@@ -218,7 +218,7 @@ def parse_model(rt: TensorRT, model: onnx.ModelProto, weights: Mapping[str, np.n
 
 
 def parse_file(rt: TensorRT, path: Path, flags: int) -> Definition:
-    """Parses an ONNX file; raises TrialFailed, with the parser's message, if the parser refuses the graph."""
+    """Parses an ONNX file, with the bits of ``creation_flags``; raises TrialFailed with the parser's errors."""
     drain(rt.logger)
     network = rt.builder.create_network(flags)
     parser = rt.module.OnnxParser(network, rt.logger)
@@ -242,8 +242,8 @@ def new_config(
 ) -> tuple[Any, Any]:
     """Makes a builder configuration, with TF32 off and detailed profiling verbosity for the engine inspector.
 
-    Returns it with its optimization profile, or None if no input is dynamic or a shape tensor of ``definition``. Raises
-    BadInput if this version lacks an option.
+    Returns the configuration, and its optimization profile or None if no input is dynamic or a shape tensor of
+    ``definition``. Raises BadInput if this version lacks an option.
     """
     trt = rt.module
     config = rt.builder.create_builder_config()
@@ -277,7 +277,7 @@ def new_config(
 
 
 def serialize(rt: TensorRT, definition: Definition, config: Any, options: BuildOptions) -> Serialized:
-    """Builds the engine; raises TrialFailed with TensorRT's own message."""
+    """Builds a parsed network as an engine; raises TrialFailed with TensorRT's own message."""
     rt.logger.layers = ""
     data = rt.builder.build_serialized_network(definition.network, config)
     messages = drain(rt.logger)
@@ -293,7 +293,7 @@ def _timing_cache(rt: TensorRT, options: BuildOptions) -> Path | None:
 
 
 def timings_of(path: Path, worker: str) -> Path:
-    """Returns the path of another worker's timing cache."""
+    """Returns the path of a cluster worker's timing cache, next to the run's timing cache ``path``."""
     return path.with_name(f"{path.stem}-{worker}{path.suffix}")
 
 

@@ -46,7 +46,7 @@ class Device:
 
     @contextmanager
     def current(self) -> Iterator[None]:
-        """Makes the context current in this thread."""
+        """Makes the GPU's context current in this thread until the ``with`` block ends."""
         self.context.push()
         try:
             yield
@@ -158,7 +158,7 @@ class TensorRTEngine:
     """A TensorRT engine; it is loaded onto the GPU at its first use, and unloaded when the ``with`` block ends.
 
     Attributes:
-        ran: see ``Engine``; without Q/DQ pairs in the graph it equals ``computed``.
+        ran: the precision of each layer by index: that of the graph's Q/DQ pairs, or without pairs ``computed``.
         computed: by layer index, the kernel's precision, from the engine inspector; empty before the first use.
     """
 
@@ -204,7 +204,7 @@ class TensorRTEngine:
             return self._inspect(loaded)
 
     def infer(self, feeds: Feeds) -> Outputs:
-        """Returns the outputs for a sample, in the dtypes of the network's outputs.
+        """Returns the outputs for a sample by name, in the dtypes of the network's outputs.
 
         Raises EngineUnavailable if no GPU answers or PyCUDA is not installed, and TrialFailed for any other failure.
         """
@@ -371,7 +371,7 @@ class TensorRTEngine:
 
 
 def adding_profiler(trt: ModuleType) -> Any:
-    """Returns a profiler that adds up the milliseconds of each engine layer in its ``totals``."""
+    """Returns a profiler that adds up the milliseconds of each engine layer in its ``totals``, by name."""
 
     class AddingProfiler(trt.IProfiler):  # type: ignore[name-defined,misc]
         def __init__(self) -> None:
@@ -414,8 +414,7 @@ class TensorRTStrongBuilder:
     """Builds engines whose precisions the graph sets with Q/DQ pairs and Casts, strongly typed from TensorRT 10 on.
 
     Before 10 the pairs decide what is rounded to INT8; if the plan uses FP16, TensorRT may also run its FP32 layers in
-    FP16. On an H200, TensorRT 8.6.0 ran all plans of LeNet as asked (``docs/evidence``); FP16 next to INT8 is unproven
-    there.
+    FP16.
     """
 
     typing = "strong"

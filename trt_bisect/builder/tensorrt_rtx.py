@@ -1,4 +1,4 @@
-"""TensorRT-RTX only: the layers of an engine that is never run, and execution contexts with final kernels."""
+"""TensorRT-RTX only: the layers of an engine built without a GPU, and execution contexts with final kernels."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ def layers_of_file(path: Path, shapes: Mapping[str, Sequence[int]]) -> tuple[Eng
 def eager_context(rt: tensorrt_build.TensorRT, engine: Any) -> Any:
     """Returns an execution context whose kernels are final from the first inference on; None if memory is short.
 
-    By default TensorRT-RTX first runs substitutes for kernels that it compiles, so that two inferences could differ.
     ``rt`` keeps the compiled kernels and must outlive every context.
     """
+    # By default TensorRT-RTX first runs substitutes for kernels that it compiles: two inferences could differ.
     eager = rt.module.DynamicShapesKernelSpecializationStrategy.EAGER
     runtime_config = engine.create_runtime_config()
     runtime_config.dynamic_shapes_kernel_specialization_strategy = eager

@@ -13,7 +13,7 @@ it belongs to; ``set_ranges`` gives tensors dynamic ranges, and ``constraints`` 
     relu (Relu)      relu               ACTIVATION main       its name
 
 Metadata, which 8.5 lacks, counts before the name. In a forward pass, a layer without a known name takes the owner of
-the last layer that makes one of its inputs; in a backward pass, a layer fed by constants alone takes the owner of its
+the last layer that makes one of its inputs; in a backward pass, a layer fed only by constants takes the owner of its
 first reader.
 
 Unquantized layers may run in INT8 too, if an INT8 layer feeds them and another reads them, directly or through
@@ -23,12 +23,10 @@ unquantized layers:
     conv1 (INT8) --> relu --> softmax --> output             fed, not read: high
     conv3 (high) --> relu --> conv2 (INT8)                   read, not fed: high
 
-**Invariants.** A high layer and its outputs both get its high precision: with a constraint on the layer alone TensorRT
-could round the output. TensorRT computes tensors without a range in floats, so a tensor that the parser made gets a
-range only if its values are moved, inside a quantizable layer, or constant. The network is ``Network.for_parser``: no
-node's name is another's with a number.
-
-On an H200, TensorRT 8.6.0 gave LeNet's layers the expected names, ranges and constraints (``docs/evidence``).
+**Invariants.** A high layer and its outputs both get its high precision: with a constraint on the layer only, TensorRT
+could round the output. TensorRT computes tensors without a range in floats, so a tensor that the parser added gets a
+range only if it is constant, inside a quantizable layer, or a moved copy of another. No node's name is another's with a
+number (``Network.for_parser``).
 """
 
 from __future__ import annotations
@@ -88,7 +86,7 @@ class WalkStep:
         owner: the owner's index; None if unknown.
         named: true if the name or the metadata told the owner, not the neighbours.
         main: true if it has the owner's name.
-        constant: true for constants, and for layers that read constants alone.
+        constant: true for constants, and for layers that read only constants.
     """
 
     layer: Any
@@ -108,12 +106,12 @@ class WalkStep:
 
     @property
     def made(self) -> list[str]:
-        """The names of its outputs."""
+        """The names of the layer's outputs."""
         return [name for name, _ in self.makes]
 
     @property
     def activations(self) -> list[str]:
-        """The names of the outputs that are activations, see ``is_activation``."""
+        """The names of the outputs that are activations: float tensors, but no shape tensors."""
         return [name for name, kind in self.makes if not kind]
 
 
@@ -123,7 +121,7 @@ def is_activation(tensor: Any) -> bool:
 
 
 def walk_steps(definition: Any, layers: tuple[Layer, ...]) -> list[WalkStep]:
-    """Returns the layers of a ``trt.INetworkDefinition`` in order, each with its owner, an index in ``layers``."""
+    """Returns the layers of a ``trt.INetworkDefinition`` in order, each with its owner's index in ``layers``."""
     indices = {layer.name: layer.index for layer in layers}
     steps: list[WalkStep] = []
     constants: set[str] = set()
@@ -173,8 +171,8 @@ def _step(trt_layer: Any, indices: Mapping[str, int]) -> WalkStep:
 def set_ranges(trt: ModuleType, definition: Any, steps: list[WalkStep], network: Network, scales: Scales) -> None:
     """Sets the dynamic range, scale times 127, of float tensors, so that TensorRT needs no calibrator.
 
-    Among the parser's own tensors, moved values get the range of their source, values inside a quantizable layer the
-    range of its output, and constants their largest magnitude. Others get none.
+    Of the tensors that the parser added, moved copies get the range of their source, values inside a quantizable layer
+    the range of its output, and constants their largest magnitude. Others get none.
     """
     ranges: dict[str, float] = {}
 
@@ -234,11 +232,11 @@ def _largest_of_constants(
 def largest_constant(trt: ModuleType, layer: Any, network: Network) -> float | None:
     """Returns the largest magnitude in a constant layer's weights; None without weights.
 
-    With NumPy 2, TensorRT before 10.16 misreads weights: all values equal the first (docs/evidence/README.md). Then the
-    network's constant of the same name (or without a number), size and first value is read; raises EngineUnavailable if
-    there is none.
+    Raises EngineUnavailable if TensorRT's Python module misreads the weights and ``network`` does not have them.
     """
     values = np.asarray(_as(trt.IConstantLayer, layer).weights)
+    # With NumPy 2, TensorRT before 10.16 misreads weights: all values equal the first (docs/evidence/README.md). Then
+    # the network's constant of the same name (or without a number), size and first value is read.
     if any(stride == 0 and size > 1 for stride, size in zip(values.strides, values.shape, strict=True)):
         names = [name for name in (layer.name, _NUMBERED.sub("", layer.name)) if network.has_constant(name)]
         alike = [constant for constant in map(network.constant, names) if constant.size == values.size]
@@ -287,7 +285,7 @@ def constraints(
     - An INT8 layer is free, or forced to INT8 (``force_int8``). Its output is free only if an INT8 layer reads it,
       directly or through free layers; otherwise it has the base precision.
     - An output of the network (``results``) is FP32.
-    - Constants, and layers that read constants alone, are free.
+    - Constants, and layers that read only constants, are free.
     """
     low = frozenset(i for i in plan.lowered if network.layers[i].quantizable)
     fed, read = _beside_int8(steps, network, low), _beside_int8(steps, network, low, backwards=True)
@@ -365,7 +363,7 @@ class WeakPlan:
         constraints: of the layers that have any.
         layers: the names of all layers, in TensorRT's order.
         parser: the parser that named them, such as ``TensorRT 8.6.1``; empty for ONNX nodes.
-        scales: the scales set on tensors.
+        scales: by name, those of tensors with a dynamic range.
     """
 
     constraints: tuple[Constraint, ...]
@@ -376,18 +374,18 @@ class WeakPlan:
 
 @runtime_checkable
 class TellsWeakPlan(Protocol):
-    """A builder with weak typing, perhaps in another process."""
+    """A builder with weak typing that can tell its constraints, in this process or in a worker process."""
 
     def weak_plan(self, plan: PrecisionPlan) -> WeakPlan:
-        """Returns the constraints that carry out a plan; raises TrialFailed if the graph cannot be parsed."""
+        """Returns the constraints with which TensorRT runs a plan; raises TrialFailed if the graph cannot be parsed."""
         ...
 
 
 def weak_plan(builder: Builder, network: Network, plan: PrecisionPlan) -> WeakPlan:
-    """Returns the constraints that carry out a plan: the weakly typed builder's own, else constraints on ONNX nodes.
+    """Returns the constraints that carry out a plan under weak typing: the builder's own, else those on ONNX nodes.
 
-    The nodes are those of ``network.for_parser``, the recipe's ``network.onnx``. TensorRT's parser names a node's main
-    layer after it; layers that it adds, such as the sum with a Gemm's bias, stay free.
+    TensorRT's parser names a node's main layer after the node, as in the recipe's ``network.onnx``; layers that it
+    adds, such as the sum with a Gemm's bias, stay free.
     """
     if builder.typing == "weak" and isinstance(builder, TellsWeakPlan):
         with suppress(TrialFailed):
@@ -472,7 +470,7 @@ class TensorRTWeakBuilder:
         return parsed_file
 
     def weak_plan(self, plan: PrecisionPlan) -> WeakPlan:
-        """Returns the constraints and scales that carry out a plan, as data; raises TrialFailed."""
+        """Returns the constraints and scales with which TensorRT runs a plan; raises TrialFailed."""
         parsed_file = self.network_definition(plan)
         parsed = parsed_file.network
         steps = walk_steps(parsed, self._network.layers)
