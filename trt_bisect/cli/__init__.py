@@ -68,7 +68,7 @@ def _run(words: list[str]) -> Any:
 
 @contextmanager
 def _stopped_alike() -> Iterator[None]:
-    """Makes SIGTERM, which schedulers and containers send, stop the process as Ctrl-C does."""
+    # SIGTERM, which schedulers and containers send, stops the process as Ctrl-C does
     if threading.current_thread() is not threading.main_thread():
         yield
         return

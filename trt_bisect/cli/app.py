@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 
     from trt_bisect.support.progress import Progress
 
+# the commands in the order of the help, each with its module in ``trt_bisect.cli``
 COMMANDS = {
     "demo": "runs",
     "run": "runs",
@@ -60,9 +61,8 @@ COMMANDS = {
     "engines": "network",
     "clean": "runs",
 }
-"""The commands in the order of the help, each with its module in ``trt_bisect.cli``."""
+# the commands that keep what was done before Ctrl-C
 CONTINUED = ("run", "pipeline", "sensitivity", "regress", "worst", "view", "history")
-"""The commands that keep what was done before Ctrl-C."""
 ABOUT = "Name the layers that lose a network's accuracy under TensorRT INT8, and write the recipe that restores it."
 _HELP = ("-h", "--help", "--help-all")
 _WIDEST = 100
@@ -71,13 +71,15 @@ _NAMED = 3
 
 
 def function_of(command: str) -> Callable[..., int | None]:
-    """Returns the function of a command."""
+    """Returns the function that runs a command."""
     module = import_module(f"trt_bisect.cli.{COMMANDS[command]}")
     return getattr(module, f"{command}_command")  # type: ignore[no-any-return]
 
 
 def application(*commands: str, everything: bool = False) -> App:
-    """Returns the command line with these commands, or with all; ``everything``: its help has expert options too."""
+    """Returns the command line with these commands, or with all if none is given; ``everything``: its help has expert
+    options too.
+    """
     from rich.console import Console
 
     values: dict[str, str] = {}
@@ -120,7 +122,7 @@ def application(*commands: str, everything: bool = False) -> App:
 
 
 def _taking(options: Iterable[Option], everything: bool) -> Callable[..., None]:
-    """Returns a function whose parameters are the options, for cyclopts to read; it is never called."""
+    # a function whose parameters are the options, for cyclopts to read; it is never called
     parameters = []
     for option in options:
         kind = option.kind
@@ -155,10 +157,6 @@ def _taking(options: Iterable[Option], everything: bool) -> Callable[..., None]:
 
 
 def _read(option: Option, _type: Any, tokens: Sequence[Token]) -> Any:
-    """Returns the value of an option from its tokens.
-
-    Raises BadInput if the value cannot be used, or if an option that takes one value has two.
-    """
     if isinstance(tokens[0].implicit_value, bool):
         return tokens[0].implicit_value
     flag, texts = tokens[0].keyword or option.flag, [token.value for token in tokens]
@@ -197,7 +195,6 @@ def bound_to(words: Sequence[str]) -> tuple[Callable[..., Any], dict[str, Any]]:
 
 
 def _arguments(command: str, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the arguments of a command's function; values of a dataclass of options become one object of it."""
     arguments = {}
     for name, parameter in inspect.signature(function_of(command), eval_str=True).parameters.items():
         options = parameter.annotation
@@ -215,7 +212,6 @@ def _arguments(command: str, given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _bad_input(error: CycloptsError, words: Sequence[str], options: Mapping[str, Option]) -> BadInput:
-    """Returns the error on a command line; ``options``: those of the command, by keyword."""
     line = f"trt-bisect {words[0]}" if options else "trt-bisect"
     remedy = f"'{line} -h' lists the options."
     if isinstance(error, UnknownCommandError):
@@ -247,7 +243,6 @@ def _bad_input(error: CycloptsError, words: Sequence[str], options: Mapping[str,
 
 
 def _too_many(extra: list[str], takes_data: bool, words: Sequence[str]) -> BadInput:
-    """Returns the error on too many arguments: numbers, data without its option, or names that the shell expanded."""
     more = f" and {len(extra) - _NAMED} more" if len(extra) > _NAMED else ""
     first = words.index(extra[0])
     flag, value = words[first - 2 : first] if first > 1 else ("", "")
@@ -264,7 +259,7 @@ def _too_many(extra: list[str], takes_data: bool, words: Sequence[str]) -> BadIn
 
 
 def _print_panel(values: Mapping[str, str], console: Console, _options: Any, panel: HelpPanel) -> None:
-    """Prints a panel of the help; ``values`` has by flag the word for its value, such as ``FILE``."""
+    # ``values``: by flag the word for its value, such as ``FILE``
     from rich.padding import Padding
 
     def name(entry: HelpEntry) -> str:
@@ -281,8 +276,7 @@ def _print_panel(values: Mapping[str, str], console: Console, _options: Any, pan
 _GROUPS = {title: Group(title, sort_key=place) for place, title in enumerate(PANELS)}
 
 
-WIDE = 220
-"""The width, in characters, of a table with many columns if stdout is no terminal."""
+WIDE = 220  # the width, in characters, of a table with many columns if stdout is no terminal
 Model = Annotated[InFile, Option(effect="The ONNX network, or a PyTorch module:function.")]
 Top = Annotated[int, whole(least=0), Option(effect="Print this many rows of a table; 0 prints all.")]
 Annotations = Annotated[Literal["github"] | None, Option(effect="Print annotations for this CI service too.")]
@@ -334,7 +328,8 @@ class Output(Options):
     def show(self, result: Any, printed: Callable[[Any, Console], None], piped: int, where: str = "") -> None:
         """Prints a result by ``printed``, then the text ``where``; with ``--json`` prints its JSON instead.
 
-        ``piped``: see ``console``.
+        Args:
+            piped: the width in characters if stdout is no terminal.
         """
         if self.json:
             self.print_json(result)
@@ -383,5 +378,5 @@ def listed(text: str) -> list[str]:
 
 
 def run_folder(output: Any, model: Path) -> Any:
-    """Returns the folder for the output, by default ``trt-bisect-<model>``."""
+    """Returns ``output``, or the default folder ``trt-bisect-<model>``."""
     return output or Path(f"trt-bisect-{model.stem}")

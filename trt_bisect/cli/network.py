@@ -26,8 +26,8 @@ from trt_bisect.options.concerns import INT8, INT16
 from trt_bisect.options.declare import Option
 from trt_bisect.options.kinds import TEXT, GpuName, InFile, Shapes
 
+# the facts on a layer in the JSON of ``layers``
 _IN_JSON = ("index", "name", "op_type", "shape", "quantizable", "why_not", "module", "code")
-"""The facts on a layer in the JSON of ``layers``."""
 
 
 def layers_command(

@@ -107,15 +107,11 @@ def _measured(
     return report.exit_code
 
 
-_PIPED = 100
-"""The width of a report in characters if stdout is no terminal."""
+_PIPED = 100  # the width of a report in characters if stdout is no terminal
 
 
 def _printed(report: Report, display: Configured, *, is_whole: bool = True, **layout: Any) -> Console | None:
-    """Prints a report, or with ``--json`` its JSON, with ``-q`` its verdict.
-
-    Returns the console if the whole report was printed, else None.
-    """
+    # the console, if the whole report was printed
     from trt_bisect.report.screen.run import print_report, print_verdict
 
     if display.json:
@@ -131,8 +127,7 @@ def _printed(report: Report, display: Configured, *, is_whole: bool = True, **la
 
 SAMPLE = Path(__file__).with_name("sample")
 NETWORK, CALIBRATION = "lenet_planted.onnx", "calibration.npz"
-_AROUND = 17
-"""Lines that the command prints before and after the report."""
+_AROUND = 17  # lines that the command prints before and after the report
 _LOOK = """
 What to look at:
   {page}
@@ -173,13 +168,11 @@ def demo_command(
         print(_LOOK.format(page=folder / PAGE, recipe=folder / "recipe" / "README.md"))
 
 
-SUITE = "trt-bisect.toml"
-"""The file of the suite if none is given."""
+SUITE = "trt-bisect.toml"  # the file of the suite if none is given
 _TOKEN = "TRT_BISECT_TOKEN"
 _AGO = re.compile(r"(\d+(?:\.\d+)?)([mhdw])")
 _UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
-_STEP_SUMMARY = "GITHUB_STEP_SUMMARY"
-"""Names the file whose Markdown GitHub Actions shows with a job's step."""
+_STEP_SUMMARY = "GITHUB_STEP_SUMMARY"  # names the file whose Markdown GitHub Actions shows with a job's step
 
 
 def view_command(
@@ -319,7 +312,7 @@ def history_command(
 
 
 def _since(text: str) -> datetime:
-    """Returns the time ``7d`` ago, or a given one; without a zone it is in UTC. Raises BadInput for neither."""
+    # a time without a zone is in UTC
     ago = _AGO.fullmatch(text.strip())
     try:
         if ago:

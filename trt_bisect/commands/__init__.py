@@ -1,1 +1,1 @@
-"""The functions behind the commands."""
+"""The functions behind the commands of ``trt-bisect``."""

@@ -52,7 +52,8 @@ def _keywords_of(
 
 
 class Analysis:
-    """A network under diagnosis. Each method calls the function of the same name with the arguments that are known.
+    """A network under diagnosis. Each method calls the function of ``trt_bisect`` of the same name, with this network,
+    its data and its options, and returns the function's result.
 
     >>> qa = trt_bisect.Analysis("network.onnx", "calibration.npz", output="diagnosis")  # doctest: +SKIP
     >>> qa.worst()  # doctest: +SKIP
@@ -119,8 +120,8 @@ class Analysis:
 
     @cached_property
     def ranges(self) -> Ranges | None:
-        """The ranges of the activations, for all methods but ``run``, which makes its own; None if the network needs
-        none.
+        """The ranges of the activations, computed once for all methods but ``run``, which computes its own. None if the
+        network has Q/DQ pairs, or its low precision needs no ranges.
         """
         network = self._diagnosed
         if not network.low.needs_ranges or network.has_pairs:
@@ -150,13 +151,13 @@ class Analysis:
 
     @property
     def bad_case(self) -> tuple[Feeds, ...]:
-        """The worst inputs of the last ``worst``, worst first; calls ``worst`` if necessary."""
+        """The inputs that the last call of ``worst`` found, worst first; calls ``worst`` if there was none."""
         worst_report: WorstReport = self._results["worst"] if "worst" in self._results else self.worst()
         return worst_report.inputs
 
     def top(self, count: int) -> tuple[str, ...]:
-        """Returns the ``count`` layers with the largest loss alone in the last ``sensitivity``; calls ``sensitivity``
-        if necessary.
+        """Returns the names of the ``count`` layers with the largest loss if only this layer is in INT8, worst first;
+        calls ``sensitivity`` if it was not called before.
         """
         measured: Sensitivity = self._results["sensitivity"] if "sensitivity" in self._results else self.sensitivity()
         return tuple(op.op_name for op in measured.sorted_by("loss", way="both")[:count])
@@ -170,8 +171,8 @@ class Analysis:
 
     @_keywords_of(compare)
     def compare(self, **options: Any) -> Any:
-        """Compares every tensor on the worst inputs: FP32 (or the reference) with low precision, or with ``other`` two
-        networks.
+        """Compares every tensor on the worst inputs: FP32 (or ``reference``) with low precision, or the network with
+        ``other``.
         """
         source = self._scales if self._other is None else {"other": self._other}
         facts = {**source, **self._inputs(options)}
@@ -179,7 +180,7 @@ class Analysis:
 
     @_keywords_of(sensitivity)
     def sensitivity(self, **options: Any) -> Any:
-        """Measures the loss of each layer alone, on the worst inputs."""
+        """Measures the loss if only one layer is in INT8, for each layer, on the worst inputs."""
         facts = {**self._scales, **self._judged_by_first, **self._inputs(options)}
         if "inputs" in facts:
             facts["inputs"] = self._renamed(facts["inputs"])
@@ -187,7 +188,7 @@ class Analysis:
 
     @_keywords_of(profile)
     def profile(self, **options: Any) -> Any:
-        """Lists the tensors of each layer, over the data that ``worst`` searches."""
+        """Lists each layer's tensors, with their figures over the data that ``worst`` searches."""
         facts = {**self._scales, "inputs": self._renamed(self._searched)}
         return self._kept("profile", profile, self._diagnosed, facts, options)
 

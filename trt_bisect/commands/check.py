@@ -58,9 +58,9 @@ def check(
     Args:
         model: an ONNX file, with or without Q/DQ pairs, or an ``onnx.ModelProto``; of a loaded network, its file.
         output: a folder for ``check.json``, ``check.csv`` and ``check.html``.
-        engine: ``tensorrt-rtx``: also build an engine (without a GPU) and check how its kernels treat the pairs. A file
-            without pairs is built with every layer in INT8 and stand-in scales.
-        shapes: sizes of dynamic inputs, by name, for the engine and the times; a dynamic axis without a size is 1.
+        engine: ``tensorrt-rtx``: also build an engine (without a GPU) and check how its kernels treat the Q/DQ pairs. A
+            file without pairs is built with every layer in INT8 and stand-in scales.
+        shapes: sizes of dynamic inputs, by name, for ``engine`` and ``gpu``; a dynamic axis without a size is 1.
         gpu: predict the times of FP16 and full INT8 on this GPU: a name, or a TOML file with its peaks.
 
     Raises:

@@ -83,14 +83,14 @@ def compare(
     ONNX Runtime emulates the network with all layers low. A tensor is compared before its own rounding; the effect of
     this rounding is reported separately.
 
-    With ``reference``, the columns ``fp32`` hold the tensors of that network, which runs unchanged, or of saved
-    outputs. With ``other``, the columns ``fp32`` hold the first network and ``int8`` the other one, both unchanged.
-    Integer networks, an ONNX Runtime session and a function from feeds to outputs are compared as they run, by tensors
-    of equal names.
+    With ``reference``, the columns ``fp32`` of the result are of that network, which runs unchanged, or of saved
+    outputs. With ``other``, the columns ``fp32`` are of the first network and ``int8`` of the other one, both
+    unchanged. Integer networks, an ONNX Runtime session and a function from feeds to outputs are compared as they run,
+    by tensors of equal names.
 
     Args:
         model: an FP32 ONNX file or a loaded network; optional for two saved runs, whose layers come from it.
-        options: as listed.
+        options: the fields of ``CompareOptions``, as keywords.
 
     Raises:
         BadInput: an argument cannot be used.
@@ -177,9 +177,7 @@ class _Comparing:
     def _tensors(
         self, runs: _Runs, origins: Mapping[str, Origin], network: Network | None, length: int | None, parts: int = 1
     ) -> tuple[tuple[Compared, ...], int]:
-        """Compares the tensors of two runs, which yield each sample in ``parts`` parts; also returns the number of
-        samples.
-        """
+        # ``runs`` has ``parts`` items for each sample; also returns the number of samples
         self.progress.stage("Comparing", length)
         seen = 0
 
@@ -330,12 +328,7 @@ class _Comparing:
         *,
         of_second: bool = True,
     ) -> Comparison:
-        """Compares two networks as they run, by the tensors with the same module or name, and the same shape.
-
-        Args:
-            layers: the one of the two networks whose layers are known; None if neither's are.
-            of_second: ``layers`` is the second network.
-        """
+        # ``layers``: the network whose layers are known, the second one if ``of_second``
         sample, every = _opened(samples)
         mine, theirs = first.tensors(sample), second.tensors(sample)
         pairs = same_tensors(first, second, mine, theirs)
@@ -417,7 +410,7 @@ def _runs(on: Callable[[Feeds, int], _Runs], samples: Iterable[Feeds]) -> _Runs:
 def _on_engine(
     planned: _Low, samples: Dataset, options: CompareOptions
 ) -> tuple[tuple[EngineTensor, ...], tuple[str, ...]]:
-    """Returns the tensors that a TensorRT engine shows for the plan, and notes; without tensors, the notes say why."""
+    # FP32's and the plan's engine; if they show no tensors, a note says why
     if options.engine == ONNXRUNTIME:
         return (), ()
     status, network = engine_status(TENSORRT), planned.network
@@ -449,7 +442,7 @@ def _on_engine(
 
 
 def final_outputs_only(engine: str) -> str:
-    """Returns the note that an NVIDIA engine gives final outputs only."""
+    """Returns a note for reports: this engine gives final outputs only, so the tensors are those of the emulation."""
     return (
         f"engine '{engine}': TensorRT fuses layers and gives final outputs only, so the tensors are those of the "
         "emulation on ONNX Runtime"
@@ -466,7 +459,7 @@ def profile(model: GivenModel, options: ProfileOptions) -> Profile:
 
     Args:
         model: an ONNX file, or a loaded network.
-        options: as listed.
+        options: the fields of ``ProfileOptions``, as keywords.
 
     Raises:
         BadInput: an argument cannot be used, or no layer is left.

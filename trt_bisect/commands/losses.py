@@ -1,4 +1,4 @@
-"""``sensitivity``: the loss of each layer alone. ``worst``: the inputs with the largest loss."""
+"""``sensitivity``: the loss of one layer in INT8, for each layer. ``worst``: the inputs with the largest loss."""
 
 from __future__ import annotations
 
@@ -63,14 +63,15 @@ _NAMED = 4
 
 @takes(SensitivityOptions)
 def sensitivity(model: GivenModel, options: SensitivityOptions) -> Sensitivity:
-    """Measures each layer alone low (in INT8: its weights, its activations, both), and alone high.
+    """Measures for each layer the loss if only it is low, and the part of the loss that is gone if only it is high.
 
-    On NVIDIA engines, and in other low precisions, there is only ``both``. With ``unquantized="int8"`` each unquantized
-    layer has a row too: the loss if only its outputs are rounded.
+    In INT8 a layer has up to three rows: its weights, its activations, or both rounded. On NVIDIA engines, and in other
+    low precisions, there is only ``both``. With ``unquantized="int8"`` each unquantized layer has a row too: the loss
+    if only its outputs are rounded.
 
     Args:
         model: an FP32 ONNX file of opset 9 or later, or a loaded network.
-        options: as listed.
+        options: the fields of ``SensitivityOptions``, as keywords.
 
     Raises:
         BadInput: an argument cannot be used.
@@ -92,10 +93,11 @@ _Given = TypeVar("_Given", bound=FixedLayerOptions)
 
 
 def with_most_sensitive(model: GivenModel, options: _Given) -> _Given:
-    """Returns the options with the most sensitive layers, measured if necessary, in place of a pattern such as
-    ``top:3``.
+    """Returns the options with the names of the most sensitive layers in place of patterns such as ``top:3``; measures
+    the sensitivity if necessary.
 
-    With an output folder the sensitivity is only stored there, and the pattern is resolved later.
+    With an output folder it only saves the sensitivity there and returns the options as they are: the patterns are
+    resolved later.
     """
     names = ("high", "keep_low", "only")
     patterns = [pattern for name in names for pattern in getattr(options, name)]
@@ -138,7 +140,8 @@ class _AnythingGoes(Judgement):
 
 
 def measure_alone(experiment: Experiment, progress: Progress, chosen: Collection[int] | None = None) -> Sensitivity:
-    """Returns for each layer the loss if it alone is in INT8, and the loss won back if it alone is high.
+    """Returns for each layer the loss if only it is in INT8, and the part of full INT8's loss that is gone if only it
+    is high.
 
     Args:
         chosen: the indices of the layers to measure, only in INT8; None for every layer, both ways.
@@ -193,9 +196,8 @@ def _alone(experiment: Experiment, chosen: Collection[int]) -> dict[tuple[int, s
 
 
 def _unquantized(experiment: Experiment, progress: Progress) -> Iterator[tuple[int, Trial, Trial]]:
-    """Yields for each unquantized layer whose outputs have a scale: its index, the trial in which only these outputs
-    are rounded, and the trial of full INT8 without this rounding.
-    """
+    # the index of each unquantized layer whose outputs have a scale, the trial in which only they are rounded, and the
+    # trial of full INT8 in which all others are
     network, scales = experiment.network, experiment.ranges.scales
     high = experiment.whole.high
     nothing, full = network.plan((), network.base or high), network.full(high)
@@ -254,11 +256,12 @@ def worst(model: GivenModel, options: WorstOptions) -> WorstReport:
     data.
 
     With ``other``, two networks are compared instead, both unchanged, on ONNX Runtime without calibration. The data set
-    is read once; about ``keep`` samples are in memory.
+    may be any iterable of feeds, also an endless one if ``steps`` is given. It is read once; about ``keep`` samples are
+    in memory.
 
     Args:
         model: an ONNX file of opset 9 or later, or a loaded network.
-        options: as listed. ``dataset`` may be any iterable of feeds, also an endless one if ``steps`` is given.
+        options: the fields of ``WorstOptions``, as keywords.
 
     Raises:
         BadInput: an argument cannot be used.

@@ -63,6 +63,7 @@ _NOT_FLOATS = frozenset(("int32", "int64", "bool", "uint8"))
 _LAYERS = ("layerPrecisions", "layer_precisions", "layers", "precisions")
 _CONSTRAINED = ("obey", "prefer")
 _SUFFIXES = (".json", ".toml", ".sh", ".txt")
+# trtexec's options of weak typing that TensorRT 11 does not have, each with its replacement
 _GONE = {
     "int8": "the Q/DQ pairs say what is rounded",
     "fp16": "the types of the tensors in the graph say it",
@@ -73,7 +74,6 @@ _GONE = {
     "layerOutputTypes": "the graph says it",
     "precisionConstraints": "the graph says it",
 }
-"""trtexec's options of weak typing that TensorRT 11 does not have, each with its replacement."""
 
 
 @dataclass(frozen=True)
@@ -206,8 +206,7 @@ def _table(record: Any, source: str) -> dict[str, Precision]:
     raise BadInput(f"{source} has no table of layers and precisions.", _FORMS)
 
 
-RUN = "run"
-"""The subfolder with the comparison of the migrated network with FP32."""
+RUN = "run"  # the subfolder with the comparison of the migrated network with FP32
 _MEASURED = 4
 
 
@@ -223,7 +222,7 @@ def migrate(model: GivenModel, options: MigrateOptions) -> Migration:
 
     Args:
         model: the ONNX file that the engine was built from, in FP32 and without Q/DQ pairs; or a loaded network.
-        options: as listed.
+        options: the fields of ``MigrateOptions``, as keywords.
 
     Raises:
         BadInput: an argument cannot be used.
@@ -331,10 +330,7 @@ def _ranges(
 
 
 def _precisions(network: Network, deployment: Deployment, notes: _Choices) -> dict[int, Precision]:
-    """Returns the precisions of the layers that the settings name, by layer index.
-
-    An exact name wins over a pattern, and a later entry over an earlier one.
-    """
+    # an exact name wins over a pattern, and a later entry over an earlier one
     unknown, unable, precisions = [], [], dict[int, Precision]()
     exact = {layer.name: layer.index for layer in (*network.for_parser.layers, *network.layers)}
     for name, kind in sorted(deployment.layers.items(), key=lambda entry: entry[0] in exact):
@@ -450,10 +446,9 @@ def _proof(
 def _difference(
     network: Network, ranges: Ranges, plan: PrecisionPlan, path: Path, feeds: Sequence[Feeds], progress: Progress
 ) -> float:
-    """Returns the largest difference between the outputs of the written network and of the emulated plan, as a share of
-    the output's largest magnitude.
-
-    Both run with FP32 in place of FP16: the FP16 of two engines differs in the last bit, which INT8 rounding amplifies.
+    """Returns the largest difference between the outputs of the ONNX file in ``path`` and of the emulated plan, as a
+    share of the output's largest magnitude. FP32 replaces FP16 in both: the last bit of FP16 differs between
+    engines, and INT8 rounding amplifies it.
     """
     floats = {kind for kind in plan.precisions if kind is not Precision.INT8}
     written = Written(*read_model(path))

@@ -45,13 +45,13 @@ _NAMED = 3
 
 @dataclass(frozen=True)
 class NightlyRun:
-    """One nightly run, as in ``night.json``.
+    """One nightly run, saved as ``night.json`` in its folder.
 
     Attributes:
         number: from 1; the numbers, not the clock, order the nightly runs.
         began: the start in UTC, ISO 8601.
-        suite: a digest of the suite; see ``Suite.digest``.
-        status: ``running``, or the result.
+        suite: the SHA-256 of the suite's settings, versions and files.
+        status: ``running``, ``passed``, ``failed`` or ``error``.
         is_baseline: later nightly runs can be compared with this one.
         passed: the networks that passed or were accepted; of the others the baseline has earlier figures.
     """
@@ -66,7 +66,7 @@ class NightlyRun:
 
     @property
     def title(self) -> str:
-        """The number and the start, as text."""
+        """Number and start as text: ``nightly run 3 (2026-11-28T02:00:00+00:00)``."""
         return f"nightly run {self.number} ({self.began})"
 
     @property
@@ -75,7 +75,9 @@ class NightlyRun:
         return self.folder / BASELINE
 
     def finish(self, status: str, is_baseline: bool, passed: tuple[str, ...] = ()) -> NightlyRun:
-        """Writes the result to disk and returns the nightly run with it; raises BadInput if it cannot be written."""
+        """Writes ``night.json`` with the result, and returns the changed nightly run; raises BadInput if it cannot be
+        written.
+        """
         return replace(self, status=status, is_baseline=is_baseline, passed=passed).saved()
 
     def saved(self) -> NightlyRun:
@@ -85,7 +87,9 @@ class NightlyRun:
         return self
 
     def is_resumable(self, suite: str, now: datetime) -> bool:
-        """Returns true if this nightly run was interrupted recently, and ``suite`` is the digest of its suite."""
+        """Returns true if this nightly run was interrupted, began less than 20 hours ago, and ``suite`` is the digest
+        of its suite.
+        """
         try:
             age = now - datetime.fromisoformat(self.began)
         except (TypeError, ValueError):
@@ -95,12 +99,12 @@ class NightlyRun:
 
 @dataclass(frozen=True)
 class NightlyRuns:
-    """The nightly runs in a folder, for one process at a time; see ``nightly_runs_in``."""
+    """The nightly runs in a folder that ``nightly_runs_in`` has locked for this process."""
 
     folder: Path
 
     def all(self) -> list[NightlyRun]:
-        """Returns the nightly runs, the oldest first. Other folders are ignored."""
+        """Returns the nightly runs, the oldest first; skips folders without ``night.json``."""
         pairs = ((path.parent, read(NightlyRun, path)) for path in self.folder.glob(f"*/{NIGHTLY_RUN}"))
         nights = [replace(night, folder=folder) for folder, night in pairs if night is not None]
         return sorted(nights, key=lambda night: night.number)
@@ -110,7 +114,11 @@ class NightlyRuns:
         return next((night for night in reversed(self.all()) if night.is_baseline and night.baseline.is_dir()), None)
 
     def begin(self, suite: str) -> tuple[NightlyRun, bool]:
-        """Resumes the newest nightly run if it was interrupted and has the suite with this digest, else creates one.
+        """Resumes the newest nightly run if it was interrupted less than 20 hours ago with the same suite, else creates
+        one.
+
+        Args:
+            suite: the digest of the suite.
 
         Returns the nightly run, and true if it is resumed. Raises BadInput if the folder cannot be written.
         """
@@ -145,8 +153,8 @@ class NightlyReference:
     """The baselines that a nightly run is compared with.
 
     Attributes:
-        description: a text for the user; empty if there is no baseline yet.
-        networks: by name in the suite.
+        description: the origin of the baselines, for the user; empty if there is none yet.
+        networks: the baseline of each network, by its name in the suite.
         folder: the folder into which ``--update-baseline`` writes; None: into the nightly run only.
         is_latest: the baselines are from the latest nightly run; a run that passes becomes the next baseline.
     """
@@ -200,9 +208,7 @@ def _described(nights: Sequence[NightlyRun], latest: NightlyRun, names: Sequence
 
 
 def _of_run(path: Path, suite: Suite) -> dict[str, nightly.Baseline]:
-    """Returns a run as the baseline of the network with the same model file; of several, of the one named as its
-    folder.
-    """
+    # of several networks with the run's model file, the one that its folder is named after
     report = Report.load(path)
     model, tasks = Path(report.model).name, suite.networks
     if len(tasks) > 1:
@@ -216,8 +222,8 @@ def _of_run(path: Path, suite: Suite) -> dict[str, nightly.Baseline]:
 
 RUNS, REPEATS = "runs", "repeats"
 
+# a function that measures one network, and writes the files of ``run`` into a folder
 Runner = Callable[[NetworkTask, Path, Progress], Report]
-"""A function that measures one network, and writes the files of ``run`` into a folder."""
 
 
 def run_network(task: NetworkTask, folder: Path, progress: Progress) -> Report:
@@ -239,8 +245,8 @@ def regress(
 ) -> nightly.Regression:
     """Measures a suite of networks and reports the changes from a baseline.
 
-    If a figure lies outside the baseline's range, the network is measured again, and only the changes of both runs are
-    reported. A network that cannot be measured does not stop the others. An interrupted nightly run is resumed. The
+    If a figure lies outside the baseline's range, the network is measured again, and only changes that both runs have
+    are reported. A network that cannot be measured does not stop the others. An interrupted nightly run is resumed. The
     results are written into the folder of the nightly run and into the suite's output folder.
 
     Args:
@@ -249,9 +255,10 @@ def regress(
             ``report.json``; or ``latest``: for each network the newest nightly run in which it passed or was accepted.
             A network without such a run takes this one as its baseline, if it meets its targets and its recipe meets
             the threshold.
-        update_baseline: the figures of this nightly run, of ``repeats`` runs, become the baseline in any case.
+        update_baseline: the figures of this nightly run become the baseline in any case; each network runs ``repeats``
+            times (a key of the suite).
         progress: shows the progress; a bar in a notebook by default.
-        runner: measures one network.
+        runner: measures one network and returns its report.
 
     Raises:
         BadInput: the suite or the baseline cannot be used, or another process uses the suite's output folder.
@@ -389,7 +396,7 @@ class _Night:
 
 @dataclass
 class _NetworkRuns:
-    """The runs of one network in a nightly run, measured when first needed. The first run is judged."""
+    """The runs of one network in a nightly run, each measured at the first call of ``report`` with its number."""
 
     task: NetworkTask
     folder: Path
@@ -399,7 +406,9 @@ class _NetworkRuns:
     reports: dict[int, Report] = field(default_factory=dict)
 
     def report(self, number: int) -> Report:
-        """Returns the compared part of the report of run ``number``, from 1. Raises any TrtBisectError of the run."""
+        """Returns the figures of run ``number`` (from 1) that are compared with a baseline. Raises any TrtBisectError
+        of the run.
+        """
         if self.task.missing is not None:
             raise self.task.missing
         if number not in self.reports:

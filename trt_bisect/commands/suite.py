@@ -34,6 +34,7 @@ def _name(value: Any, flag: str) -> Any:
 
 
 _NAME = OptionKind("NAME", _name)
+# the keys of a network, besides ``name``, that are not options of ``trt_bisect.run``
 NIGHT_KINDS = {
     "target": number(share=True),
     "target_recipe": number(share=True),
@@ -41,7 +42,6 @@ NIGHT_KINDS = {
     "latency_tolerance": number(above=0, most=1, share=True),
     "repeats": whole(least=1, most=100),
 }
-"""The keys of a network, besides ``name``, that are not options of ``trt_bisect.run``."""
 _TARGETS = {INT8: "target", RECIPE: "target_recipe"}
 # options of ``run`` that the suite or the command sets
 _SET_ELSEWHERE = {"save_tensors", "history", *(option.keyword for option in declare.declared(OutputOptions))}
@@ -62,7 +62,7 @@ class NetworkTask:
 
     Attributes:
         stem: the name of its folder and its baseline file, unique.
-        keywords: the keywords of ``run``.
+        keywords: the keyword arguments for ``run``.
         targets: by plan, ``int8`` and ``recipe``, the worst value of the metric that passes.
         missing: the error on a missing file or function; None if all are there.
     """
@@ -177,6 +177,6 @@ def _check_figures(where: str, keywords: Mapping[str, Any], targets: Mapping[str
 
 
 def stem_of(name: str) -> str:
-    """Returns a file name for ``name``: ``name`` itself if possible, else a similar name with a digest."""
+    """Returns ``name`` if it can be a file's name, else a similar one that ends in a digest."""
     safe = re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip(".-")[:_LONGEST]
     return safe if safe == name else f"{safe or 'network'}-{hashlib.sha256(os.fsencode(name)).hexdigest()[:8]}"

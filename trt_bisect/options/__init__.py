@@ -1,6 +1,8 @@
 """The options of the commands, each declared once: validation, command line, TOML and documentation come from here."""
 
 ARGUMENTS = "Arguments"
+# The panels in the order of the help, each with the keywords of its options, then of those that ``--help-all`` adds. An
+# option that is in another panel in one command says so where it is declared.
 PANELS = {
     ARGUMENTS: ("model function suite folder folders other where", ""),
     "Data": ("shapes calibration inputs dataset validation networks steps keep cache layers tensors", ""),
@@ -28,7 +30,3 @@ PANELS = {
         "verbose all_layers",
     ),
 }
-"""The panels in the order of the help, each with the keywords of its options, then of those that ``--help-all`` adds.
-
-An option that is in another panel in one command says so where it is declared.
-"""

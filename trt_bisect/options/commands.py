@@ -1,4 +1,4 @@
-"""The options of the other commands: concerns together, with what the command has in addition, or fixes."""
+"""The options of all commands but ``run``: those of ``concerns`` that a command takes, its own, and fixed values."""
 
 from collections.abc import Sequence
 from dataclasses import field, fields
@@ -96,17 +96,19 @@ class PipelineOptions(RunOptions):
     cluster: str = fixed("")
 
     def __post_init__(self) -> None:
-        """Makes the samples the data set, to which labels belong."""
+        # labels belong to the data set
         object.__setattr__(self, "dataset", self.inputs if self.labels is not None else None)
         super().__post_init__()
 
     @property
     def validation_data(self) -> tuple[Any, ...]:
-        """The samples to test the recipe on; none if they are a share of the others."""
+        """The data to test the recipe on, one entry; empty if a share of the samples is held out instead."""
         return () if isinstance(self.validation, (int, float, type(None))) else (self.validation,)
 
     def for_run(self, samples: Any, *validation: Any, progress: Any) -> RunOptions:
-        """Returns the options of ``run`` among these, with the samples as data of the merged network."""
+        """Returns these options for ``run`` on the networks of the pipeline merged into one, with ``samples`` as its
+        data; ``validation``: the held-out data, if given.
+        """
         options = {each.name: getattr(self, each.name) for each in fields(RunOptions)}
         options |= {"calibration": samples, "inputs": None, "progress": progress}
         options["dataset"] = None if self.labels is None else samples
@@ -146,7 +148,7 @@ class WorstOptions(OtherOptions, WithoutRecipeOptions):
 
     @property
     def saved_for(self) -> Data:
-        """The samples that saved outputs belong to: those that are searched."""
+        """The samples that the outputs saved as ``reference`` belong to: those that are searched."""
         return self.calibration if self.dataset is None else self.dataset
 
 
@@ -270,6 +272,7 @@ class LayersOptions(LowOptions, ShapeOptions):
     device: None = fixed(None)
 
 
+# the options of each command by its name, which is that of the Python function too
 COMMANDS: dict[str, Any] = {
     "run": RunOptions,
     "pipeline": PipelineOptions,
@@ -280,4 +283,3 @@ COMMANDS: dict[str, Any] = {
     "verify": VerifyOptions,
     "migrate": MigrateOptions,
 }
-"""The options of each command by its name, which is that of the Python function too."""

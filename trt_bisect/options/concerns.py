@@ -75,8 +75,7 @@ EXPLAIN_TENSORS: Final = "tensors"
 NO_TENSORS: Final = "none"
 OUTPUTS, ALL_LAYERS, BOUNDARIES, POLYGRAPHY = "outputs", "layers", "boundaries", "polygraphy"
 WEAK_INT8 = "weak-int8"
-HEADS = ("detect", "pose", "obb", "instances", "text")
-"""The tasks that ``--head`` helps to read."""
+HEADS = ("detect", "pose", "obb", "instances", "text")  # the tasks that ``--head`` helps to read
 INT8: Final = "int8"
 INT16 = "int16"
 FLOAT_LOWS = ("fp16", "bf16")
@@ -85,8 +84,7 @@ UNQUANTIZED_INT8 = "int8"
 BESIDE, NONE = "beside", "none"
 MACS, MEASURED_TIME, TIME, MIXED = "macs", "measured", "time", "mixed"
 COSINE: Final = "cosine"
-FIXING = ("high", "keep_low", "plan", "scoped", "only", "one_scale")
-"""The options that fix the precision of layers."""
+FIXING = ("high", "keep_low", "plan", "scoped", "only", "one_scale")  # the options that fix the precision of layers
 PICTURE_OPTIONS = ("scale", "mean", "std", "resize", "letterbox", "colors")
 
 INPUT, LOADED = Option("--input --inputs"), Option("--input --inputs --load-inputs")
@@ -140,7 +138,7 @@ class PictureOptions(Options):
         self.preprocessing()
 
     def preprocessing(self) -> Preprocessing:
-        """Returns how pictures are fed; raises BadInput for a value that cannot be used."""
+        """Returns the preprocessing of pictures; raises BadInput for a value that cannot be used."""
         return preprocessing({name: getattr(self, name) for name in PICTURE_OPTIONS})
 
 
@@ -157,12 +155,12 @@ class ReferenceOptions(Options):
 
     @property
     def saved_outputs(self) -> Path | None:
-        """The saved outputs to compare with; None if the reference is a network."""
+        """The path of the saved outputs to compare with; None if the reference is a network."""
         return saved_outputs(self.reference)
 
     @property
     def saved_for(self) -> Data:
-        """The samples that saved outputs belong to."""
+        """The samples that the outputs saved as ``reference`` belong to."""
         return getattr(self, "inputs", None)
 
 
@@ -224,7 +222,7 @@ class JudgeOptions(ReferenceOptions):
             raise BadInput("--head needs a task of detections or text.", f"Give --task {'|'.join(HEADS)}.")
 
     def asked_task(self) -> "AskedTask | None":
-        """The task that is asked for."""
+        """Returns the task that ``task`` asks for; None without one."""
         if self.task is None:
             return None
         from trt_bisect.analyzer.tasks.task import AskedTask
@@ -266,7 +264,7 @@ class NetworkOptions(DeviceOptions):
     fuse_norms: bool = False
 
     def libraries(self, *, onnxruntime: bool) -> tuple[str, ...]:
-        """The libraries with operators for ONNX Runtime, or those with TensorRT's plugins."""
+        """Returns those of ``plugins`` with operators for ONNX Runtime, or else those with TensorRT's plugins."""
         from trt_bisect.model.session import for_onnx_runtime
 
         return tuple(name for name in self.plugins if for_onnx_runtime(name) is onnxruntime)
@@ -280,7 +278,7 @@ class NetworkOptions(DeviceOptions):
 
     @property
     def base_precision(self) -> Precision | None:
-        """The precision of layers and tensors that are neither low nor kept high; None for that of each plan."""
+        """The precision of layers and tensors that are neither low nor kept high; None if each plan has its own."""
         return None
 
 
@@ -309,7 +307,7 @@ class LowOptions(NetworkOptions):
 
     @property
     def low_precision(self) -> "LowPrecision":
-        """The low precision in question."""
+        """The low precision that ``low`` asks for."""
         from trt_bisect.model.quantizer import find_low
 
         return find_low(self.low)
@@ -332,7 +330,7 @@ class CalibrationOptions(Options):
 
     @property
     def percentile(self) -> float:
-        """The percentile of |x|, for the calibrator of that name."""
+        """The percentile of the magnitudes, for the calibrator ``percentile``."""
         return float(self.calibrator.partition("=")[2] or 99.99)
 
 
@@ -467,7 +465,6 @@ class MeasuringOptions(
     cluster: Address = ""
 
     def __post_init__(self) -> None:
-        """With ``dla`` and strong typing, makes the defaults what the DLA needs: base FP16, one scale a weight."""
         super().__post_init__()
         if self.low in FLOAT_LOWS and self.precision not in (None, Precision.FP32):
             problem = f"--low {self.low} and --precision {self.precision} leave no layer in FP32."
@@ -475,6 +472,7 @@ class MeasuringOptions(
         if self.base not in (None, "fp16") and self.precision == "fp16":
             problem = f"--precision {self.precision} does not raise layers above a base of {self.base}."
             raise BadInput(problem, f"Give --precision fp32, or leave it out: then they are in {self.base}.")
+        # without weak typing, the defaults are what the DLA needs: base FP16, one scale per weight
         if self.dla is not None and self.asked_typing != "weak":
             object.__setattr__(self, "one_scale", self.one_scale or ("*",))
             if self.low not in FLOAT_LOWS:
@@ -496,7 +494,7 @@ class MeasuringOptions(
         return Precision(self.base or self.precision or Precision.FP32)
 
     def build_options(self) -> "BuildOptions":
-        """The options as builders take them."""
+        """Returns the options that the builder of engines takes."""
         from trt_bisect.builder.base import DEFAULT_TIMEOUT, BuildOptions
         from trt_bisect.recipe.trtexec import options_in
 
@@ -513,14 +511,16 @@ class MeasuringOptions(
         )
 
     def curve_of(self, strategy: str, layers: int) -> str:
-        """The curve of a network with that many quantizable layers; only the emulation has a choice."""
+        """Returns ``full``, ``adaptive`` or ``culprits``: the boundaries to measure with a strategy, in a network of
+        ``layers`` quantizable layers.
+        """
         if strategy == EMULATION:
             return usual_curve(layers) if self.curve == AUTO else self.curve
         return FULL if strategy == EXHAUSTIVE else CULPRITS
 
     @property
     def asked_strategy(self) -> str:
-        """The strategy that measures the curve: ``auto`` is the emulation."""
+        """The strategy that measures the curve: ``emulation`` (also for ``auto``), ``bisect`` or ``exhaustive``."""
         return EMULATION if self.strategy == AUTO else self.strategy
 
 
@@ -594,7 +594,9 @@ class RunOptions(MeasuringOptions):
 
     @property
     def high_precision(self) -> Precision:
-        """The precision of layers that are kept out of the low one; with ``mixed``, of plans before the last step."""
+        """The precision of layers that are kept out of the low one; with ``mixed`` FP32, until the last step of the
+        search.
+        """
         if self.precision == MIXED:
             return Precision.FP32
         return self.base_precision if self.precision == INT16 else super().high_precision
@@ -619,18 +621,18 @@ class RunOptions(MeasuringOptions):
 
     @property
     def profile(self) -> Path | None:
-        """The profile of an engine by which times are predicted; None without one."""
+        """The path of the engine's profile by which times are predicted; None without one."""
         path = Path(str(self.cost))
         return path if path.suffix.lower() == ".json" else None
 
     @property
     def by_time(self) -> bool:
-        """Costs are predicted times, which may follow a profile."""
+        """True if costs are predicted times, which may follow a profile."""
         return self.costs_by == TIME or self.profile is not None
 
     @property
     def costs_by(self) -> str:
-        """The cost of layers: ``macs``, ``measured``, ``time`` (predicted), or a file of times."""
+        """The source of layers' costs: ``macs``, ``measured``, ``time`` (predicted), or a file of times."""
         if self.cost is not None:
             return str(self.cost)
         return MACS if self.cost_gpu is None else TIME
@@ -641,6 +643,6 @@ class RunOptions(MeasuringOptions):
         return None if self.budget is None else float(self.budget)
 
     def least_accuracy(self, reference: float) -> float:
-        """Returns the lowest acceptable accuracy; FP32 has the accuracy ``reference``."""
+        """Returns the lowest acceptable accuracy; ``reference`` is that of FP32."""
         text = str(PRESETS.get(str(self.drop), self.drop) or 0.0).strip()
         return reference * (1.0 - float(text[:-1]) / 100.0) if text.endswith("%") else reference - float(text)

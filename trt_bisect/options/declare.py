@@ -1,4 +1,5 @@
-"""Declaring options: ``Option`` in an annotation, ``Options``, the base of dataclasses; and options in TOML files.
+"""Declares options: ``Option`` in an annotation, and ``Options``, the base of dataclasses; and reads them in TOML
+files.
 
 Python functions get the fields of a dataclass as keywords by ``takes``; ``trt_bisect.cli.app`` makes the parameters of
 the command line. Help texts are the sections "Attributes" and "Args" of docstrings. All values are read by the option's
@@ -53,10 +54,9 @@ else:
 
 
 _LEAST_BEGINNING = 4
+# the least similarity of a misspelt name, the first of short ones: ``--samples`` is not ``--shapes`` (0.82)
 _SHORT, _SIMILAR_SHORT, _SIMILAR = 5, 0.6, 0.83
-"""The least similarity of a misspelt name, the first of short ones: ``--samples`` is not ``--shapes`` (0.82)."""
-_MOST_KEYS = 12
-"""The most keys that a message lists."""
+_MOST_KEYS = 12  # the most keys that a message lists
 _SECTION = re.compile(r"^(?:Attributes|Args):\n(.*?)(?=\n\n|\Z)", re.MULTILINE | re.DOTALL)
 _ITEM = re.compile(r"^    (\w+): (.*(?:\n     +.*)*)", re.MULTILINE)
 _Given = TypeVar("_Given", bound="Options")
@@ -72,7 +72,7 @@ class Option:
     """An option of a command. In an annotation it has only what type, docstring and the table ``PANELS`` do not say.
 
     Attributes:
-        names: its flags with spaces between them, where they are others than the keyword.
+        names: its flags, separated by spaces, if they differ from the keyword.
         panel: its group in the help, and its table in a configuration file.
         expert: only ``--help-all`` shows it.
         repeated: suggested commands repeat it.
@@ -97,19 +97,21 @@ class Option:
 
     @property
     def is_argument(self) -> bool:
-        """On the command line it is given by position."""
+        """True if the command line takes it by position."""
         return self.panel == ARGUMENTS
 
     @property
     def flags(self) -> tuple[str, ...]:
-        """Its flags, the first one used in messages; none for an argument and an object of Python."""
+        """Its flags, the first one used in messages; empty for an argument, and for an object that only Python can
+        give.
+        """
         if self.is_argument or self.kind is OBJECT:
             return ()
         return tuple(self.names.split()) or (f"--{self.keyword.replace('_', '-')}",)
 
     @property
     def flag(self) -> str:
-        """Its name in messages."""
+        """Its name in messages: the first flag, else the keyword."""
         return next(iter(self.flags), self.keyword)
 
     @property
@@ -120,7 +122,7 @@ class Option:
 
     @property
     def shown_default(self) -> str:
-        """The behaviour without the option, as text; empty if that is nothing."""
+        """The behaviour without the option, as text; empty if the option then has no effect."""
         if self.without or self.default in (None, (), "", False, inspect.Parameter.empty, Path()):
             return self.without
         if self.default is True:
@@ -137,14 +139,14 @@ class Option:
         return self.with_facts(effect, tuple(map(repr, self.kind.choices)), default)
 
     def with_facts(self, effect: str, choices: Sequence[str], default: str = "") -> str:
-        """Returns a help text with choices, bounds, and what holds without the option."""
+        """Returns the help text ``effect`` with choices, bounds and ``default`` in parentheses."""
         facts = [f"{'one of' if self.kind.closed else 'or'} {', '.join(choices)}"] if choices else []
         facts += filter(None, (self.kind.limits, default and f"default: {default}"))
         return f"{effect} ({'; '.join(facts)})" if facts else effect
 
 
 def _declared(taker: Any) -> tuple[Option, ...]:
-    """Returns the options of a dataclass, or of a command's function with those of its dataclasses."""
+    # of a dataclass, or of a command's function with those of its dataclasses
     hints, texts = get_type_hints(taker, include_extras=True), _texts(taker)
     options: list[Option] = []
     for name, parameter in inspect.signature(taker).parameters.items():
@@ -165,7 +167,6 @@ def _declared(taker: Any) -> tuple[Option, ...]:
 
 
 def _place_of(keyword: str) -> dict[str, Any]:
-    """Returns the fields ``panel`` and ``expert`` of an option, from the table ``PANELS``."""
     for panel, (usual, expert) in PANELS.items():
         if keyword in f"{usual} {expert}".split():
             return {"panel": panel, "expert": keyword in expert.split()}
@@ -176,16 +177,14 @@ declared: Callable[[Any], tuple[Option, ...]] = cache(_declared)
 
 
 def _parts(hint: Any) -> Iterator[Any]:
-    """Yields a type, then its parts and theirs, from the last one on: the mark of an ``Annotated`` before its type."""
+    # a type, then its parts and theirs, from the last one on: the mark of an ``Annotated`` comes before its type
     yield hint
     for part in reversed(get_args(hint)):
         yield from _parts(part)
 
 
 def _kind_in(parts: Sequence[Any]) -> OptionKind:
-    """Returns the first kind among the parts of a type, or the kind for its Literal, bool, Path or Sequence; else
-    ``TEXT``.
-    """
+    # the first kind among the parts of a type, else the kind for a Literal, bool, Path or Sequence
     for part in parts:
         if isinstance(part, OptionKind):
             return part
@@ -201,7 +200,6 @@ def _kind_in(parts: Sequence[Any]) -> OptionKind:
 
 
 def _texts(taker: Any) -> dict[str, str]:
-    """Returns the texts on fields or parameters in the docstrings of a class and its bases, or of a function."""
     texts: dict[str, str] = {}
     for owner in reversed(getattr(taker, "__mro__", (taker,))):
         section = _SECTION.search(inspect.cleandoc(owner.__doc__ or ""))
@@ -211,12 +209,12 @@ def _texts(taker: Any) -> dict[str, str]:
 
 
 def by_key(options: Iterable[Option]) -> dict[str, Option]:
-    """Returns options by all of their names in TOML and Python."""
+    """Returns options by name; an option has an entry for each of its names in TOML and Python."""
     return {key: option for option in options for key in option.keys}
 
 
 def nearest(name: str, names: Collection[str]) -> str:
-    """Returns the first name that begins with an unknown one, else the most similar one; empty for neither."""
+    """Returns the first of ``names`` that begins with ``name``, else the most similar one; empty for neither."""
     longer = [each for each in names if each.startswith(name)] if len(name) >= _LEAST_BEGINNING else []
     least = _SIMILAR if len(name) > _SHORT else _SIMILAR_SHORT
     return next(iter(longer or difflib.get_close_matches(name, names, 1, least)), "")
@@ -229,7 +227,8 @@ def fixed(value: Any, *, init: Literal[False] = False) -> Any:
 
 @dataclass_transform(kw_only_default=True, frozen_default=True, field_specifiers=(field, fixed))
 class Options:
-    """The base of all options. A subclass, a frozen dataclass, is a concern, or a command: several concerns together.
+    """The base of all options. A subclass, a frozen dataclass, has the options of one concern, or of a command: several
+    concerns together.
 
     Raises:
         BadInput: a value cannot be used.
@@ -268,7 +267,7 @@ class Options:
 
 
 def repeated(given: Options) -> dict[str, tuple[str, ...]]:
-    """Returns by flag the values that repeat the given options on a command line, without options at their defaults.
+    """Returns, by flag, the words that repeat the given options on a command line, without options at their defaults.
 
     Data that has no name on the command line, such as an array, becomes a word for the user to fill in.
     """
@@ -286,7 +285,8 @@ def _is_default(value: Any, default: Any) -> bool:
 
 @contextmanager
 def naming_keywords(keywords: Mapping[str, str] | None = None) -> Iterator[None]:
-    """Makes errors speak of Python's keywords in place of flags; see ``in_python``.
+    """Makes errors in the block name Python's keywords in place of flags. ``keywords``: by flag; None: of the same
+    name.
 
     It also decorates functions for Python; the command line calls the function inside (``inspect.unwrap``).
     """
@@ -299,14 +299,14 @@ def naming_keywords(keywords: Mapping[str, str] | None = None) -> Iterator[None]
 
 
 class Job(Protocol[_Model_contra, _Keywords, _Result_co]):
-    """A Python function that takes a network, and options as keywords."""
+    """A Python function that takes a network, and options as keywords; the result of ``takes``."""
 
     @property
     def job(self) -> Callable[..., _Result_co]:
-        """The same function, of a network and the object with the options."""
+        """The original function, of a network and one object with the options."""
 
     def __call__(self, model: _Model_contra = ..., *given: _Keywords.args, **options: _Keywords.kwargs) -> _Result_co:
-        """Does the job."""
+        """Calls the function with the network ``model`` and its options."""
 
 
 def takes(
@@ -348,9 +348,13 @@ def takes(
 
 
 def read_toml(file: Path, kind: str, remedy: str) -> dict[str, Any]:
-    """Returns the table in a TOML file, of a ``kind`` as messages name it; ``remedy``: if the file does not exist.
+    """Returns the table in a TOML file; a byte order mark of UTF-8 is passed over.
 
-    A byte order mark of UTF-8 is passed over. Raises BadInput if the file does not exist or cannot be read.
+    Raises BadInput if the file does not exist or cannot be read.
+
+    Args:
+        kind: the kind of file, as messages name it.
+        remedy: the remedy if the file does not exist.
     """
     try:
         content = file.read_bytes()
@@ -388,7 +392,9 @@ def refuse_unknown(file: Path, where: str, table: Mapping[str, Any], keys: Colle
 
 
 def read_value(file: Path, where: str, key: str, value: Any, kind: OptionKind) -> Any:
-    """Returns the value of a key; raises BadInput or NotThere with the file, the table and the key."""
+    """Returns ``value`` as ``kind`` reads it. Raises BadInput or NotThere, which name file, table (``where``) and
+    key.
+    """
     prefix = f"{file}: {where + ': ' if where else ''}"
     try:
         located = kind.located(value, file.parent)
@@ -407,9 +413,10 @@ def read_table(
     options: Mapping[str, Option],
     missing: list[NotThere] | None = None,
 ) -> dict[str, Any]:
-    """Returns the values of a file's table, called ``where``, by the names of their options; paths are relative to it.
+    """Returns the values of a file's table by the names of their options; paths are relative to the file.
 
     Args:
+        where: the table's name in messages.
         missing: a list; errors on missing files and functions are appended to it, and their values are left out.
 
     Raises:
@@ -467,7 +474,7 @@ def read_config(file: Path, command: str, commands: Collection[str], options: Se
 
 
 def asked_gpu(text: str) -> Gpu:
-    """Returns a GPU by its name in the model's table, or as a TOML file of the user's describes it.
+    """Returns a GPU by its name in the table of known GPUs, or as a TOML file of the user's describes it.
 
     Raises BadInput if the name is not known, or the file cannot be used.
     """

@@ -1,4 +1,6 @@
-"""The kinds of values: each reads a text of the command line, a value of a TOML file and a value in Python alike."""
+"""The kinds of options' values: each reads a text of the command line, a value of a TOML file and a value in Python
+alike.
+"""
 
 from __future__ import annotations
 
@@ -32,12 +34,11 @@ MetricName = Literal["cosine", "sqnr", "centered_sqnr", "mse", "l1", "kl", "max_
 SavedTensors = Literal["none", "outputs", "layers", "boundaries", "polygraphy"]
 Strategy = Literal["auto", "exhaustive", "bisect"]
 Task = Literal["classify", "detect", "segment", "embed", "text", "pose", "obb", "instances", "depth"]
+# choices: type checkers and editors know them; an option of such a type has the kind ``choice``
 Typing = Literal["auto", "weak", "weak-int8", "strong"]
-"""Choices: type checkers and editors know them; an option of such a type has the kind ``choice``."""
 
 MIB = 1 << 20
-_SURELY_BYTES = 1 << 26
-"""A number of MiB from which on it must be meant in bytes: no machine has 64 TiB."""
+_SURELY_BYTES = 1 << 26  # a number of MiB from which on it must be meant in bytes: no machine has 64 TiB
 _DEVICE = re.compile(r"cpu|(cuda)(?::(\d+))?")
 _SHAPE = re.compile(r"(.+):(\d+(?:x\d+)*)")
 _PER_CENT = re.compile(r"(\d+(?:\.\d*)?|\.\d+)\s*%")
@@ -55,13 +56,13 @@ def shown(value: Any) -> str:
 
 
 def refused(flag: str, value: Any, remedy: str) -> BadInput:
-    """Returns the error on a value of an option."""
+    """Returns the BadInput for a value that the option ``flag`` does not take."""
     return BadInput(f"{flag} cannot be {shown(value)}.", remedy)
 
 
 @dataclass(frozen=True)
 class OptionKind:
-    """A kind of values.
+    """A kind of values of options.
 
     Attributes:
         metavar: the word that stands for a value in the help; empty for a switch.
@@ -93,13 +94,11 @@ class OptionKind:
 
     @property
     def closed(self) -> bool:
-        """The value must be one of the choices."""
+        """True if the value must be one of the choices."""
         return bool(self.choices) and not self.open
 
 
 def _checked(metavar: str, is_valid: Callable[[Any], bool], remedy: str, **facts: Any) -> OptionKind:
-    """Returns the kind of values that are taken as they are, if they are valid."""
-
     def read(value: Any, flag: str) -> Any:
         if not is_valid(value):
             raise refused(flag, value, remedy)
@@ -109,12 +108,12 @@ def _checked(metavar: str, is_valid: Callable[[Any], bool], remedy: str, **facts
 
 
 def choice(*words: str) -> OptionKind:
-    """Returns the kind of one of some words."""
+    """Returns the kind whose values are these words."""
     return _checked("|".join(words), words.__contains__, f"Use one of {', '.join(words)}.", choices=words)
 
 
 def choice_or_path(*words: str) -> OptionKind:
-    """Returns the kind of one of some words, or a path."""
+    """Returns the kind whose values are these words and paths."""
     return OptionKind(
         "|".join((*words, "FILE")),
         lambda value, flag: value if value in words else PLACE.read(value, flag),
@@ -133,7 +132,7 @@ def number(
     whole: bool = False,
     share: bool = False,
 ) -> OptionKind:
-    """Returns the kind of numbers within bounds; ``above``: more than this.
+    """Returns the kind of numbers from ``least`` to ``most`` and more than ``above``.
 
     Args:
         share: a percentage is taken as well: 99% is 0.99.
@@ -167,17 +166,16 @@ def _number(value: Any, *, share: bool) -> float:
         return nan
 
 
-whole = partial(number, whole=True)
-"""Returns the kind of whole numbers within bounds; see ``number``."""
+whole = partial(number, whole=True)  # returns the kind of whole numbers within bounds; see ``number``
 
 
 ONLY = "only"
+# the counts of ``--tensorboard-detail``, with the most of each
 _MOST = {"channels": 256, "samples": 1000, "plans": 1000}
-"""The counts of ``--tensorboard-detail``, with the most of each."""
 
 
 def _detail(value: Any, flag: str) -> dict[str, Any]:
-    """Reads counts by name, and patterns: ``samples=3,only=op:Conv``."""
+    # counts by name, and patterns: ``samples=3,only=op:Conv``
     if isinstance(value, Mapping):
         pairs = [*value.items()]
     else:
@@ -211,12 +209,12 @@ def _mebibytes(value: Any, flag: str) -> int:
     return mebibytes
 
 
+# the losses of accuracy that MLPerf Inference allows, by their names
 PRESETS = {"mlperf99": "1%", "mlperf99.9": "0.1%"}
-"""The losses of accuracy that MLPerf Inference allows, by their names."""
 
 
 def _drop(value: Any, flag: str) -> Any:
-    """Checks a loss of accuracy, and returns it as given: ``1%`` is a share of FP32's accuracy, ``0.01`` is not."""
+    # ``1%`` is a share of FP32's accuracy, ``0.01`` is not
     if value not in PRESETS:
         number(least=0, most=1, share=True).read(value, flag)
     return value
@@ -264,7 +262,7 @@ def _texts(value: Any, flag: str) -> tuple[str, ...]:
 
 
 def _naming_option(read: Callable[[Any], Any], value: Any, flag: str) -> Any:
-    """Returns ``read(value)``; its errors do not name the option, so they are raised again with ``flag``."""
+    # errors of ``read`` do not name the option
     try:
         return read(value)
     except BadInput as error:
@@ -287,7 +285,7 @@ def _trtexec(value: Any, flag: str) -> Any:
 
 
 def _path(value: Any, flag: str) -> Any:
-    """Returns a text as a path; objects that stand for a file, such as a network, stay as they are."""
+    # objects that stand for a file, such as a network, stay as they are
     if isinstance(value, str) and value and "\0" not in value:
         return Path(value)
     if isinstance(value, (int, float, Sequence, Mapping)):
@@ -309,10 +307,7 @@ def _existing(value: Any, folder: Path) -> Any:
 
 
 def _function(value: Any, folder: Path) -> Any:
-    """Returns ``module:function``, with the whole path of a module that is a file; raises BadInput if it is not there.
-
-    A module's file is relative to ``folder``. Values that are no text stay as they are.
-    """
+    # the module's file is relative to ``folder``; values that are no text stay as they are
     if not isinstance(value, str):
         return value
     module, _, function = value.rpartition(":")
@@ -337,15 +332,12 @@ def _function_words(value: Any) -> tuple[str, ...]:
 
 
 def _data_named(metavar: str) -> OptionKind:
-    """Returns the kind of data, or of a plan: a file, a folder, ``module:function``, or objects in Python.
-
-    In suggested commands ``metavar`` stands for an object without a name.
-    """
+    # in suggested commands ``metavar`` stands for an object without a name
     return replace(OBJECT, metavar=metavar, words=lambda value: (name_of(value) or metavar,), located=_data)
 
 
 def by_name(metavar: str) -> OptionKind:
-    """Returns the kind of files, or data, by the name of a network: ``detector=det.onnx``, or a mapping."""
+    """Returns the kind of values that name a file, or data, for each network: ``detector=det.onnx``, or a mapping."""
 
     def read(value: Any, flag: str) -> dict[str, Any]:
         if isinstance(value, Mapping):
@@ -370,7 +362,7 @@ def by_name(metavar: str) -> OptionKind:
 
 
 def share_or_data(*, most: float) -> OptionKind:
-    """Returns the kind of a share up to ``most``, or of data."""
+    """Returns the kind whose values are shares up to ``most``, or data."""
     share = number(least=0, most=most, share=True)
 
     def is_share(value: Any) -> bool:
@@ -406,54 +398,52 @@ def _address(value: Any, flag: str) -> Any:
     return value
 
 
-OBJECT = OptionKind("", lambda value, _flag: value)
-"""An object of Python."""
+OBJECT = OptionKind("", lambda value, _flag: value)  # an object of Python
 TEXT = _checked(
     "TEXT",
     lambda value: isinstance(value, str) and "\0" not in value and bool(value.strip()),
     "Give a text, in quotes.",
 )
 TEXTS = OptionKind("NAME", _texts, lambda texts: tuple(map(str, texts)), several=True)
+# true or false; on the command line a flag without a value
 SWITCH = _checked("", lambda value: isinstance(value, bool), "Give true or false.", words=lambda _: ())
-"""True or false; on the command line a flag without a value."""
+# a file or folder that is written
 PLACE = OptionKind("PATH", _path, located=lambda value, folder: _path_in(folder, value))
-"""A file or folder that is written."""
 PLACES = replace(
     TEXTS, metavar="PATH", read=lambda value, flag: list(map(Path, _texts(value, flag))), located=PLACE.located
 )
-FILE = replace(PLACE, metavar="FILE", located=_existing)
-"""A file or folder that is read."""
+FILE = replace(PLACE, metavar="FILE", located=_existing)  # a file or folder that is read
 FUNCTION = replace(OBJECT, metavar="FUNCTION", words=_function_words, located=_function)
 
+# an address of workers; see ``check_address``
 Address = Annotated[str, replace(TEXT, metavar="ADDRESS", read=_address)]
-"""An address of workers; see ``check_address``."""
+# a calibrator by its name; ``percentile`` may have a number: ``percentile=99.9``
 Calibrator = Annotated[
     CalibratorName | str, OptionKind("METHOD", _calibrator, choices=get_args(CalibratorName), open=True)
 ]
-"""A calibrator by its name; ``percentile`` may have a number: ``percentile=99.9``."""
+# one number, or one for each channel
 Channels = Annotated[
     float | str | Sequence[float],
     OptionKind(
         "N,N,N", partial(_naming_option, numbers), lambda value: (",".join(f"{n:.15g}" for n in numbers(value)),)
     ),
 ]
-"""One number, or one for each channel."""
 Cost = Annotated[str | Path, choice_or_path("macs", "measured")]
 Data = Annotated[Any, _data_named("DATA")]
 DataFile = Annotated[Any, _data_named("FILE")]
 Detail = Annotated[Mapping[str, Any], OptionKind("NAME=N", _detail, _detail_words, joined=True)]
 DataByName = Annotated[Mapping[str, Any], by_name("NAME=DATA")]
+# a loss of accuracy: a share of FP32's, points, or the name of a preset
 Drop = Annotated[float | str, OptionKind("SHARE", _drop)]
-"""A loss of accuracy: a share of FP32's, points, or the name of a preset."""
+# the CPU, or a GPU by its number; ``torch.device`` has the same names
 Device = Annotated[str, replace(TEXT, metavar="DEVICE", read=_device)]
-"""The CPU, or a GPU by its number; ``torch.device`` has the same names."""
+# a duration, which stays as given; see ``parse_time``
 Duration = Annotated[float | str, OptionKind("TIME", lambda value, _flag: parse_time(value) and value)]
-"""A duration, which stays as given; see ``parse_time``."""
 File = Annotated[str | Path, FILE]
-InFile = Annotated[Path, FILE]
-"""A file or folder that the command line names, and that is read."""
+InFile = Annotated[Path, FILE]  # a file or folder that the command line names, and that is read
 Fraction = Annotated[float | str, number(least=0, most=1, share=True)]
 Function = Annotated[str | Callable[..., Any], FUNCTION]
+# a GPU by name, or a TOML file that describes it
 GpuName = Annotated[
     str,
     replace(
@@ -462,8 +452,8 @@ GpuName = Annotated[
         located=lambda value, folder: _path_in(folder, value) if ".toml" in str(value) else value,
     ),
 ]
-"""A GPU by name, or a TOML file that describes it."""
 History = Annotated[str | Path, choice_or_path("beside", "none")]
+# a metric by its name or as a function
 Metric = Annotated[
     MetricName | str | Callable[..., Any],
     replace(
@@ -472,13 +462,11 @@ Metric = Annotated[
         located=lambda value, folder: _function(value, folder) if ".py:" in str(value) else value,
     ),
 ]
-"""A metric by its name or as a function."""
 PictureSize = Annotated[
     int | str | Sequence[int],
     OptionKind("HxW", partial(_naming_option, size), lambda value: ("x".join(map(str, size(value))),)),
 ]
-Networks = Annotated[Mapping[str, Any], by_name("NAME=FILE")]
-"""Networks by name: files, or what ``onnx.load`` returns."""
+Networks = Annotated[Mapping[str, Any], by_name("NAME=FILE")]  # networks by name: files, or what ``onnx.load`` returns
 Place = Annotated[str | Path, PLACE]
 Shapes = Annotated[
     Mapping[str, tuple[int, ...]],
@@ -490,13 +478,12 @@ Shapes = Annotated[
     ),
 ]
 Share = Annotated[float | str, number(share=True)]
+# an amount of memory: MiB, or 512MB, 2GB, in powers of 1024
 Size = Annotated[int | str, OptionKind("SIZE", _mebibytes)]
-"""An amount of memory: MiB, or 512MB, 2GB, in powers of 1024."""
 TextOrFile = Annotated[Any, _data_named("TEXT")]
+# flags of trtexec that say how an engine is built
 TrtexecFlags = Annotated[str, OptionKind("FLAGS", _trtexec, hyphens=True)]
-"""Flags of trtexec that say how an engine is built."""
-Version = Annotated[str, OptionKind("VERSION", _version)]
-"""A version of TensorRT."""
+Version = Annotated[str, OptionKind("VERSION", _version)]  # a version of TensorRT
 if TYPE_CHECKING:
     from trt_bisect.model.network import GivenModel
     from trt_bisect.support.progress import Progress as Progress

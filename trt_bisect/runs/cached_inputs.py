@@ -1,4 +1,4 @@
-"""The results that a run folder stores next to the journal, each under a key: magnitudes, ranges, inputs."""
+"""The results that a run folder stores next to the journal, each under a key: histograms, ranges, inputs."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ Value = TypeVar("Value")
 
 @dataclass(frozen=True)
 class Form(Generic[Value]):
-    """The form in which a run folder stores a result. ``load`` returns None if there is none under the key, or it was
-    changed.
+    """The form in which a run folder stores a result, in ``file``. ``load`` returns None if there is none under the
+    key, or it was changed.
     """
 
     file: str
@@ -36,7 +36,7 @@ class Form(Generic[Value]):
 
 
 def kept(folder: Path | None, form: Form[Value], key: str, compute: Callable[[], Value]) -> Value:
-    """Returns the result that a folder stores under ``key``; computes and stores it if there is none.
+    """Returns the result that a folder stores under ``key``; if there is none, calls ``compute`` and stores its result.
 
     The key is a digest of everything that decides the result. Without a folder nothing is stored.
     """
@@ -113,20 +113,18 @@ def _load_magnitudes(folder: Path, key: str) -> Magnitudes | None:
         return None
 
 
-MAGNITUDES = Form(_MAGNITUDES, _save_magnitudes, _load_magnitudes)
-"""The histograms of a calibration."""
-RANGES = _as_json("ranges.json", _ranges_record, _recorded_ranges)
-"""The ranges of one calibrator."""
+MAGNITUDES = Form(_MAGNITUDES, _save_magnitudes, _load_magnitudes)  # the histograms of a calibration
+RANGES = _as_json("ranges.json", _ranges_record, _recorded_ranges)  # the ranges of one calibrator
+# the ranges of several calibrators
 CANDIDATES: Form[tuple[Ranges, ...]] = _as_json(
     "candidates.json",
     lambda candidates: [_ranges_record(ranges) for ranges in candidates],
     lambda records: tuple(map(_recorded_ranges, records)),
 )
-"""The ranges of several calibrators."""
 
 
 def save_inputs(folder: Path, key: str, inputs: Sequence[Feeds], about: Mapping[str, Any]) -> None:
-    """Stores the judged inputs, and facts about them in JSON types, under ``key``; see ``kept``.
+    """Stores the judged inputs under ``key``, with facts ``about`` them in JSON types.
 
     If all inputs have the same shapes, the user can give ``inputs.npz`` as ``--input``.
     """

@@ -58,7 +58,9 @@ class Journal(TrialStore):
             self.keep()
 
     def under(self, fingerprint: str, about: Mapping[str, Any]) -> TrialStore:
-        """Returns the journal of another fingerprint in the same file, usable while this journal is open."""
+        """Returns the trials of another fingerprint in the same file, usable while this journal is open; ``about``: its
+        parts.
+        """
         if fingerprint == self._fingerprint:
             return self
         if fingerprint not in self._others:

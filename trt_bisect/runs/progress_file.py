@@ -23,7 +23,9 @@ _TIMEOUT = 30.0  # seconds without a write after which a run on another machine 
 
 
 class Heartbeat:
-    """Shows progress and writes it into a run folder from a thread, until ``close``. A failed write is ignored."""
+    """A progress display that also writes the progress into a run folder once a second, until ``close``. A failed write
+    is ignored.
+    """
 
     def __init__(self, folder: Path, shown: Progress) -> None:
         self._path = folder / PROGRESS
@@ -41,20 +43,20 @@ class Heartbeat:
         self._thread.start()
 
     def stage(self, title: str, total: int | None) -> None:
-        """Begins a stage."""
+        """Begins a stage of about ``total`` steps, None if unknown."""
         self._shown.stage(title, total)
         self._doing = 0
         self._set(stage=title, total=total, done=0, what="")
 
     def step(self, what: str, size: int = 1) -> None:
-        """Begins the next step of ``size`` units."""
+        """Begins a step that counts as ``size`` steps."""
         self._shown.step(what, size)
         done, total = self._stage["done"] + self._doing, self._stage["total"]
         self._doing = size
         self._set(done=done, what=what, total=grown(total, done + size))
 
     def left(self, seconds: float | None) -> None:
-        """Shows and writes the time left of the whole run."""
+        """Shows and writes the time left of the whole run; None if unknown."""
         self._shown.left(seconds)
         self._left.tell(seconds)
         self._set()
@@ -64,7 +66,7 @@ class Heartbeat:
         self._shown.say(text)
 
     def close(self) -> None:
-        """Ends the display and removes the file."""
+        """Ends the display and removes ``progress.json``."""
         self._shown.close()
         self._ended.set()
         self._thread.join()
@@ -91,7 +93,7 @@ class Heartbeat:
 
 
 def is_running(progress: Mapping[str, Any], silent: float) -> bool:
-    """Returns true if the run still goes on that wrote this progress file ``silent`` seconds ago."""
+    """Returns true if the run that wrote ``progress`` still goes on; ``silent`` is the seconds since it was written."""
     if progress.get("host") != socket.gethostname():
         return silent < _TIMEOUT
     pid = progress.get("pid")
@@ -119,10 +121,8 @@ def _is_alive(pid: int) -> bool:
 
 
 def _born(pid: int) -> int | None:
-    """Returns the start time of a process in clock ticks since the machine started; None if unknown or if it ended.
-
-    Source: field 22 of ``/proc/<pid>/stat`` in proc(5). Field 3 is ``Z`` for a process that ended and is not reaped.
-    """
+    # The start in clock ticks since the machine started, field 22 of ``/proc/<pid>/stat`` in proc(5); None if the
+    # process ended: field 3 is ``Z`` until it is reaped.
     try:
         state, *fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except (OSError, ValueError):

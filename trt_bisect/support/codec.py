@@ -12,13 +12,13 @@ import msgspec
 from trt_bisect.support.files import write_whole
 
 Kind = TypeVar("Kind")
+# a float that can be NaN or infinite, in a dataclass that is ``NanForNull``: it is null in JSON
 if TYPE_CHECKING:
     Real = float
 else:
     Real = float | None
-"""A float that can be NaN or infinite, in a dataclass that is ``NanForNull``: it is null in JSON."""
+# raised for damaged JSON or JSON of another type; the text has the path of the wrong field
 Malformed = msgspec.DecodeError
-"""Raised for damaged JSON or JSON of another type; the text has the path of the wrong field."""
 
 
 def _plain(value: Any) -> Any:
@@ -31,14 +31,14 @@ def _plain(value: Any) -> Any:
 
 @dataclass(frozen=True)
 class FileHead:
-    """The part of a file that identifies its form."""
+    """The fields of a JSON file that tell its kind and the version of its schema."""
 
     schema: int
     kind: str = ""
 
 
 class NanForNull:
-    """Base of dataclasses whose ``Real`` fields are NaN where JSON has null."""
+    """Base of dataclasses in whose ``Real`` fields a null of the JSON becomes NaN."""
 
     def __post_init__(self) -> None:
         if None in (values := vars(self)).values():
@@ -84,7 +84,7 @@ def shortened(value: Any, digits: int) -> Any:
 
 
 def encode_lines(record: Any) -> bytes:
-    """Returns a record as JSON with a line for each field and each element of a tuple."""
+    """Returns a dataclass or a dict as JSON with a line for each field and each element of a tuple."""
     items = (
         record if isinstance(record, dict) else {field.name: getattr(record, field.name) for field in fields(record)}
     )
@@ -114,5 +114,5 @@ def read(kind: type[Kind], path: Path) -> Kind | None:
 
 
 def write(path: Path, record: Any) -> None:
-    """Writes a dataclass as JSON, in lines; raises BadInput if it cannot be written."""
+    """Writes a dataclass as JSON, a line for each field; raises BadInput if it cannot be written."""
     write_whole(path, encode_lines(record))

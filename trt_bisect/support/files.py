@@ -35,8 +35,9 @@ def make_folder(folder: Path, option: str = "--output") -> Path:
 
 @contextmanager
 def output_folder(folder: Path | None) -> Iterator[None]:
-    """Makes a folder for the block; after an error, a new folder that is empty is removed. Raises as
-    ``make_folder``.
+    """Makes a folder for the block, or nothing for None; after an error, a new folder that is empty is removed.
+
+    Raises BadInput if the folder cannot be written to.
     """
     if folder is None:
         yield
@@ -63,7 +64,10 @@ def write_whole(path: Path, content: bytes) -> None:
 
 @contextmanager
 def whole_file(path: Path) -> Iterator[BinaryIO]:
-    """Opens a temporary file, which replaces ``path`` at the end of the block; see ``write_whole``."""
+    """Opens a temporary file, which replaces ``path`` at the end of the block; after an error ``path`` is unchanged.
+
+    A device or a pipe is written to in place. Raises BadInput if the file cannot be written.
+    """
     in_place = path.exists() and not path.is_file()
     opened = path if in_place else path.with_name(f".{path.name}-{os.getpid()}")
     try:
@@ -80,7 +84,7 @@ def whole_file(path: Path) -> Iterator[BinaryIO]:
 
 
 def unwritable(folder: Path, error: OSError, option: str = "--output") -> BadInput:
-    """Returns the BadInput for a folder, named by ``option``, that cannot be written to."""
+    """Returns the BadInput for a folder that cannot be written to; its remedy names ``option``."""
     return BadInput(
         f"The folder '{folder}' cannot be written: {error.strerror or error}.", f"Choose another with {option}."
     )
@@ -88,9 +92,9 @@ def unwritable(folder: Path, error: OSError, option: str = "--output") -> BadInp
 
 @contextmanager
 def locked(folder: Path, option: str = "--output") -> Iterator[None]:
-    """Locks a folder, named by ``option``; the system releases the lock when the process ends.
+    """Locks a folder for the block; the system releases the lock when the process ends.
 
-    Raises BadInput if another process has locked the folder, or it cannot be opened.
+    Raises BadInput, which names ``option``, if another process has locked the folder, or it cannot be opened.
     """
     try:
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
@@ -153,10 +157,7 @@ def temporary_on_disk() -> Path | None:
 
 
 def _file_system(folder: Path) -> str:
-    """Returns the type of a folder's file system, empty if unknown.
-
-    Source: the second and the third field of ``/proc/mounts``, see fstab(5).
-    """
+    # the second and the third field of ``/proc/mounts``, see fstab(5)
     if not _MOUNTS.is_file():
         return ""
     mounts = [line.split()[1:3] for line in _MOUNTS.read_text().splitlines()]

@@ -17,8 +17,7 @@ from typing import Any, TypeVar
 
 from trt_bisect.errors import EngineUnavailable
 
-MEMORY = 512 << 20
-"""The default limit of the bytes of a network's tensors."""
+MEMORY = 512 << 20  # the default limit of the bytes of a network's tensors
 _VECTORS = ("avx", "avx2", "fma", "avx512f", "avx512_vnni", "avx_vnni", "amx_int8", "asimd", "asimddp", "i8mm", "sve")
 
 _WORTH_A_THREAD = 0.0005  # seconds; shorter calls cost less than their way to another thread and back
@@ -56,10 +55,10 @@ def peak_bytes() -> int:
 
 
 class InThisThread(Executor):
-    """Runs calls in this thread: an engine on a GPU must run in the thread that made it."""
+    """An executor that runs calls in the calling thread: an engine on a GPU must run in the thread that made it."""
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
-        """Calls ``fn`` and returns a future that is done."""
+        """Calls ``fn`` at once, and returns a future that is done."""
         future: Future[Any] = Future()
         try:
             future.set_result(fn(*args, **kwargs))
@@ -69,8 +68,8 @@ class InThisThread(Executor):
 
 
 class ThreadsIfLong(Executor):
-    """Runs calls in at most ``threads`` threads, or in this thread if calls so far took under half a millisecond on
-    average.
+    """An executor with at most ``threads`` threads; it runs calls in the calling thread if calls so far took under half
+    a millisecond on average.
 
     With one thread, calls run in the order of submission.
     """
@@ -117,7 +116,7 @@ class InstalledGpu:
     """The first GPU that the driver names.
 
     Attributes:
-        capability: such as ``9.0``.
+        capability: the compute capability, such as ``9.0``.
         cuda: the newest CUDA version of the driver, such as ``12.4``.
     """
 

@@ -56,12 +56,12 @@ def mapped(array: np.ndarray) -> np.ndarray:
 
 
 def are_large(arrays: Mapping[str, np.ndarray]) -> bool:
-    """Returns true if the arrays together are large enough for files."""
+    """Returns true if the arrays together take more than 128 MiB; they are then kept in files."""
     return sum(array.nbytes for array in arrays.values()) > _FROM_BYTES
 
 
 def mapped_if_large(arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Returns the arrays, ``mapped`` if they are large together."""
+    """Returns the arrays; if they take more than 128 MiB together, in temporary files, see ``mapped``."""
     if not are_large(arrays):
         return dict(arrays)
     return {name: array if file_of(array) else mapped(array) for name, array in arrays.items()}
@@ -106,13 +106,15 @@ _PART = 1 << 17
 
 
 def parts(size: int, row: int = 1, most: int = _PART) -> Iterator[slice]:
-    """Splits a flat tensor of ``size`` values into slices of about ``most`` values, whole rows of ``row`` values."""
+    """Yields the slices that split a flat tensor of ``size`` values into parts of about ``most`` values, whole rows of
+    ``row`` values.
+    """
     step = max(most // row, 1) * row
     return (slice(begin, begin + step) for begin in range(0, size, step))
 
 
 def channel_parts(shape: Sequence[int], axis: int | None) -> Iterator[tuple[slice, ...]]:
-    """Splits a tensor into parts of whole channels, each a slice along every axis; one part if ``axis`` is None."""
+    """Yields the parts of a tensor with whole channels, each a slice along every axis; one part if ``axis`` is None."""
     everything = [slice(None)] * len(shape)
     if axis is None:
         yield tuple(everything)

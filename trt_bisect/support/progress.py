@@ -29,7 +29,7 @@ class Progress(Protocol):
         """Shows a permanent line."""
 
     def close(self) -> None:
-        """Ends the display."""
+        """Ends the display; called once, after the last step."""
 
 
 class Silent:
@@ -42,7 +42,7 @@ class Silent:
 
 
 class TimeLeft:
-    """The remaining time of a job."""
+    """The remaining time of a job, which goes down by the clock."""
 
     def __init__(self) -> None:
         self._ends: float | None = None
@@ -72,7 +72,7 @@ class TimeUp(BaseException):
 
 
 class TimeLimited:
-    """A display that raises TimeUp at every step or stage after the time limit, unless ``lifted``."""
+    """A display that raises TimeUp at every step or stage after the time limit, except within ``lifted``."""
 
     def __init__(self, shown: Progress, seconds: float) -> None:
         self._shown, self.say, self.close = shown, shown.say, shown.close
@@ -80,12 +80,12 @@ class TimeLimited:
         self.is_lifted = False
 
     def stage(self, title: str, total: int | None) -> None:
-        """Begins a stage."""
+        """Begins a stage of about ``total`` steps; raises TimeUp after the limit."""
         self._check()
         self._shown.stage(title, total)
 
     def step(self, what: str, size: int = 1) -> None:
-        """Begins a step."""
+        """Begins a step that counts as ``size`` steps; raises TimeUp after the limit."""
         self._check()
         self._shown.step(what, size)
 
@@ -157,7 +157,7 @@ class RichProgress:
         self._done = self._current_size = 0
 
     def stage(self, title: str, total: int | None) -> None:
-        """Begins a stage with a new bar."""
+        """Begins a stage of about ``total`` steps, with a new bar."""
         if self._task is not None:
             self._bar.remove_task(self._task)
         if self._verbose or not self._console.is_terminal:
@@ -167,7 +167,7 @@ class RichProgress:
         self._task = self._bar.add_task(title, what="", left=self._left, **self._figures())
 
     def step(self, what: str, size: int = 1) -> None:
-        """Begins a step and moves the bar."""
+        """Begins a step that counts as ``size`` steps, and moves the bar."""
         if self._verbose:
             self._say_timed(f"  {what}")
         self._done += self._current_size
@@ -181,7 +181,7 @@ class RichProgress:
         return {"completed": completed, "total": total, "count": count}
 
     def left(self, seconds: float | None) -> None:
-        """Shows the time left next to the bar, or at most once a minute in a line."""
+        """Shows the time left of the whole job next to the bar, or at most once a minute in a line."""
         self._left.tell(seconds)
         is_line = self._verbose or not self._console.is_terminal
         if is_line and seconds is not None and perf_counter() - self._last_line > _BETWEEN_LINES:
@@ -199,7 +199,7 @@ class RichProgress:
         self._console.print(text, markup=False, soft_wrap=True)
 
     def close(self) -> None:
-        """Removes the bar."""
+        """Removes the bar, at the end of the job."""
         self._bar.stop()
 
 
@@ -219,13 +219,13 @@ class NotebookProgress:
         self._shown_at = 0.0
 
     def stage(self, title: str, total: int | None) -> None:
-        """Begins a stage."""
+        """Begins a stage of about ``total`` steps, with an empty bar."""
         self._title, self._what, self._total = title, "", total
         self._done = self._current_size = 0
         self._show()
 
     def step(self, what: str, size: int = 1) -> None:
-        """Begins a step and moves the bar."""
+        """Begins a step that counts as ``size`` steps, and moves the bar."""
         self._done += self._current_size
         self._total = grown(self._total, self._done + size)
         self._current_size, self._what = size, what
@@ -233,7 +233,7 @@ class NotebookProgress:
             self._show()
 
     def left(self, seconds: float | None) -> None:
-        """Sets the time left, which the next step shows."""
+        """Sets the time left of the whole job, which the next step shows."""
         self._left.tell(seconds)
 
     def say(self, text: str) -> None:
@@ -241,7 +241,7 @@ class NotebookProgress:
         print(text)
 
     def close(self) -> None:
-        """Removes the bar."""
+        """Removes the bar, at the end of the job."""
         if self._handle is not None:
             self._handle.update(_Shown("", ""))
             self._handle = None
@@ -283,15 +283,15 @@ class PrefixedProgress(Silent):
         self._name = name
 
     def stage(self, title: str, total: int | None) -> None:
-        """Begins a stage."""
+        """Begins a stage of about ``total`` steps, with the name before its title."""
         self._shown.stage(f"{self._name}: {title}", total)
 
     def step(self, what: str, size: int = 1) -> None:
-        """Begins a step."""
+        """Begins a step that counts as ``size`` steps."""
         self._shown.step(what, size)
 
     def say(self, text: str) -> None:
-        """Shows a permanent line."""
+        """Shows a permanent line that begins with the name."""
         self._shown.say(f"{self._name}: {text}")
 
 
@@ -301,8 +301,8 @@ def default_progress() -> Progress:
     return NotebookProgress() if kernel is not None and kernel.IPKernelApp.initialized() else Silent()
 
 
+# the stages that are forecast, in order; the curve comes first if an engine is built for each plan
 SEARCH, CHECKS, CURVE, EXPLANATION = STAGES = ("search", "checks", "curve", "explanation")
-"""The stages that are forecast, in order; the curve comes first if an engine is built for each plan."""
 # inferences: of the curve and the explanation for each layer and judged input, of the checks for each given input;
 # measured on the runs in docs/benchmarks.md
 _CURVE, _CHECKS, _EXPLANATION = 2.5, 5.0, 2.0
@@ -311,12 +311,13 @@ _STEADY = 16.0  # after this many seconds an inference counts half for the pace:
 
 
 def other_stages(layers: int, given: int, judged: int, *, explains: bool) -> dict[str, float]:
-    """Returns by stage, except the search, the expected number of inferences.
+    """Returns the expected number of inferences of each stage of a run, by stage, except the search.
 
     Args:
         layers: the number of layers that can be low.
         given: the number of inputs given.
         judged: the number of inputs of the curve.
+        explains: the run explains its culprits.
     """
     runs = float(layers * judged)
     return {CURVE: _CURVE * runs, CHECKS: _CHECKS * given, EXPLANATION: _EXPLANATION * runs if explains else 0.0}
@@ -357,7 +358,7 @@ class Forecast:
         self._tell()
 
     def ran(self, inferences: int, seconds: float) -> None:
-        """Counts inferences that ran; during a search they belong to the search."""
+        """Counts inferences that ran, in ``seconds`` together; during a search they belong to the search."""
         weight = 0.5 ** (seconds / _STEADY)
         self._pace = (weight * self._pace[0] + inferences, weight * self._pace[1] + seconds)
         if self.left and self.left.get(SEARCH):
@@ -366,11 +367,11 @@ class Forecast:
             self.search(float(grown(round(total), round(self._done) + 1) or 0) - self._done)
 
     def begins(self, stage: str) -> None:
-        """Begins a stage; all earlier stages are over."""
+        """Begins a stage: the time left no longer counts earlier stages."""
         self._leave(STAGES[STAGES.index(stage) :])
 
     def ends(self, stage: str) -> None:
-        """Ends a stage."""
+        """Ends a stage: the time left no longer counts it."""
         self._leave([name for name in STAGES if name != stage])
 
     def _leave(self, stages: Sequence[str]) -> None:

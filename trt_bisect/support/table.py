@@ -36,11 +36,11 @@ _SCALARS: Mapping[Any, str] = {int: NUMBER, float: NUMBER, str: TEXT, bool: FLAG
 
 @dataclass(frozen=True)
 class Column:
-    """The description of a column. ``{low}`` and the like in title, help and key are replaced by names.
+    """The description of a table's column. ``{low}`` and other names in braces in title, help and key are replaced.
 
     Attributes:
         title: empty for a column of the CSV file alone.
-        kind: a constant of this module; empty: by the type of the field.
+        kind: the form of its cells, a constant of this module such as ``PERCENT``; empty: by the type of the field.
         rank: 0 is shown everywhere, on a phone too; columns up to ``PAPER`` are printed; a narrow screen leaves out the
             highest ranks first; None is for a page only.
         empty: the text of a cell without a value; ``{0.tensor}`` stands for another field.
@@ -77,13 +77,13 @@ class NestedColumns:
 
 @dataclass(frozen=True)
 class TableColumn(Column):
-    """A column of a table; ``path`` leads from a row to its value."""
+    """A column of a table; ``path`` has the names of the fields or keys from a row to its value."""
 
     path: tuple[str, ...] = ()
 
     @property
     def header(self) -> str:
-        """The title with the unit."""
+        """The title with the unit, as the head of the column."""
         return f"{self.title or self.key}{_UNITS.get(self.kind, '')}"
 
     @property
@@ -92,13 +92,13 @@ class TableColumn(Column):
         return self.kind in _NUMBERS
 
     def value(self, row: Any) -> Any:
-        """Returns the value of a row; None if a part of the path has none."""
+        """Returns the column's value in a row; None if a part of the path has none."""
         for name in self.path:
             row = row.get(name) if isinstance(row, dict) else getattr(row, name, None)
         return row
 
     def cell(self, row: Any) -> Any:
-        """Returns the value of a row for a page: names as one text, and ``empty`` for a missing value."""
+        """Returns the column's value in a row for a page: names as one text, and ``empty`` for a missing value."""
         value = self.value(row)
         if isinstance(value, tuple) and self.kind != SHAPE:
             value = ", ".join(map(str, value))
@@ -109,7 +109,7 @@ class TableColumn(Column):
         return value
 
     def text(self, row: Any) -> str:
-        """Returns the text of a row on the screen."""
+        """Returns the column's value in a row as text for the screen."""
         return cell_text(self.kind, self.cell(row))
 
 
@@ -128,7 +128,7 @@ def worst_first(
 
 
 def cell_text(kind: str, value: Any) -> str:
-    """Returns a value as the text of a cell of this kind; empty without a value."""
+    """Returns a value as the text of a cell; ``kind`` is its column's. None and NaN are empty."""
     if value is None or (isinstance(value, float) and math.isnan(value)):
         return ""
     if kind == SHAPE:
@@ -143,10 +143,10 @@ def cell_text(kind: str, value: Any) -> str:
 def columns_of(
     kind: type, rows: Sequence[Any] = (), raised: Collection[str] = (), **names: str
 ) -> tuple[TableColumn, ...]:
-    """Returns the columns of a table.
+    """Returns the columns of a table whose rows are dataclasses of type ``kind``.
 
     Args:
-        rows: give the columns of mappings: one for each key that occurs.
+        rows: needed for mappings in them: each key that occurs is a column.
         raised: keys of columns whose rank is at most 1.
         names: replacements in titles and phrases, such as ``low="INT8"``.
     """
@@ -218,7 +218,7 @@ def _parted(hint: Any) -> tuple[Any, Column | NestedColumns | None]:
 
 
 def table_of(kind: type, rows: Sequence[Any], **names: str) -> pd.DataFrame:
-    """Returns rows as a pandas table, with the columns of the CSV file."""
+    """Returns rows, dataclasses of type ``kind``, as a pandas table with the columns of the CSV file."""
     import pandas as pd
 
     columns = columns_of(kind, rows, **names)
@@ -227,7 +227,7 @@ def table_of(kind: type, rows: Sequence[Any], **names: str) -> pd.DataFrame:
 
 
 def csv_of(kind: type, rows: Sequence[Any], **names: str) -> str:
-    """Returns rows as CSV with a header.
+    """Returns rows, dataclasses of type ``kind``, as CSV with a header.
 
     None and NaN are empty, shapes ``1x3x8``, names separated by commas, entries of a mapping ``key:value``. A text that
     a spreadsheet would run as a formula gets an apostrophe in front (OWASP, CSV injection).

@@ -1,4 +1,4 @@
-"""Figures and lists as text for people; notes and lines, each of a kind that programs can look for."""
+"""Figures and lists as text for people; and the remarks and lines of a report."""
 
 from __future__ import annotations
 
@@ -13,7 +13,9 @@ _DECIMALS, _TELLING = 4, 6  # the most decimals of a percentage, and of one next
 
 
 def number(value: float | None, digits: int = 3) -> str:
-    """Returns a number with ``digits`` significant digits, with an exponent only below 0.0001 and from a million on."""
+    """Returns a number with ``digits`` significant digits, with an exponent only below 0.0001 and from a million on;
+    ``-`` for None.
+    """
     if value is None:
         return "-"
     if value == 0 or not math.isfinite(value) or not _LEAST <= abs(value) < _MOST:
@@ -89,10 +91,10 @@ OBEDIENCE, FLOAT_KERNELS, DLA, REFUSED = "obedience", "float kernels", "DLA", "r
 
 @dataclass(frozen=True)
 class Note:
-    """A remark.
+    """A remark in a report.
 
     Attributes:
-        kind: the subject of the sentence, in a few words.
+        kind: the subject of the sentence, in a few words, by which programs look for it.
         text: the sentence.
         layers: the layers that the sentence names.
     """
@@ -107,7 +109,7 @@ class Line(Note):
     """A line of a verdict.
 
     Attributes:
-        short: a shorter sentence, if there is one.
+        short: a shorter sentence; empty if there is none.
     """
 
     short: str = ""

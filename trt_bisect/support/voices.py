@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
+# the values of options; a word after a flag is its value if it is one of these
 CHOICES = frozenset(
     "adaptive auto beside bf16 bgr bisect boundaries classify culprits default depth detect embed entropy exhaustive "
     "fp16 fp32 fp8 full gray high instances int16 int8 layers macs measured minmax mixed mse none obb onnxruntime "
     "outputs percentile polygraphy pose quick remedies rgb segment strong tensorrt tensorrt-rtx tensors text thorough "
     "weak weak-int8".split()
 )
-"""The values of options; a word after a flag is its value if it is one of these."""
 _FUNCTIONS = ("run", "sensitivity", "worst", "compare", "profile", "check", "migrate", "regress")
 _QUOTED = re.compile(r"'((?:trt-bisect [a-z]|--[a-z])[^']*)'")
 _WORD = "|".join(sorted(map(re.escape, CHOICES), key=len, reverse=True))

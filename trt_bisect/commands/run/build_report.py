@@ -1,4 +1,4 @@
-"""Builds the report of a run: the question, the curve so far, and the answer."""
+"""Builds the report of a run: the question, the curve so far, and the answer (full INT8, recipe, verdict)."""
 
 from __future__ import annotations
 
@@ -89,7 +89,12 @@ UNDECIDED = "not decided yet: the run has still to measure which layers the reci
 
 
 def asked_report(options: RunOptions, rule: Rule, model: str, command: str, started: float) -> Report:
-    """Returns the report of a run before its network is read; ``started`` is in seconds since the epoch."""
+    """Returns the report of a run before its network is read: options, metric and threshold.
+
+    Args:
+        command: the user's command line.
+        started: seconds since the epoch.
+    """
     gpu, costs = options.cost_gpu, options.costs_by
     if options.by_time and gpu is not None:
         costs = f"{costs} on {gpu.name}"
@@ -114,7 +119,7 @@ def asked_report(options: RunOptions, rule: Rule, model: str, command: str, star
 
 
 def facts_of_network(network: Network, options: RunOptions) -> dict[str, Any]:
-    """Returns the fields of the report that are known when the network is read."""
+    """Returns the fields of the report that are known when the network is read, by name."""
     high, base = options.high_precision, network.base
     return {
         "low": str(network.low.precision),
@@ -128,7 +133,9 @@ def facts_of_network(network: Network, options: RunOptions) -> dict[str, Any]:
 
 
 def facts_of_experiment(setup: Setup, experiment: Experiment, options: RunOptions, engine: str) -> dict[str, Any]:
-    """Returns the fields of the report that are known when an experiment is ready."""
+    """Returns the fields of the report that are known when ranges and inputs are ready, by name; ``engine`` is the
+    engine that decides the verdict.
+    """
     builder, rule = experiment.builder, experiment.rule
     facts = facts_of_network(experiment.network, options)
     if setup.judged_by is not None:
@@ -171,7 +178,7 @@ def _ranges_facts(experiment: Experiment, of_curve: Experiment) -> RangesFacts:
 
 
 def blank_row(layer: Layer, precision: str) -> LayerRow:
-    """Returns the row of a layer that is not tried yet."""
+    """Returns the report's row of a layer that no plan has measured; ``precision`` is the one asked for."""
     return LayerRow(
         index=layer.index,
         name=layer.name,
@@ -194,7 +201,7 @@ def blank_row(layer: Layer, precision: str) -> LayerRow:
 
 
 def blank_constant(network: Network, name: str, precision: str) -> LayerRow:
-    """Returns the row of a constant that TensorRT has as a layer."""
+    """Returns the report's row of a constant that TensorRT builds as a layer; see ``blank_row``."""
     layer = network.layers[network.operands[name]]
     shape = network.types.shapes[name]
     constant = Layer(layer.index, name, CONSTANT, (), (name,), shape, None, why_not="constant", module=layer.module)
@@ -210,7 +217,7 @@ def report_of(state: RunState, *, files: bool = True) -> Report:
     """Returns the report of a run at any moment: before its answer, with an answer, stopped, or finished.
 
     Args:
-        files: attach the files of the recipe and the graph, if there is an answer.
+        files: attach the recipe's files and the network's graph, if there is an answer.
     """
     known, curve = state.known, state.curve
     if state.of_curve is not None:
@@ -334,7 +341,7 @@ def _not_done(state: RunState, report: Report) -> Iterator[str]:
 
 
 def missing_in(report: Report) -> str:
-    """Returns the first result that the report of a stopped run lacks, in words."""
+    """Returns a phrase for the first result that the report of a stopped run lacks."""
     full = f"full {report.low.upper()} was not measured on all inputs"
     return full if report.verdict == UNMEASURED else UNEXPLAINED
 
@@ -407,14 +414,15 @@ def _verdict(report: Report, answer: Answer, trials: RunTrials) -> str:
 
 
 def figures_of(trial: Trial | None) -> dict[str, Mapping[str, float | None]]:
-    """Returns the values of all metrics by output; empty without a trial."""
+    """Returns the values of all metrics by output and metric; empty without a trial."""
     return {name: dict(figures.values) for name, figures in trial.outputs.items()} if trial is not None else {}
 
 
 def layer_rows(
     known: Report, trials: RunTrials, curve: Curve, reasons: Mapping[int, str]
 ) -> dict[str, tuple[LayerRow, ...]]:
-    """Returns the fields ``layers`` and ``constants`` of the report, with the figures of the curve in their rows.
+    """Returns the fields ``layers`` and ``constants`` of the report ``known``, with the figures of the curve in their
+    rows.
 
     Args:
         reasons: by index of a suspect, why it is no culprit.
@@ -455,9 +463,8 @@ def layer_rows(
 def _judged(
     trials: RunTrials, curve: Curve, row: LayerRow, step: Step | None, before: Trial | None
 ) -> tuple[Trial | None, str, float | None]:
-    """Returns the trial at a layer (the layer and all before it in INT8, except suspects), the outcome for
-    ``LayerRow``, and the loss that the layer added; each None if not measured.
-    """
+    # the trial of the plan with this layer and all before it in INT8, except suspects; its outcome, and the loss of the
+    # layer
     trial = trials.of_plan(step.plan) if step is not None else None
     if step is not None and trial is not None:
         return trial, trial.outcome, step.drop if len(step.layers) == 1 and step.loss is not None else None

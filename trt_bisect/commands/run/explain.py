@@ -1,4 +1,4 @@
-"""The last stage of a run: the cause in each culprit, and remedies, tried here on all inputs.
+"""The last stage of a run: the cause in each culprit, and remedies, measured on all inputs.
 
 A remedy is another calibrator, a change of weights and biases, or culprits in FP16. A remedy for the whole network is
 measured in full INT8 or, if that misses, in the cheapest recipe that it leads to; a remedy for the culprits of a cause
@@ -74,14 +74,14 @@ from trt_bisect.support.memory import give_back_memory
 from trt_bisect.support.progress import Progress
 from trt_bisect.support.text import EXPLANATION, Note, listed, noted
 
+# the subfolder of a run with the changed networks that help, and with calibration caches of mixed scales
 REMEDIES = "remedies"
-"""The subfolder of a run with the changed networks that help, and with calibration caches of mixed scales."""
 _HELPS = 0.8  # a changed network helps if at most this share of the loss is left
 
 
 @dataclass(frozen=True)
 class ChangedNetwork:
-    """A network changed so that it loses less in INT8 at the same speed, and the plans that measure it.
+    """A network changed so that it loses less in INT8 at the same speed; ``plans`` measures plans on it.
 
     In FP32 it computes the same as the user's network, with corrected biases nearly the same.
     """
@@ -94,10 +94,10 @@ class ChangedNetwork:
 
 @dataclass
 class Remedies:
-    """Tries remedies for one answer, each judged on all inputs.
+    """Tries remedies against the loss of INT8, each judged on all inputs.
 
     Attributes:
-        header: the first line of calibration caches.
+        header: the first line of the calibration caches that are written.
         files: the files of the remedies tried so far.
         notes: why remedies could not be tried.
     """
@@ -109,7 +109,7 @@ class Remedies:
     notes: list[str] = field(default_factory=list)
 
     def measured_before(self, culprits: tuple[str, ...], recipe: str) -> Iterator[Tried]:
-        """Yields the remedies that the run has measured already: its recipe, named ``recipe``, and other
+        """Yields the remedies that the run has measured already: its recipe, called ``recipe`` in the result, and other
         calibrators.
         """
         answer, of_run, network = self.answer, self.answer.recipe, self.answer.experiment.network
@@ -136,8 +136,8 @@ class Remedies:
                 yield replace(self._result(tried, row.loss), part=row.inputs < len(answer.inputs.told))
 
     def try_all(self, groups: Sequence[tuple[str, ...]]) -> Iterator[Tried]:
-        """Tries all further remedies, for the whole network and for each group of culprits with one cause; yields the
-        results.
+        """Tries the remedies that are not measured yet, for the whole network and for each group of culprits with one
+        cause; yields the results.
         """
         answer, experiment, why_not = self.answer, self.answer.experiment, ""
         if experiment.network.has_pairs:
@@ -329,7 +329,9 @@ _Tensor = tuple[Compared, ExplainedTensor]
 
 
 def explained(plans: AnswerPlans, answer: Answer, report: Report, known: Report, options: RunOptions) -> dict[str, Any]:
-    """Returns the fields of the explanation of ``report``; none without a verdict. An error becomes a note."""
+    """Explains ``report``; returns the changed fields of ``known`` by name, empty if the report has no verdict. An
+    error becomes a note.
+    """
     if report.exit_code not in (0, 1):
         return {}
     began, notes = perf_counter(), list(known.notes)

@@ -1,4 +1,4 @@
-"""The report so far of a run, kept in ``run.json``; and how a run is stopped."""
+"""The report of a run so far, kept in ``run.json``; and the ways in which a run is stopped."""
 
 from __future__ import annotations
 
@@ -27,8 +27,7 @@ from trt_bisect.support.files import write_whole
 from trt_bisect.support.progress import Progress, TimeUp
 
 _EVERY = 1.0  # the least seconds between two reports
-SHARE = 0.05
-"""The largest share of a run's time that goes into writing reports so far and their recipes."""
+SHARE = 0.05  # the largest share of a run's time that goes into writing reports so far and their recipes
 
 
 class Live:
@@ -37,8 +36,8 @@ class Live:
     A run that is killed, or that ends without a report, leaves the file. Without a folder nothing is written.
 
     Attributes:
-        earlier: true if the folder has the recipe of a killed run with the same question: it stays until this run has a
-            recipe or a verdict.
+        earlier: true while ``run.json`` is of a killed run with the same question that found a recipe: it stays until
+            this run has a recipe or a verdict.
     """
 
     def __init__(self, folder: Path | None) -> None:
@@ -62,14 +61,16 @@ class Live:
             self._thread.join()
 
     def watch(self, state: RunState, report: Report | None = None) -> None:
-        """Writes the report of a run at once (``report``, if given), and again whenever the run has more trials."""
+        """Writes the report of a run at once (``report``, else made from ``state``), and again whenever the run has
+        more trials.
+        """
         with self._writing:
             self.earlier = self.earlier and state.phase < Phase.VERDICT and not state.known.stopped
             self._state, self._written = state, -1
             self._write_changed(report)
 
     def end(self) -> None:
-        """Removes the file, when the report is saved."""
+        """Removes ``run.json``; called when the final report is saved."""
         with self._writing:
             self._state = None
             if self._path is not None:
@@ -97,12 +98,11 @@ class Live:
         self._seconds = perf_counter() - began
 
 
-STOPS = (KeyboardInterrupt, TimeUp, NoRoom, OSError)
-"""The errors that may stop a run; ``stopped_by`` tells which do."""
+STOPS = (KeyboardInterrupt, TimeUp, NoRoom, OSError)  # the errors that may stop a run; ``stopped_by`` tells which do
 
 
 class StoppedRun(KeyboardInterrupt):
-    """The user interrupted a run. ``report`` is its report so far, the error's text the summary of this report."""
+    """Raised if the user interrupts a run. ``report`` is the report so far, the error's text its summary."""
 
     def __init__(self, report: Report) -> None:
         super().__init__(report.summary)
@@ -110,7 +110,9 @@ class StoppedRun(KeyboardInterrupt):
 
 
 def stopped_by(error: BaseException) -> str:
-    """Returns the value of ``Report.stopped`` for an error; empty if it does not stop a run."""
+    """Returns the reason for which an error stops a run: ``interrupted``, ``time limit`` or ``no room``; empty if it
+    does not stop runs.
+    """
     if isinstance(error, KeyboardInterrupt):
         return summary.INTERRUPTED
     if isinstance(error, TimeUp):
@@ -119,9 +121,13 @@ def stopped_by(error: BaseException) -> str:
 
 
 def save_report(report: Report, folder: Path | None, live: Live, shown: Progress, *, recipe: bool = True) -> Report:
-    """Saves a report and returns it. If the run was stopped and the folder's report knows more, that report stays.
+    """Saves a report and returns it. If the user interrupted the run, and the folder has an earlier report with a
+    verdict or a cheaper recipe, that report stays and is returned.
 
     Raises NoRoom or OSError if the disk is full; the report alone is written, if there is room for it.
+
+    Args:
+        recipe: false if the folder has the recipe's files already.
     """
     if folder is None:
         return report
@@ -154,9 +160,8 @@ def _save_alone(report: Report, folder: Path, live: Live) -> None:
 
 
 def _knows_more(before: Report, report: Report) -> bool:
-    """Returns true if only ``before`` has a verdict; or if both have the same question and ``before`` is finished or
-    has a cheaper recipe. Without any verdict, the report with more trials knows more.
-    """
+    # A verdict counts most. Of two with the same question, a finished report or the cheaper recipe knows more; of two
+    # without a verdict, the one with more trials.
     if UNMEASURED in (before.verdict, report.verdict):
         return report.verdict == UNMEASURED and (before.verdict != UNMEASURED or before.plans > report.plans)
     cost, now = (of_run.answer.cost if of_run.answer and of_run.recipe.meets else inf for of_run in (before, report))
@@ -164,13 +169,13 @@ def _knows_more(before: Report, report: Report) -> bool:
 
 
 def question_in(report: Report) -> dict[str, Any]:
-    """Returns what a run was asked, so that runs can be compared: ``without_ranges``, metric, threshold, strategy and
-    goal.
+    """Returns the facts in which runs with the same question agree: those of ``without_ranges``, metric, threshold,
+    strategy and goal.
     """
     parts = ("metric", "threshold", "share", "strategy", "goal")
     return {**without_ranges(report), **{name: getattr(report, name) for name in parts}}
 
 
 def without_ranges(report: Report) -> dict[str, Any]:
-    """Returns the facts that identify a run, without the ranges, which the run chooses."""
+    """Returns the parts of the report's fingerprint; the part ``ranges``, which the run chooses itself, is empty."""
     return {**report.made_of, "ranges": ""}

@@ -35,8 +35,7 @@ from trt_bisect.report.model import Report
 from trt_bisect.support.progress import Progress
 from trt_bisect.support.text import EXPLANATION, Note
 
-MOST = 6
-"""The most pictures of a run."""
+MOST = 6  # the most pictures of a run
 _SIDE = 320  # the most pixels along a side of a picture in the file
 _MARKS = 100  # the most detections in a picture, the best by score; the counts include all of them
 _NOT_FINITE = "NaN or infinite values"
@@ -45,7 +44,7 @@ _COLOURS = {"": (60, 140, 240, 120), KEPT: (60, 140, 240, 120), INVENTED: (200, 
 
 
 def pictured(answer: Answer, report: Report, folder: Path | None, progress: Progress) -> Report:
-    """Returns a report with the pictures of the worst images; an error in the drawing becomes a note in the report."""
+    """Returns ``report`` with the pictures of the worst images, or with a note if they could not be drawn."""
     try:
         return report.changed(pictures=worst_pictures(answer, folder, progress))
     except Exception as error:
@@ -56,10 +55,10 @@ def pictured(answer: Answer, report: Report, folder: Path | None, progress: Prog
 
 
 def worst_pictures(answer: Answer, folder: Path | None, progress: Progress) -> Pictures | None:
-    """Returns at most six pictures of the inputs on which full INT8 loses most, then the recipe.
+    """Returns at most six pictures: of the inputs with the largest loss in full INT8, among equals in the recipe.
 
-    None without a task that can be shown, without image inputs, or if nothing was lost. Outputs come from the tensors
-    of ``--save-tensors`` in ``folder``, else plans run again.
+    None if the inputs are no images, the task cannot be shown, or no input has a loss. Outputs come from the tensors of
+    ``--save-tensors`` in ``folder``, else plans run again.
 
     Raises:
         TrialFailed: a plan cannot be built or run.
@@ -124,7 +123,7 @@ def _outputs(
 def frames_of(feeds: Feeds) -> list[np.ndarray]:
     """Returns the pictures in an input as uint8, ``[H, W, 3]``; empty if the input has no picture.
 
-    A picture has 1 or 3 channels, before or behind its height and width, and values that differ.
+    A picture has 1 or 3 channels, before or behind its height and width, which are above 1.
     """
     for values in feeds.values():
         array = np.asarray(values)
@@ -169,8 +168,9 @@ def pictures_of(
     """Returns a picture for each image of an input; empty if there are none, or the outputs are not of these images.
 
     Args:
+        name: the input's name in the report.
         plans: outputs by plan, FP32's first.
-        scaling: see ``Looks``; None for a task without boxes.
+        scaling: returns the factors from the boxes' coordinates to pixels; None for a task without boxes.
         letters: the characters of a text's classes, or the names of the boxes' classes, if they are known.
     """
     frames, looks = frames_of(feeds), task.looks

@@ -68,7 +68,7 @@ def run(model: GivenModel, options: RunOptions, command: str = "", began: float 
 
     Args:
         model: an FP32 ONNX file of opset 9 or later, a ``torch.nn.Module``, or a loaded network.
-        options: as listed.
+        options: the fields of ``RunOptions``, as keywords.
 
     Raises:
         BadInput: an argument cannot be used.
@@ -94,9 +94,10 @@ def run(model: GivenModel, options: RunOptions, command: str = "", began: float 
 
 @contextmanager
 def time_limited(options: RunOptions, display: Progress, began: float | None = None) -> Iterator[Progress]:
-    """Gives a display that raises TimeUp after ``--time-limit``, counted from ``began``.
+    """Gives a progress display for a run, whose stages and steps raise TimeUp after ``--time-limit``.
 
-    Raises NothingMeasured if the limit ends the block: full INT8 was not measured in time.
+    The time counts from ``began``, on the clock of ``perf_counter``; None: from now. Raises NothingMeasured if TimeUp
+    ends the block: full INT8 was not measured in time.
     """
     limit, low = options.time_limit, options.low_precision.precision
     try:
@@ -120,8 +121,8 @@ class _Run:
         written: the texts of the recipe whose files this run has written.
         kept_until: the time before which no cheaper recipe is written: writing may take only a small share of a run.
         accuracy: None without labels or an accuracy function.
-        on_engines: the engines that are deciding; None before.
-        engine_trials: the trials of engines before the network was changed, see ``OnEngines``.
+        on_engines: the measurement on NVIDIA engines while it goes on, else None.
+        engine_trials: the trials on engines before the run began again, with layers high that the engine refused.
     """
 
     options: RunOptions
@@ -160,8 +161,8 @@ class _Run:
         self._now(known=self.state.known.changed(**fields))
 
     def report(self, model: GivenModel) -> Report:
-        """Returns the report, saved if there is a folder. A run stopped at any moment leaves the best report known
-        then.
+        """Measures everything and returns the report, saved if there is a folder. A run that is stopped leaves the best
+        report known by then.
         """
         with ExitStack() as stack:
             try:
@@ -439,10 +440,8 @@ class _Run:
         ).write(self.shown)
 
     def _end(self, stop: BaseException, *, again: bool = True) -> Report:
-        """Saves what is known when a run is stopped. Returns the report after a time limit; else raises an error.
-
-        If the run is stopped a second time meanwhile, it saves ``again``, without measuring.
-        """
+        # Saves the report of a stopped run, and returns it after a time limit. If the run is stopped again meanwhile,
+        # it saves again without measuring.
         kind = under_way.stopped_by(stop)
         if not kind:
             raise stop
@@ -462,10 +461,7 @@ class _Run:
         raise stop
 
     def _left(self, kind: str, *, measures: bool) -> Report:
-        """Saves and returns the best report of a run that was stopped; ``kind`` is its ``Report.stopped``.
-
-        With ``measures``, full INT8 and the best recipes are measured to the end.
-        """
+        # with ``measures``, full INT8 and the best recipes are measured to the end
         is_searching = self.state.phase < Phase.VERDICT
         if is_searching and self.search is not None:
             self._take_best(self.search, measures=measures)

@@ -37,8 +37,7 @@ from trt_bisect.support.progress import Progress
 
 Tensors = Mapping[str, np.ndarray]
 Run = Callable[[Feeds], Tensors]
-MOST = 1 << 30
-"""The most bytes of tensors that a run saves."""
+MOST = 1 << 30  # the most bytes of tensors that a run saves
 _FP32, _RECIPE = "fp32", "recipe"
 _LONGEST = 100  # characters of a layer's name in the name of a folder
 _BASE64 = 4 / 3  # bytes of text per byte of an array in Polygraphy's JSON
@@ -56,7 +55,8 @@ def refuse_tensors(options: RunOptions, folder: Path | None, engine: str) -> Non
 
 
 def save_tensors(options: RunOptions, answer: Answer, folder: Path, progress: Progress) -> list[str]:
-    """Saves the tensors of as many inputs as fit into 1 GiB, the given inputs before the held-out ones.
+    """Saves the tensors of FP32, full INT8 and the recipe, for as many inputs as fit into 1 GiB; given inputs come
+    before held-out ones.
 
     A sample already saved for the same plan under the same fingerprint is not run again. Returns a note if not all
     samples were saved, else an empty list.
@@ -84,8 +84,8 @@ def save_boundaries(
 ) -> list[str]:
     """Saves the final outputs of each boundary, and FP32's, on the curve's inputs.
 
-    If the user fixed all layers, as with ``--scoped``, the only boundary is that of the measured plan. Returns as
-    ``save_tensors``.
+    If the user fixed all layers, as with ``--scoped``, the only boundary is that of the measured plan. Returns a note
+    if not all samples were saved, else an empty list.
     """
     if options.save_tensors != BOUNDARIES:
         return []
@@ -105,12 +105,11 @@ def _nothing_low(experiment: Experiment) -> PrecisionPlan:
 
 
 class _Writing:
-    """The plans whose tensors are saved, and the means to run them.
+    """Runs plans, and saves their tensors: of every layer if ``layers``, else the outputs.
 
     Args:
         plans: by name, FP32 included.
-        layers: save every layer's tensors, not only the outputs.
-        recipe: the network and ranges of the recipe, if they differ from the run's.
+        recipe: has the network and ranges of the recipe; None if they are those of ``experiment``.
     """
 
     def __init__(

@@ -32,7 +32,7 @@ class CurveSearch:
     progress: Progress
 
     def curve(self) -> Curve:
-        """Returns the curve and its suspects."""
+        """Measures the plans of the curve, and returns the curve and its suspects."""
         experiment, evaluator = self.experiment, self.experiment.evaluator
         count = len(experiment.question.quantizable)
         few = math.ceil(math.log2(max(count, 2))) + 4  # of a bisection with one suspect; the bar grows with more

@@ -36,8 +36,9 @@ class RunState:
         setup, first, of_curve: the facts that all experiments share, the experiment with the first ranges, and the
             experiment of the curve. None before data and engine are ready.
         curve: None until it is measured completely.
-        answer: the answer with the cheapest recipe so far; None before full INT8 is measured on all inputs.
-        alone: by layer index, the loss that full INT8 wins back if this layer alone is high.
+        answer: the cheapest recipe so far, with the trials of full INT8 and the recipe; None before full INT8 is
+            measured on all inputs.
+        alone: by layer index, the loss of full INT8 that is gone if only this layer is high.
     """
 
     known: Report
@@ -52,18 +53,18 @@ class RunState:
 
     @property
     def found(self) -> Answer:
-        """The answer, which must exist."""
+        """The answer, for callers that know that there is one."""
         assert self.answer is not None
         return self.answer
 
     @property
     def suspects(self) -> tuple[int, ...]:
-        """The suspects of the curve; empty until it is measured."""
+        """The indices of the curve's suspects; empty until it is measured."""
         return self.curve.findings.suspects if self.curve else ()
 
     @property
     def experiments(self) -> tuple[Experiment, ...]:
-        """The experiments whose trials the report counts."""
+        """The experiments (a network with ranges and inputs) whose trials the report counts."""
         experiments = [experiment for experiment in (self.first, self.of_curve) if experiment is not None]
         if self.answer is not None:
             answers = (self.answer.of_user, self.answer, self.answer.emulated.of_user)
@@ -71,24 +72,26 @@ class RunState:
         return tuple(experiments)
 
     def trials(self) -> int:
-        """Returns the number of trials."""
+        """Returns the number of trials so far."""
         return sum(len(store.trials) for store in {experiment.store for experiment in self.experiments})
 
 
 @dataclass(frozen=True)
 class RunTrials:
-    """The trials of a run by plan key; ``experiment`` is the curve's."""
+    """The trials of a run by plan key, and the ``experiment`` (network, ranges, inputs) that measured the curve."""
 
     trials: Mapping[str, Trial]
     experiment: Experiment
 
     def of_plan(self, plan: PrecisionPlan) -> Trial | None:
-        """Returns the trial of a plan as the curve measures it; None if there is none."""
+        """Returns the trial of a plan, preferably on the session that all plans share, which measures the curve; None
+        if there is none.
+        """
         plan_key = self._canonical(plan)
         return self.trials.get(TrialKey(plan_key, SWITCH).text) or self.trials.get(plan_key)
 
     def whole(self, plan: PrecisionPlan) -> Trial | None:
-        """Returns the trial of a plan on an engine built for it; None if there is none."""
+        """Returns the trial of a plan on an engine built only for this plan; None if there is none."""
         return self.trials.get(self._canonical(plan))
 
     def that_ran(self, plan: PrecisionPlan) -> Trial | None:
@@ -104,7 +107,7 @@ class RunTrials:
         return self.experiment.whole.canonical(plan).key()
 
     def curve(self) -> Curve:
-        """Returns the curve as far as the trials go, without measuring."""
+        """Returns the curve as far as its plans are measured."""
         question, rule, curve = self.experiment.question, self.experiment.rule, self.experiment.curve
         full, steps = self.of_plan(question.all_but(())), list[Step]()
         losses, ended = self._driven(search_for(curve, question, steps), rule.loss)

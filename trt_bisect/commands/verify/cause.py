@@ -40,7 +40,7 @@ class Search:
 
     Attributes:
         tried: the suspicions that were emulated on all samples, in the order of trying.
-        best: the suspicion whose emulation is nearest to the engine.
+        best: the suspicion whose emulation is nearest to the engine; None before the first one.
     """
 
     def __init__(self, held: Held, progress: Progress) -> None:
@@ -55,8 +55,8 @@ class Search:
         """Tries suspicions, the simple and cheap first, until one reproduces the engine's outputs.
 
         Args:
-            given: simple suspicions, in groups.
-            tensors: the engine's own tensors.
+            given: simple suspicions; those of a sequence are tried together.
+            tensors: the engine's inner tensors, compared with the emulation; empty if they are not known.
             kernels: also try a wrong kernel for each layer.
         """
         self._progress.stage("Trying suspicions", None)

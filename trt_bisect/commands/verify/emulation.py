@@ -23,17 +23,15 @@ from trt_bisect.model.quantizer import Scales
 from trt_bisect.model.session import CPU_DEVICE, make_session
 from trt_bisect.precision import PrecisionPlan
 
-Outcome = Mapping[int, Outputs] | Sequence[Outputs]
-"""Outputs by the index of the sample."""
+Outcome = Mapping[int, Outputs] | Sequence[Outputs]  # outputs by the index of the sample
 Change = Callable[["Emulation"], "Emulation"]
 Infer = Callable[[Feeds], Outputs]
 Edit = Callable[[Written], Written]
+# a function from a node, which it may change, to the nodes that replace it
 NodeEdit = Callable[[onnx.NodeProto], Iterable[onnx.NodeProto]]
-"""A function from a node, which it may change, to the nodes that replace it."""
+# the relative noise on weights and inputs that simulates other kernels: ten to a hundred times the effect of another
+# order of sums, as in Winograd's convolutions
 JITTER = 3e-6
-"""The relative noise on weights and inputs that simulates other kernels: ten to a hundred times the effect of another
-order of sums, as in Winograd's convolutions.
-"""
 # noisy emulations, and the multiple of the largest distance among them that counts as noise
 _NOISY_RUNS, _NOISE_MULTIPLE = 3, 2.5
 _LEAST_FLOOR = 1e-5  # from the six digits of trtexec's JSON
@@ -75,8 +73,8 @@ _FUNCTIONS = (*_ROUNDED, *(name + _WRONG.format(term) for name, term in _TERMS.i
 
 @dataclass(frozen=True)
 class Emulation:
-    """A network under a plan on samples, with changes of the graph (``edits``), and of the outputs of each sample
-    (``after``).
+    """The emulation of a network under a plan, on samples; ``edits`` change the graph, ``after`` the outputs of each
+    sample.
     """
 
     builder: OnnxRuntimeBuilder
@@ -87,7 +85,7 @@ class Emulation:
 
     @property
     def network(self) -> Network:
-        """The network."""
+        """The emulated network."""
         return self.builder.network
 
     def outputs(self, places: Iterable[int], infer: Infer | None = None) -> dict[int, Outputs]:
@@ -106,7 +104,7 @@ class Emulation:
         return found
 
     def noisy(self, seed: int) -> Emulation:
-        """Returns this emulation with relative noise on weights and inputs."""
+        """Returns this emulation with relative noise of 3e-6 on float weights and inputs, as ``seed`` decides."""
         random = np.random.default_rng(seed)
 
         def noise(tensors: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -132,7 +130,7 @@ def builder_of(network: Network, scales: Scales, *, unquantized: bool = False) -
 
 @lru_cache(maxsize=3)
 def session_of(builder: OnnxRuntimeBuilder, plan: PrecisionPlan, edits: tuple[Edit, ...]) -> OnnxRuntimeEngine:
-    """Returns the session of a plan with edits."""
+    """Returns the ONNX Runtime session of a plan, with ``edits`` made in its graph."""
     written = builder.writer.write(plan)
     for edit in edits:
         written = edit(written)
@@ -154,9 +152,9 @@ def edit_nodes(edit: NodeEdit, written: Written) -> Written:
 
 
 def reading_in(kind: str, network: Network, node: onnx.NodeProto) -> Iterator[onnx.NodeProto]:
-    """Yields the node, and before it nodes that round its inputs to a type.
+    """Yields ``node``, and before it nodes that round its inputs to the type ``kind``: ``TF32``, ``FP16`` or ``BF16``.
 
-    TF32 rounds the operands of products; FP16 and BF16 round all tensors from other kernels.
+    TF32 rounds the operands of products; FP16 and BF16 round all tensors that other kernels made.
     """
     for slot, name in enumerate(node.input):
         if node.op_type in PRODUCTS:
@@ -207,12 +205,12 @@ class Held:
 
     @cached_property
     def of_engine(self) -> np.ndarray:
-        """The vector of the engine's outputs."""
+        """The engine's outputs as a vector in these units."""
         return self.vector(self.engine)
 
     @cached_property
     def of_file(self) -> np.ndarray:
-        """The vector of the file's outputs."""
+        """The file's outputs as a vector in these units."""
         return self.vector(self.reference)
 
     @cached_property
@@ -222,7 +220,9 @@ class Held:
 
     @property
     def is_far(self) -> bool:
-        """True if a value is missing or not finite in one of the two only: the distance then has no meaning."""
+        """True if the engine lacks a value, or a value is finite in one of the two only: the distance then has no
+        meaning.
+        """
         for place in self.places:
             for name in self._units:
                 file, engine = (np.ravel(outputs[place][name]) for outputs in (self.reference, self.engine))
@@ -232,12 +232,12 @@ class Held:
         return False
 
     def apart(self, emulation: Emulation) -> float:
-        """Returns the distance between an emulation's and the file's outputs."""
+        """Returns the distance between the outputs of an emulation and of the file."""
         return float(np.linalg.norm(self.vector(emulation.outputs(self.places)) - self.of_file))
 
     def floor(self, emulation: Emulation, there: np.ndarray) -> float:
-        """Returns the noise floor of an emulation with the vector ``there``: the distance that other kernels may
-        cause.
+        """Returns the noise floor of an emulation: the distance from its outputs (``there``, as a vector) that other
+        kernels may cause.
         """
         others = [emulation.noisy(seed).outputs(self.places) for seed in range(_NOISY_RUNS)]
         if emulation.plan.lowered and not emulation.edits and emulation.builder.has_plain(emulation.plan):
@@ -247,17 +247,14 @@ class Held:
         return max(_LEAST_FLOOR * float(np.linalg.norm(there)), _NOISE_MULTIPLE * apart)
 
     def worst(self, count: int) -> Held:
-        """Returns the comparison on the ``count`` samples on which engine and file differ most."""
+        """Returns the same comparison on only the ``count`` samples on which engine and file differ most."""
         apart = {place: replace(self, places=[place]).distance for place in self.places}
         return replace(self, places=sorted(apart, key=apart.__getitem__, reverse=True)[:count])
 
 
 def _unit(samples: Sequence[np.ndarray]) -> np.ndarray:
-    """Returns the root mean square of each channel over samples, at least a hundredth of the root mean square of all
-    values.
-
-    It is one number if there are no channels, or samples differ in shape.
-    """
+    # the root mean square of each channel, at least a hundredth of that of all values; of all values if there are no
+    # channels or the shapes differ
     values = np.concatenate([np.ravel(each) for each in samples]).astype(np.float64)
     squares, shape = np.square(np.nan_to_num(values, nan=0.0, posinf=0.0, neginf=0.0)), np.shape(samples[0])
     whole = np.sqrt(squares.mean()) if squares.any() else np.float64(1.0)

@@ -34,7 +34,12 @@ _MOST_LAYERS = 150
 
 
 def parted(e: Emulation, tensors: Sequence[Outputs]) -> tuple[EngineTensor, ...]:
-    """Returns the engine's tensors in execution order, each with its emulation from the engine's tensors before it."""
+    """Returns the engine's inner tensors in execution order, each compared with its emulation from the engine's tensors
+    before it; empty if no name matches.
+
+    Args:
+        tensors: for each sample, the engine's tensors by name.
+    """
     writer = e.builder.writer
     graph = writer.write(e.plan).model.graph
     names = match_names([name for node in graph.node for name in node.output if name], tensors[0])
@@ -45,7 +50,9 @@ def parted(e: Emulation, tensors: Sequence[Outputs]) -> tuple[EngineTensor, ...]
 
 
 class WithErrors:
-    """A network with errors at its layers, each multiplied by a number that is an input of the graph."""
+    """A network in which an error is added to each layer's output, multiplied by a number that is an input of the
+    graph.
+    """
 
     def __init__(self, e: Emulation) -> None:
         self._ways = list[tuple[str, str]]()
@@ -88,8 +95,8 @@ class WithErrors:
         return change
 
     def suspicions(self, held: Held) -> Iterator[Suspicion]:
-        """Yields suspicions of activations left out, and of the wrong kernels that explain most, with fitted
-        numbers.
+        """Yields suspicions of activations left out, and of the wrong kernels that explain most, with the size of the
+        error fitted to the engine's outputs.
         """
 
         def at(place: int, number: float) -> np.ndarray:
@@ -128,7 +135,8 @@ class WithErrors:
 
 
 def write_minimal(e: Emulation, layers: Sequence[str], folder: Path) -> Path:
-    """Writes the named layers, and all between them, as a network in the plan's precisions, with inputs for one sample.
+    """Writes the named layers, and all between them, as a network in the plan's precisions, with the inputs of a
+    sample.
 
     trtexec builds ``network.onnx`` and reads the ``.bin`` files; ``README.md`` has the command. Returns the folder.
     """

@@ -22,8 +22,7 @@ from trt_bisect.precision import Precision, PrecisionPlan
 INPUT_SCALE, INPUT_MEAN_STD, CHANNEL_ORDER, LAYOUT = "input-scale", "input-mean-std", "channel-order", "layout"
 RESIZE, BATCH, OUTPUT_ORDER, SCALES = "resize", "batch", "output-order", "scales"
 LAYERS_HIGH, LAYERS_LOW = "layers-high", "layers-low"
-TYPES = ("tf32", "fp16", "bf16")
-"""The causes whose roundings depend on what an engine fuses."""
+TYPES = ("tf32", "fp16", "bf16")  # the causes whose roundings depend on what an engine fuses
 _FACTORS = (255.0, 127.5, 128.0, 256.0, 2.0, 32768.0)
 # mean and standard deviation for values from 0 to 1
 _NORMALIZATIONS = {
@@ -39,6 +38,7 @@ class Suspicion:
     """A way in which an engine may differ from its file.
 
     Attributes:
+        kind: a word for programs, such as ``channel-order``.
         text: a phrase that follows "the engine".
         change: turns an emulation of the file into an emulation of what the engine would compute.
         layers: the suspected layers; empty for the whole network.
@@ -50,7 +50,7 @@ class Suspicion:
     layers: tuple[str, ...] = ()
 
     def and_also(self, other: Suspicion) -> Suspicion:
-        """Returns both suspicions together, with the kind of the first one."""
+        """Returns the suspicion that both are true, with the kind of this one."""
         first, second = self.change, other.change
         if other.kind == RESIZE:  # it begins with the pictures
             first, second = second, first
@@ -59,11 +59,7 @@ class Suspicion:
 
 
 def _got(kind: str, text: str, change: Callable[[np.ndarray], np.ndarray]) -> Suspicion:
-    """Returns the suspicion that inputs were changed before the engine got them.
-
-    The kind ``BATCH`` changes all inputs; others change the float inputs with four axes, or all float inputs if none
-    has.
-    """
+    # ``BATCH`` changes all inputs; other kinds the float inputs with four axes, or all float inputs if none has four
 
     def changed(sample: Feeds) -> Feeds:
         feeds = dict(sample)
@@ -114,7 +110,7 @@ def on_values(channels: int | None) -> Iterator[Suspicion]:
 
 
 def on_pictures(network: Network, source: Any, asked: Preprocessing) -> Iterator[Suspicion]:
-    """Yields suspicions of other ways to resize the pictures of a data set."""
+    """Yields suspicions of other ways to resize the pictures of the data set ``source`` than the user asked for."""
 
     def resized(text: str, way: Preprocessing) -> Suspicion:
         def change(e: Emulation) -> Emulation:
@@ -228,8 +224,8 @@ def _kind(asked: Precision, ran: Precision) -> str:
 
 
 def on_info(e: Emulation, ran: Mapping[int, str]) -> Iterator[Suspicion]:
-    """Yields suspicions of the layers that, by the engine's layer info (``ran``), ran in another precision than
-    planned.
+    """Yields suspicions of the layers that ran in another precision than planned, by the engine's layer info (``ran``,
+    by layer index).
     """
     found = dict[str, dict[int, Precision]]()
     for index, word in ran.items():
@@ -244,7 +240,7 @@ def on_info(e: Emulation, ran: Mapping[int, str]) -> Iterator[Suspicion]:
 
 
 def on_plan(e: Emulation) -> Iterator[Suspicion]:
-    """Yields the suspicions that all low layers ran in floats, or all low layers of an operator."""
+    """Yields the suspicions that all low layers ran in FP32, or all low layers of an operator."""
     by_operator = dict[str, dict[int, Precision]]()
     for k in e.network.quantizable:
         if e.plan.precisions[k].needs_scale:

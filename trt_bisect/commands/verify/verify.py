@@ -61,7 +61,7 @@ def verify(model: GivenModel, options: VerifyOptions) -> Verification:
     Args:
         model: the ONNX file that the engine was built from, with or without Q/DQ pairs; or a run folder, for the file
             of its recipe.
-        options: as listed.
+        options: the fields of ``VerifyOptions``, as keywords.
 
     Raises:
         BadInput: an argument cannot be used.
@@ -301,6 +301,7 @@ def _cause(best: Tried | None, held: Held, *, differs: bool) -> Tried | None:
 
 
 _OBEY = "--precisionConstraints=obey {flags}"
+# the next step by cause; ``{layers}`` are the layers to blame, and ``{flags}`` trtexec's options for them
 NEXT = {
     "input-scale": "scale the inputs as in training, once, before the engine or in it.",
     "input-mean-std": "normalise the inputs as in training: the same mean and std, in the order of channels.",
@@ -321,4 +322,3 @@ NEXT = {
     "clip-fused": "keep {layers} apart from its reader: mark its output as an output of the network.",
     "kernel": f"build with {_OBEY}, another --builderOptimizationLevel or --tacticSources, and report it.",
 }
-"""The next step by cause; ``{layers}`` are the layers to blame, and ``{flags}`` trtexec's options for them."""
