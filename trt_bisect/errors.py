@@ -77,7 +77,7 @@ class TrialFailed(Exception):
     """One plan could not be built or run. Only this trial fails, not the run.
 
     Attributes:
-        outcome: as given, or ``out of memory`` if the message says so.
+        outcome: the kind of failure, such as ``build failed``; ``out of memory`` if the message says so.
         message: the engine's message.
     """
 
@@ -110,7 +110,9 @@ def on_screen(error: TrtBisectError) -> str:
 
 
 def install(extra: str) -> str:
-    """Returns the pip command for an optional group of packages; without metadata, for a clone of the repository."""
+    """Returns the pip command for an optional group of packages; for a clone of the repository if trt-bisect is not
+    installed.
+    """
     from importlib.metadata import PackageNotFoundError, requires
 
     try:

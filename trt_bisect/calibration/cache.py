@@ -3,12 +3,10 @@
 The format: a first line ``TRT-<version>-<calibrator>``, then for each tensor ``name: 3c008912``, the big-endian bits of
 the float32 scale (absmax / 127). Other writers put ``0x`` before the digits, or write little-endian bits. ONNX
 Runtime's ``write_calibration_table`` writes no first line, and lines ``name 2.008338`` with the largest magnitude.
-Source: TensorRT's sampleINT8 and users of ``IInt8Calibrator`` such as NVIDIA's ``polygraphy``. TensorRT ignores a cache
-of another version and calibrates; without data it then fails ("bound to nullptr", NVIDIA/Deep-Learning-Accelerator-SW
-issue 26).
+Source: TensorRT's sampleINT8 and NVIDIA's ``polygraphy``. TensorRT ignores a cache of another version and calibrates;
+without data it then fails ("bound to nullptr", NVIDIA/Deep-Learning-Accelerator-SW issue 26).
 
-A cache has the tensor names of TensorRT's parser at calibration. Tensors of another export, or of a simplified network,
-get their scales in this order:
+Tensors of another export, or of a simplified network, get their scales in this order:
 
     name    the same name
     alike   the only name that is the same without case and punctuation
@@ -152,7 +150,7 @@ def _number(version: re.Match[str]) -> tuple[int, int, int]:
 
 
 def is_cache_path(source: object) -> bool:
-    """Returns true if ``source`` is the path of a calibration cache."""
+    """Returns true if ``source`` is the path of a file that begins as TensorRT's calibration caches do."""
     if not isinstance(source, (str, Path)) or not Path(source).is_file():
         return False
     try:
@@ -163,7 +161,7 @@ def is_cache_path(source: object) -> bool:
 
 
 def is_data(calibration: object) -> bool:
-    """Returns true if ``calibration`` is data to run a network on: not None, ranges or a calibration cache."""
+    """Returns true for data to run a network on: ``calibration`` is neither None nor ranges nor the path of a cache."""
     return not (calibration is None or isinstance(calibration, Ranges) or is_cache_path(calibration))
 
 
@@ -239,7 +237,9 @@ def read_cache(path: Path, tensors: tuple[str, ...]) -> Ranges:
 
 
 def refuse_of_another_network(path: Path, cache: CalibrationCache, scales: Scales, tensors: tuple[str, ...]) -> None:
-    """Raises BadInput if more than half of the ``tensors`` that a network rounds have no scale in a cache."""
+    """Raises BadInput if more than half of the ``tensors`` that a network rounds are not in ``scales``, those found in
+    a cache.
+    """
     missing = [name for name in tensors if name not in scales and name not in cache.doubtful]
     if 2 * len(missing) > len(tensors):
         first = next(iter(cache.scales))
@@ -302,8 +302,8 @@ class TensorScale:
 
     Attributes:
         entry: the name in the cache.
-        way: how the entry was found: ``name``, ``alike``, ``folded``, ``moved``, ``values`` or ``order``; see the
-            module.
+        way: the rule that found the entry, by its word at the top of the module: ``name``, ``alike``, ``folded``,
+            ``moved``, ``values`` or ``order``.
         scale: float32, bit for bit.
     """
 
@@ -331,7 +331,7 @@ class CacheScales:
 
 
 def scales_for(network: Network, cache: CalibrationCache, measured: Sequence[Scales] = ()) -> CacheScales:
-    """Finds the scales that a cache has for a network's activations; see the module.
+    """Finds the scales that a cache has for a network's activations, in the order at the top of the module.
 
     ``measured`` holds, for each calibrator, its scales on inputs by tensor; they decide where names do not.
     """
@@ -431,7 +431,10 @@ class _Matching:
 
 
 def ranges_of_cache(path: Path, network: Network) -> Ranges:
-    """Reads a calibration cache's ranges for a network that may have changed since; raises as ``read_cache``."""
+    """Reads a calibration cache's ranges for a network that may have changed since.
+
+    Raises BadInput if the file is no cache, or is of another network.
+    """
     cache = open_cache(path)
     matched = scales_for(network, cache)
     known = {*network.activations, *cache.doubtful}

@@ -151,10 +151,11 @@ def calibrate(
     on_sample: Callable[[int], None] | None = None,
     memory: int = MEMORY,
 ) -> Ranges:
-    """Returns the INT8 scales of every activation of ``network`` over ``samples``.
+    """Returns the INT8 scales of every activation of ``network`` over ``samples``, by the ``Calibrator`` of ``method``
+    and ``percentile``.
 
-    See ``Calibrator`` for ``method`` and ``percentile``, and ``magnitudes`` for the other arguments; both raise
-    BadInput.
+    ``on_sample`` is called with the number of samples done; tensors take at most about half of ``memory`` bytes. Raises
+    BadInput for an unknown method, or without samples.
     """
     calibrator = Calibrator(method, percentile)
     counted = () if method == "minmax" else None
@@ -163,5 +164,5 @@ def calibrate(
 
 
 def candidates(seen: Magnitudes) -> tuple[Ranges, ...]:
-    """Returns the ranges by each of ``CANDIDATES``, for the same tensors."""
+    """Returns the ranges by each calibrator of ``CANDIDATES``, in order, for the same tensors."""
     return tuple(seen.ranges(calibrator) for calibrator in CANDIDATES)

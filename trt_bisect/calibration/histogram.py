@@ -244,7 +244,7 @@ class Calibrator:
         return f"percentile {self.percentile:g}" if self.method == "percentile" else self.method
 
     def thresholds(self, histograms: Sequence[AbsHistogram]) -> list[float]:
-        """Returns for each histogram the largest magnitude of the range."""
+        """Returns for each histogram the largest magnitude that the range holds."""
         if self.method == "entropy":
             with ThreadsIfLong(cores()) as pool:
                 return list(pool.map(entropy_threshold, histograms))

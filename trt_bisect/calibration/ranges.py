@@ -55,7 +55,7 @@ def no_ranges(title: str) -> Ranges:
 
 
 def with_scales_of(ranges: Ranges, others: Mapping[str, Ranges]) -> Ranges:
-    """Returns the ranges with some tensors' scales taken from ``others``."""
+    """Returns the ranges with the scale of each tensor in ``others`` taken from the ranges there."""
     scales = {tensor: source.scales[tensor] for tensor, source in others.items()}
     counts = Counter(source.origin for source in others.values())
     changes = ", ".join(f"{counted(count, 'tensor')} by {how}" for how, count in counts.items())
@@ -72,7 +72,8 @@ def with_scales_given(ranges: Ranges, user_scales: Scales) -> Ranges:
 
 
 def ranges_from_scales(scales: Scales, origin: str, nonfinite: Mapping[str, str] | None = None) -> Ranges:
-    """Returns ranges, with zero, negative, denormal, non-finite and mask scales as unusable.
+    """Returns ranges from scales by tensor, with zero, negative, denormal, non-finite and mask (about 1e36) scales as
+    unusable.
 
     ``nonfinite`` holds the reason for each tensor that had NaN or infinite values.
     """
@@ -177,7 +178,8 @@ SCALE_INFINITE, SCALE_NOT_POSITIVE = "scale infinite", "scale not positive"
 
 
 def unusable_scales(network: Network) -> dict[str, list[str]]:
-    """Returns, by ``SCALE_INFINITE`` and ``SCALE_NOT_POSITIVE``, the layers with such scales in the file's Q/DQ pairs.
+    """Returns the names of layers whose Q/DQ pairs in the file have such scales, by ``SCALE_INFINITE`` and
+    ``SCALE_NOT_POSITIVE``.
 
     Such scales dequantize stored constants to NaN or wrong values in every plan, FP32 included.
     """

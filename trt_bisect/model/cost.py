@@ -2,33 +2,32 @@
 
 With predicted times, the cost of a plan is the share of INT8's speedup over FP16 that the plan gives up: 0 for full
 INT8, 1 for an engine in FP16. The cost of a layer is that of the plan in which only this layer is high. Neighbouring
-high layers share reformats, so a plan can cost less than the sum of its layers.
-
-**A profile** of the network's engine corrects the predictions (docs/concepts/time.md).
+high layers share reformats, so a plan can cost less than the sum of its layers. A profile of the network's engine
+corrects the predictions (docs/concepts/time.md).
 
 # The kernels
 
-**Fusions** ("Types of Fusions" in the TensorRT developer guide; the engines in docs/evidence/engines; engines that
-TensorRT-RTX builds, tests/model/test_plan_kernels.py). One kernel computes:
+**Fusions** ("Types of Fusions" in the TensorRT developer guide; docs/evidence/engines; engines of TensorRT-RTX,
+tests/model/test_plan_kernels.py). One kernel computes:
 
 - A convolution or matrix product with a weight, and the elementwise layers after it (bias, BatchNormalization,
-  activation, SiLU), if no other layer reads the tensors in between and none is broadcast to a larger tensor. On a base
-  in FP16 or BF16, a layer that the plan keeps in FP32 begins a new kernel.
-- The sum of a residual block, with the branch that has no Q/DQ pair; of two branches from convolutions, the later one.
+  activation, SiLU), if nothing else reads the tensors in between and none is broadcast. On a base in FP16 or BF16, a
+  layer in FP32 begins a new kernel.
+- The sum of a residual block, with the branch that has no Q/DQ pair; without pairs, with the later branch.
 - Elementwise layers that follow each other, also before a softmax or a normalization.
 - An INT8 convolution of a picture (at most four channels) and the MaxPool after it.
 - Attention in FP16 or BF16: product of two activations, scale and mask, softmax, second product. With FP32 or a Q/DQ
   pair inside, these are three kernels.
 
-A change of shape alone (Reshape, Flatten, Squeeze) needs no kernel. All other layers (pooling, Concat, Resize,
-Transpose) are kernels that only move bytes; an unknown operator, a *region*, also widens the range of the prediction.
+A change of shape alone (Reshape, Flatten) needs no kernel. All other layers (pooling, Concat, Resize, Transpose) are
+kernels that only move bytes; an unknown operator, a *region*, also widens the range of the prediction.
 
-**Tensors between kernels.** A layer wants to read INT8 if the plan rounds the tensor for it, else the precision in
-which it computes. INT8 kernels and generated kernels (pointwise, softmax, normalization) write INT8 or floats; float
+**Tensors between kernels.** A layer reads INT8 if the plan rounds the tensor for it, else the precision in which it
+computes. INT8 kernels and generated kernels (pointwise, softmax, normalization) write INT8 or floats; float
 convolutions, poolings and the network's inputs only their own precision. Hence:
 
-- If all readers want INT8 and the kernel can write INT8, the Q/DQ pair costs nothing.
-- Otherwise the tensor is stored in floats, and one more kernel, a *reformat*, makes each other precision wanted.
+- If all readers want INT8 and the kernel can write it, the Q/DQ pair costs nothing.
+- Otherwise the tensor is stored in floats, and a kernel, a *reformat*, makes each other precision wanted.
 - Layers that only move values (MaxPool, Resize, Transpose, Slice) stay in INT8 between such kernels and readers.
 - An INT8 convolution stores floats 32 channels wide, a float convolution reads 8 (FP16) or 4 (FP32): one more reformat.
 """
@@ -65,18 +64,16 @@ _COLUMNS = "CSV with the columns layer, int8, fp32 and, where layers may be in F
 
 
 def macs(network: Network, facts: TensorFacts) -> dict[int, int]:
-    """Returns the multiply-adds of each layer by index; 0 for layers that multiply nothing.
-
-    Convolution: output values times weight.shape[1:]. Transposed: input values times weight.shape[1:]. Gemm and MatMul:
-    output values times the length of the sums.
-    """
+    """Returns the multiply-adds of each layer by index; 0 for layers that multiply nothing."""
     engine = EngineModel(network, facts)
     products = [engine.product(layer.index, Precision.FP32) for layer in network.layers]
     return {k: product.macs if product else 0 for k, product in enumerate(products)}
 
 
 def times_by_macs(network: Network, facts: TensorFacts) -> Times:
-    """Returns times of quantizable layers in proportion to their multiply-adds (without any, to output values)."""
+    """Returns the time of each quantizable layer in each precision, in arbitrary units, from its multiply-adds (without
+    any, from its output values).
+    """
     counts, shapes = macs(network, facts), facts.shapes
     work = {
         k: counts[k] or max(math.prod(shapes.get(network.layers[k].outputs[0], ())), 1) for k in network.quantizable
@@ -90,10 +87,10 @@ def instead_of(low: Precision) -> Precision:
 
 
 def shares(times: Times, low: Precision = Precision.INT8) -> dict[int, dict[Precision, float]]:
-    """Returns the share of the low precision's speedup over ``instead_of(low)`` that each layer gives up, by higher
-    precision.
+    """Returns the share of the low precision's speedup that each layer gives up, by layer index and higher precision.
 
-    It is ``NEARLY_FREE`` for a layer that is no faster in ``low``.
+    The speedup is that of all layers over ``instead_of(low)``. A layer that is no faster in ``low`` has
+    ``NEARLY_FREE``.
     """
     other = instead_of(low)
     gain = sum(max(by[other] - by[low], 0.0) for by in times.values()) or 1.0
@@ -104,7 +101,8 @@ def shares(times: Times, low: Precision = Precision.INT8) -> dict[int, dict[Prec
 
 
 def times_from_csv(path: Path, network: Network) -> Times:
-    """Reads measured times: columns ``layer``, ``int8``, ``fp32`` and, if layers may have them, ``fp16`` and ``bf16``.
+    """Reads each layer's measured times from a CSV: columns ``layer``, ``int8``, ``fp32``, ``fp16`` and ``bf16``, the
+    last two if layers may have them.
 
     Raises BadInput if the file cannot be read, lacks a column or a quantizable layer, or a value is not a time.
     """
@@ -158,12 +156,12 @@ _CARRIES = frozenset("Transpose Resize Upsample Slice Split DepthToSpace SpaceTo
 
 @dataclass(frozen=True)
 class Group:
-    """Layers that become one kernel, by index.
+    """Layers, by index, that become one kernel.
 
     Attributes:
         head: the layer with the matrix product, if any.
-        reads: the tensors from outside the group.
-        writes: the tensors that other kernels read.
+        reads: the tensors that the kernel reads.
+        writes: those that other kernels read, or outputs of the network.
     """
 
     layers: tuple[int, ...]
@@ -174,7 +172,7 @@ class Group:
 
 
 class EngineModel:
-    """The kernels that TensorRT makes of a network in a plan."""
+    """A prediction of the kernels of TensorRT's engine for each plan of a network."""
 
     def __init__(self, network: Network, facts: TensorFacts) -> None:
         self.network, self.facts = network, facts
@@ -187,7 +185,7 @@ class EngineModel:
 
     @cached_property
     def groups(self) -> tuple[Group, ...]:
-        """The fused layers, in execution order."""
+        """All layers, as fused into kernels, in execution order."""
         fused: dict[int, set[int]] = {}
         for layer in self.network.layers:
             fused[layer.index] = self._fused(layer, fused)
@@ -201,7 +199,7 @@ class EngineModel:
 
     @cached_property
     def attentions(self) -> tuple[tuple[Group, tuple[Group, ...]], ...]:
-        """Each attention as one kernel, and the three kernels that it becomes otherwise."""
+        """Each attention as a group, one kernel, and as the groups of the three kernels that it is otherwise."""
         writers = {group.writes[0]: group for group in self.groups if len(group.writes) == 1}
         attentions = []
         for last in self.groups:
@@ -277,7 +275,7 @@ class EngineModel:
 
     @cached_property
     def aliases(self) -> Mapping[str, str]:
-        """The original of each tensor that is only a reshaped copy."""
+        """By tensor that is only a reshaped copy, its original."""
         same: dict[str, str] = {}
         for layer in self.network.layers:
             if layer.op_type in _SHAPES and layer.inputs:
@@ -285,7 +283,7 @@ class EngineModel:
         return same
 
     def size(self, tensor: str, precision: Precision) -> int:
-        """The bytes of a tensor in a precision; more than four channels are padded."""
+        """The bytes of a tensor in a precision; more than four channels are padded to the format's width."""
         shape, dtype = self.facts.shapes.get(tensor), self.facts.dtypes.get(tensor)
         if shape is None or dtype is None or dtype.kind != "f":
             return self.facts.size(tensor)
@@ -491,8 +489,8 @@ class TimedKernel:
     """A kernel and its predicted time.
 
     Attributes:
-        name: its layers, or the tensor of a reformat.
-        ms: predicted milliseconds.
+        name: its layers; of a reformat, the tensor and both precisions.
+        ms: milliseconds.
     """
 
     name: str
@@ -503,9 +501,9 @@ class TimeCosts:
     """The costs of a network's plans on a GPU, by predicted time.
 
     Args:
-        gpu: TF32 is not used.
+        gpu: its TF32 peak is not used.
         profile: the kernels of a measured engine of the network, with their seconds.
-        user: the costs of the user's network, if ``network`` is a changed copy; costs are shares of its speedup.
+        user: if ``network`` is a changed copy of the user's network, the costs of that: all are shares of its speedup.
     """
 
     def __init__(
@@ -527,7 +525,7 @@ class TimeCosts:
         self._timed: dict[Kernel, float] = {}
 
     def seconds(self, plan: PrecisionPlan) -> float:
-        """The predicted seconds of a plan."""
+        """The predicted time of one inference under a plan, in seconds."""
         if plan not in self._known:
             self._known[plan] = math.fsum(taken for _, taken in self._timed_kernels(plan))
         return self._known[plan]
@@ -568,12 +566,12 @@ class TimeCosts:
         return max((self.seconds(plan) - other.seconds(other.full)) / self._user._gain, 0.0)
 
     def cost(self, plan: PrecisionPlan) -> float:
-        """The share of the speedup that a plan gives up; 0 if it is predicted to be as fast as full INT8."""
+        """The share of the low precision's speedup that a plan gives up; 0 if predicted to be as fast as full INT8."""
         return self._over(plan, self._user)
 
     @property
     def by_plan(self) -> bool:
-        """True if a plan costs what its engine costs, false if it costs the sum of its layers."""
+        """True if a plan is priced as a whole, false if as the sum of its layers (more than ``MOST_LAYERS``)."""
         return len(self.network.layers) <= MOST_LAYERS
 
     def layers(self, precisions: Iterable[Precision]) -> dict[int, dict[Precision, float]]:
@@ -600,26 +598,28 @@ class TimeCosts:
         return times
 
     def predicted(self, plan: PrecisionPlan) -> Predicted:
-        """The predicted time of a plan, with its range."""
+        """The predicted time of one inference under a plan, with its range."""
         return ranged(((kernel.kind, taken) for kernel, taken in self._timed_kernels(plan)), self.gpu)
 
     def slowest(self, plan: PrecisionPlan, count: int) -> tuple[TimedKernel, ...]:
-        """The ``count`` kernels of a plan that take longest."""
+        """The ``count`` kernels of a plan that take longest, slowest first."""
         timed = [TimedKernel(kernel.name, taken * 1e3) for kernel, taken in self._timed_kernels(plan)]
         return tuple(sorted(timed, key=lambda kernel: -kernel.ms)[:count])
 
     def starts(self, plan: PrecisionPlan) -> float:
-        """The milliseconds that launching a plan's kernels takes."""
+        """The milliseconds of one inference under a plan that launching kernels takes."""
         return math.fsum(1e3 * start_of(kernel, self.gpu) for kernel in self.engine.kernels(plan))
 
     def in_attentions(self, plan: PrecisionPlan) -> float:
-        """The milliseconds of a plan's kernels inside attention."""
+        """The milliseconds of one inference under a plan that the kernels of attention take."""
         inside = {k for attention, _ in self.engine.attentions for k in attention.layers}
         timed = self._timed_kernels(plan)
         return 1e3 * math.fsum(taken for kernel, taken in timed if kernel.layers and inside.issuperset(kernel.layers))
 
     def no_faster(self, plan: PrecisionPlan, than: PrecisionPlan) -> float:
-        """The milliseconds of a plan's kernels (launches excluded) that are no faster than in ``than``."""
+        """The milliseconds, launches excluded, of those kernels of ``plan`` that are no faster than in the plan
+        ``than``.
+        """
         before = {kernel.layers: taken for kernel, taken in self._timed_kernels(than) if kernel.layers}
         total = 0.0
         for kernel, taken in self._timed_kernels(plan):
@@ -628,7 +628,7 @@ class TimeCosts:
         return 1e3 * total
 
     def added_reformats(self, plan: PrecisionPlan, than: PrecisionPlan | None = None) -> tuple[TimedKernel, ...]:
-        """The reformats of a plan that ``than`` (default: all layers low) does not have."""
+        """The reformats of a plan that the plan ``than`` (default: all layers low) does not have."""
         before = {kernel.name for kernel in self.engine.kernels(than or self.full)}
         added = []
         for kernel, taken in self._timed_kernels(plan):

@@ -1,5 +1,4 @@
-"""Cross-layer equalisation: factors are moved between two layers, so that the channels between them have similar
-ranges.
+"""Cross-layer equalisation: rescales the channels between two layers, so that they have similar ranges.
 
 Source: Nagel, van Baalen, Blankevoort, Welling, "Data-Free Quantization Through Weight Equalization and Bias
 Correction", ICCV 2019, section 4.1: output channel i is divided by s_i = sqrt(r1_i r2_i) / r2_i and the next layer's
@@ -26,9 +25,9 @@ BIAS_SLOT = 2
 
 
 def with_constants(network: Network, changed: Mapping[Slot, np.ndarray]) -> Network:
-    """Returns a network in which some layers read other constants, given by layer and input slot.
+    """Returns a network in which some layers read other constants, given by layer index and input position.
 
-    The slot after a layer's last input adds an input.
+    The position after a layer's last input adds an input.
     """
     skeleton = deepcopy(network.skeleton)
     graph = skeleton.graph
@@ -69,12 +68,13 @@ _WORTH = 1e-3  # A pair of layers is left unchanged if all its factors are as cl
 
 
 def equalise(network: Network) -> tuple[Network, dict[tuple[str, str], np.ndarray]]:
-    """Returns a network with equalised channels, equal in FP32 up to float noise, and the factors.
+    """Returns a network with equalised channels, equal in FP32 up to float noise, and the factors by pair of layer
+    names.
 
     A pair of layers is a Conv, ConvTranspose or Gemm and the next such layer, if each tensor between them has one
     reader and the operators between them commute with positive factors (Relu, LeakyRelu, PRelu, pooling, zero padding,
     flattening; not Clip). Weights must be constant, float32, finite and not shared, and the network without Q/DQ pairs,
-    whose scales would not fit. The factors, float64 by channel, are under the names of the two layers.
+    whose scales would not fit. The factors are float64, one for each channel.
     """
     pairs = dict(_Finder(network).pairs())
     channels_before = {second: channels for (_, second), channels in pairs.items()}
@@ -126,7 +126,7 @@ def weight_grid(node: onnx.NodeProto, weight: np.ndarray) -> np.ndarray:
 
 
 def from_grid(node: onnx.NodeProto, grid: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
-    """Returns the weight of this shape whose ``weight_grid`` holds these values."""
+    """Returns the weight of ``shape`` whose ``weight_grid`` is ``grid``."""
     if node.op_type == "ConvTranspose":
         grid = grid.transpose(0, 2, 1, 3)
     if node.op_type in ("Conv", "ConvTranspose") or attribute(node, "transB", 0):
@@ -148,11 +148,9 @@ class _Weighted:
         self._per_channel = self.inputs // channels if channels else 1
 
     def magnitudes(self) -> np.ndarray:
-        """The largest magnitude of the weights between two channels: [groups, outputs, inputs], float64."""
         return np.asarray(np.abs(self._grid()).max(axis=3), np.float64)
 
     def scaled(self, before: np.ndarray | None, after: np.ndarray | None) -> dict[Slot, np.ndarray]:
-        """Returns the changed constants: input weights times ``before``; output weights and bias / ``after``."""
         grid = self._grid().astype(np.float64)
         if before is not None:
             grid = grid * before.reshape(grid.shape[0], 1, -1, 1)
@@ -228,7 +226,6 @@ class _Finder:
         return by_axis.shape[1] > 1 and not by_axis[:, 1].any()
 
     def _flattens(self, index: int, channels: int) -> bool:
-        """True for a node that turns [batch, channels, ...] into [batch, channels x the rest]."""
         node, layer = self._nodes[index], self._network.layers[index]
         if node.op_type == "Flatten":
             return attribute(node, "axis", 1) == 1

@@ -59,7 +59,9 @@ class RestoredActivation:
     scale: float
 
     def is_seen(self, values: np.ndarray) -> bool:
-        """Returns true if the pair cuts off more at zero than rounding loses (step² / 12 per value)."""
+        """Returns true if the values of ``tensor`` show an activation: the pair cuts off more at zero than rounding
+        loses (step² / 12 per value).
+        """
         steps = values.astype(np.float64) / self.scale
         cut = np.where(steps < -0.5, steps, 0.0)
         return bool(np.sum(cut**2) > steps.size / 12)
@@ -67,11 +69,11 @@ class RestoredActivation:
 
 @dataclass
 class ExistingPairs:
-    """The quantizers of removed Q/DQ pairs, first applied first.
+    """The quantizers of removed Q/DQ pairs, on one tensor in the order of application.
 
     Attributes:
-        inputs: by node name and input slot.
-        outputs: by node name and output slot, for pairs right before an output of the network.
+        inputs: by node name and input position.
+        outputs: by node name and output position, for pairs right before an output of the network.
         unproven: the layers after which an activation may have been removed.
         restored: the activations that were restored.
     """
@@ -226,7 +228,6 @@ def _axis(node: gs.Node, scale: np.ndarray) -> int | None:
 
 
 def _move_past_transposes(dequantize: gs.Node) -> None:
-    """Turns ``constant -> DQ -> Transpose`` into ``transposed constant -> DQ``."""
     stored = dequantize.inputs[0]
     quantizer = _parameters(dequantize, np.dtype(np.int8))
     if not isinstance(stored, gs.Constant) or quantizer is None:
@@ -301,7 +302,6 @@ def _with_absorbed_activation(
 
 
 def _origins(tensor: gs.Tensor) -> set[str]:
-    """Returns the operators that compute a tensor's values before they are moved, pooled, scaled or added."""
     origins, seen, waiting = set[str](), set[int](), [tensor]
     while waiting:
         current = waiting.pop()

@@ -419,7 +419,7 @@ def detach_weights(model: onnx.ModelProto) -> Weights:
 
 
 def weights_digest(weights: Weights) -> str:
-    """Returns the SHA-256 over names and bytes."""
+    """Returns the SHA-256 over names and bytes of the weights."""
     sha = hashlib.sha256()
     for name in sorted(weights):
         sha.update(name.encode())

@@ -12,20 +12,19 @@ cache.
 **Products.** A convolution is a matrix product (implicit GEMM): batch x height x width of the output are the rows,
 filters the columns, filter size x channels the depth.
 
-- *Tiles.* A kernel computes tiles of 64 x 32 to 256 x 128 values, one on each SM at a time. The last wave and the tiles
-  at the edges take as long as full ones. A tile of a x b reads a + b values for a x b multiply-adds, so small tiles are
-  slower, by 1 + ``tile`` (1/a + 1/b). TensorRT takes the fastest of many kernels, the model the best tile.
+- *Tiles.* A kernel computes tiles of 64 x 32 to 256 x 128 values, one on each SM at a time; incomplete waves and tiles
+  take as long as full ones. Small tiles are slower, by 1 + ``tile`` (1/a + 1/b) for a x b values. TensorRT takes the
+  fastest of many kernels, the model the best tile.
 - *Depth.* A tensor core takes 32 bytes of channels at a time: 32 channels in INT8, 16 in FP16, 8 in FP32 (TF32).
 - *Pictures.* With four channels or fewer, tensor cores reach a share ``image`` of their peak. FP32 kernels, and INT8
   kernels that read a format four channels wide, use the CUDA cores, at a share ``scalar`` of their peak (INT8 at four
   times as much, DP4A).
 - *INT8* reaches a share ``integer`` of its peak, because results are scaled and rounded again; on some GPUs less
   (``Gpu.integer``).
-- *Depthwise* convolutions use no tensor cores: an SM reads 128 bytes a cycle from shared memory for 128 FP32
-  multiply-adds. They run at 1/4 of the CUDA cores' rate in FP32, 1/2 in FP16 and all of it in INT8, times ``scalar``.
+- *Depthwise* convolutions run at 1/4 of the CUDA cores' rate in FP32, 1/2 in FP16 and all of it in INT8, times
+  ``scalar``: an SM reads 128 bytes a cycle from shared memory for 128 FP32 multiply-adds.
 
-**Other kernels** only move bytes. A change of a picture's format reaches a share ``narrow`` of ``memory``: its accesses
-are scattered.
+**Other kernels** only move bytes. A change of a picture's format reaches a share ``narrow`` of ``memory``.
 """
 
 from __future__ import annotations
@@ -62,7 +61,7 @@ class Gpu:
         bandwidth: of the memory, in GB/s.
         cache: second-level cache, in MB.
         measured: true if predictions were compared with engines on this GPU.
-        integer: a factor of ``Fit.integer``.
+        integer: the share of ``Fit.integer`` that INT8 reaches on this GPU.
     """
 
     name: str
@@ -77,7 +76,7 @@ class Gpu:
     integer: float = 1.0
 
     def rate(self, precision: Precision) -> float:
-        """The multiply-adds per second in a precision, or in the next higher one if it is absent."""
+        """The peak of multiply-adds per second in a precision, or in the next higher one that the GPU has."""
         absent = self.scalar if precision is Precision.FP32 else self.tera.get(Precision.FP16, self.scalar)
         return self.tera.get(precision, absent) * 1e12 / 2
 
@@ -158,7 +157,7 @@ _VARIANTS = frozenset({"ti", "super", "laptop", "mobile", "d"})
 def gpu_named(name: str) -> Gpu:
     """Returns the GPU of a name in any spelling, such as ``rtx 3090`` or ``NVIDIA GeForce RTX 3090``.
 
-    Raises BadInput for an unknown name, or a variant with other peaks.
+    Raises BadInput for an unknown name, or an unknown variant (``Ti``, ``laptop``) of a known GPU.
     """
     words = set(_words(name))
     fitting = []
@@ -181,7 +180,8 @@ GPU_KEYS = ("name", *_NEEDED, "clock", "cache", *_PEAKS)
 
 
 def gpu_of(described: Mapping[str, Any], name: str) -> Gpu:
-    """Returns the GPU that a file describes by ``GPU_KEYS``; ``name`` replaces a missing name.
+    """Returns the GPU that the user's file describes, read as a mapping with ``GPU_KEYS``; ``name`` replaces a missing
+    name.
 
     Raises BadInput if a figure is missing, or is no number above 0.
     """
@@ -211,7 +211,7 @@ class Product:
         channels: the length of the sums, without ``taps``.
         taps: the size of a convolution's filter.
         precision: of the inputs.
-        groups: of a grouped convolution; for matrix products their number.
+        groups: those of a convolution, or the number of matrix products.
         by_fours: true if it reads a format four channels wide.
     """
 
@@ -255,10 +255,10 @@ class Kernel:
 
     Attributes:
         name: the names of its layers.
-        kind: ``NOTHING`` for a change of shape, or of a format's name.
+        kind: ``NOTHING`` if it neither computes nor moves bytes, such as a Reshape.
         moved: the bytes read and written, weights included.
         is_narrow: true for a picture's change of format.
-        layers: indices; empty if only the engine's file is known.
+        layers: the indices of its layers; empty for a reformat, or if only the engine's file is known.
     """
 
     name: str
@@ -288,7 +288,7 @@ _FLOW = 10  # Bytes per cycle that an SM gets from the cache; chosen among 7, 10
 
 
 def seconds(kernel: Kernel, gpu: Gpu, fit: Fit = FIT) -> float:
-    """Returns the predicted seconds of a kernel."""
+    """Returns the predicted time of a kernel, in seconds."""
     if kernel.kind is Kind.NOTHING:
         return 0.0
     computing = _computing(kernel.product, gpu, fit) if kernel.product else 0.0
@@ -341,13 +341,7 @@ _SURE, _UNSURE, _REGION = 1.2, 1.5, 5.0
 
 @dataclass(frozen=True)
 class Predicted:
-    """The predicted time of an engine.
-
-    Attributes:
-        ms: milliseconds.
-        least: lower end of the range.
-        most: upper end of the range.
-    """
+    """The predicted time of one inference, in milliseconds, with its range."""
 
     ms: float
     least: float
@@ -358,12 +352,12 @@ class Predicted:
 
 
 def predicted(kernels: Iterable[Kernel], gpu: Gpu, fit: Fit = FIT) -> Predicted:
-    """Returns the predicted time of an engine of these kernels."""
+    """Returns the predicted time of one inference of an engine of these kernels."""
     return ranged(((kernel.kind, seconds(kernel, gpu, fit)) for kernel in kernels), gpu)
 
 
 def ranged(timed: Iterable[tuple[Kind, float]], gpu: Gpu) -> Predicted:
-    """Returns the time of an engine, with its range, from the kind and seconds of each kernel."""
+    """Returns the time of one inference, with its range, from the kind and seconds of each kernel."""
     times = [(kind, taken * 1e3) for kind, taken in timed]
     total = math.fsum(ms for _, ms in times)
     regions = math.fsum(ms for kind, ms in times if kind is Kind.REGION)

@@ -3,9 +3,8 @@
 Facts about TensorRT's fusions, and their sources:
 
 - A convolution is fused with the Add after it, and with pointwise layers in between, unless the Add broadcasts over
-  another axis than the batch ("Layer Fusion Catalog": Convolution and ElementWise, Convolution and Generic Activation).
-  In INT8 the other input of the Add must be quantized and the convolution's output not ("Working with Quantized Types":
-  quantize the residual input, not the outputs of weighted layers).
+  another axis than the batch ("Layer Fusion Catalog"). In INT8 the other input of the Add must be quantized and the
+  convolution's output not ("Working with Quantized Types").
 - Model-Optimizer (``build_non_residual_input_map``, pull requests 425 and 450) puts no pair on the branch from a
   convolution; of two such branches, none on the longer one from the fork, or on the second if equally long. NVIDIA's
   TensorFlow toolkit also leaves one branch without (``ResidualConnectionQDQCase``).
@@ -13,9 +12,9 @@ Facts about TensorRT's fusions, and their sources:
   (``builder.tensorrt_weak``): TensorRT may give it INT8 inputs and outputs wherever a tensor has a scale. A tensor is
   free if its maker is in INT8 or free, and an INT8 layer reads it, directly or through unquantized layers. All readers
   of a free tensor get the rounded values.
-- Tensors inside a fused kernel are never written, so never rounded: between a convolution and its residual sum; between
-  a convolution, a matrix product or a sum and its only reader if that is a Relu, a Clip or the sum with a bias; and
-  between two pointwise layers (TensorRT developer guide, "Types of Fusions").
+- Tensors inside a fused kernel are never rounded: between a convolution and its residual sum; between a convolution, a
+  matrix product or a sum and its only reader if that is a Relu, a Clip or the sum with a bias; and between two
+  pointwise layers (TensorRT developer guide, "Types of Fusions").
 """
 
 from __future__ import annotations
@@ -70,8 +69,8 @@ class Wiring:
         self.uses, self.constants, self.shapes = tensor_uses(graph), constants, shapes
 
     def fused_with(self, tensor: str, heads: Collection[str] = CONVOLUTIONS) -> onnx.NodeProto | None:
-        """Returns the convolution (or operator in ``heads``) that can be fused with the only reader of a tensor, if
-        any.
+        """Returns the convolution (or operator in ``heads``) that can be fused with the only reader of a tensor; None
+        without one.
 
         Only pointwise nodes with single readers may stand between, such as SiLU; no Add or Mul of two layers' outputs.
         """
@@ -115,9 +114,10 @@ class Wiring:
         return len(first) != len(second) or any(isinstance(a, int) and isinstance(b, int) and a != b for a, b in sizes)
 
     def bare_side(self, sides: tuple[str, str]) -> int | None:
-        """Returns the position of the Add input that gets no Q/DQ pair; None if both get one.
+        """Returns the position of the input of an Add that gets no Q/DQ pair; None if both get one.
 
-        If convolutions make both, the one with more layers of its own gets none, or the second.
+        ``sides`` are the Add's two inputs. If convolutions make both, that with more layers since the fork gets none;
+        if equally many, the second.
         """
         if self._broadcasts(sides):
             return None
@@ -145,7 +145,10 @@ class TypedSlots:
 
 
 def typed_slots(node: onnx.NodeProto, floats: Collection[str], kind: FloatType) -> TypedSlots | None:
-    """Returns the slots of a node that can have a float type; None if the node must stay float32."""
+    """Returns the positions at which a node can have the float type ``kind``; None if the node must stay float32.
+
+    ``floats`` holds the float32 tensors.
+    """
     # The newest schema decides: TensorRT takes bfloat16 for operators of any opset, ONNX for Conv and others only from
     # opset 22 on.
     schema = _newest_schema(node.op_type) if not node.domain else None
@@ -226,8 +229,8 @@ class Layer:
         why_not: the reason if the layer is not quantizable.
         fixed: the precision that the user gave it; None if the search chooses.
         refused: the reason if it is fixed because an engine does not run it in the low precision.
-        title: its name in a PyTorch program, see ``model.modules.titles_of``.
-        module, code: its place there, see ``model.modules.Place``.
+        title: its name in the PyTorch program, such as ``layer1.0/Add_1``; empty if unknown.
+        module, code: its PyTorch module and its line in the program; empty if unknown.
     """
 
     index: Annotated[int, Column("#", kind=INDEX, rank=0)]
@@ -266,7 +269,7 @@ class Layer:
         return any(rounding.is_weight for rounding in self.roundings)
 
     def kept_high(self, why: str) -> Layer:
-        """Returns this layer as not quantizable, and not fixed low; an earlier reason stays."""
+        """Returns this layer as not quantizable because of ``why``, and not fixed low; an earlier reason stays."""
         fixed = None if self.fixed is not None and self.fixed.needs_scale else self.fixed
         return replace(self, why_not=self.why_not or why, fixed=fixed)
 
@@ -296,7 +299,7 @@ class TensorTypes:
 
 @dataclass(frozen=True)
 class TensorFacts:
-    """Shapes and dtypes of tensors for one sample, without sequences and optional values."""
+    """Shapes and dtypes of a network's tensors in one inference, without sequences and optional values."""
 
     shapes: Mapping[str, tuple[int, ...]]
     dtypes: Mapping[str, np.dtype[np.generic]]
@@ -411,7 +414,7 @@ def _low_roundings(
 
 
 def weight_axis(node: onnx.NodeProto, slot: int, types: TensorTypes) -> int | None:
-    """Returns the output-channel axis of a weight; None for one scale."""
+    """Returns the axis of a weight along which its scales lie, the output channels; None for one scale."""
     rank = len(types.shapes.get(node.input[slot], ()))
     of_gemm = 0 if attribute(node, "transB", 0) else 1
     axes = {"Conv": 0, "ConvTranspose": 1, "Gemm": of_gemm, "MatMul": rank - 1}

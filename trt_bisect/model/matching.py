@@ -17,7 +17,9 @@ _Kind = tuple[object, ...]  # operator, shapes of the weights, shape of the outp
 
 @dataclass(frozen=True)
 class Match:
-    """A layer of the first network and its partner in the second; ``by`` is ``name``, ``output`` or ``structure``."""
+    """A layer of the first network and its partner in the second, found ``by`` ``name``, ``output`` or
+    ``structure``; without a partner, the other is None.
+    """
 
     first: Layer | None
     second: Layer | None
@@ -100,7 +102,7 @@ def match_layers(first: Network, second: Network) -> Matching:
 
 
 def match_inputs(first: Network, second: Network) -> dict[str, str]:
-    """Maps the inputs of one network to those of another: by name, else by position.
+    """Maps the inputs of the first network to the second's: by name, else by position.
 
     Raises BadInput if an input of the second network has no counterpart of the same size.
     """
@@ -128,7 +130,7 @@ def _differ(first: tuple[int | None, ...], second: tuple[int | None, ...]) -> bo
 
 
 def match_specs(first: Iterable[TensorSpec], second: Iterable[TensorSpec]) -> dict[str, str]:
-    """Maps inputs (or outputs) to those of another network: by name, else in order if ranks are equal."""
+    """Maps inputs (or outputs) of the first network to the second's: by name, else in order if ranks are equal."""
     ours, theirs = list(first), list(second)
     names = match_names((spec.name for spec in ours), (spec.name for spec in theirs))
     partners = set(names.values())

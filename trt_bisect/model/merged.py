@@ -36,7 +36,9 @@ class Part:
     layers: tuple[int, ...]
 
     def of(self, values: Mapping[str, _Value]) -> dict[str, _Value]:
-        """Returns the values that belong to this network, by the names in its file."""
+        """Returns those of ``values``, by name in the merged network, that belong to this one, by the names in its
+        file.
+        """
         prefix = prefix_of(self.name)
         return {name.removeprefix(prefix): value for name, value in values.items() if name.startswith(prefix)}
 
@@ -51,7 +53,7 @@ def prefix_of(name: str) -> str:
 
 
 def merged(pipeline: Pipeline) -> Network:
-    """Returns the networks of a pipeline as one; raises BadInput if only some of them have Q/DQ pairs."""
+    """Returns the networks of a pipeline as one graph; raises BadInput if only some of them have Q/DQ pairs."""
     networks = pipeline.networks
     if len({network.has_pairs for network in networks.values()}) > 1:
         names = ", ".join(f"'{name}'" for name, network in networks.items() if network.has_pairs)
@@ -102,7 +104,9 @@ def merged(pipeline: Pipeline) -> Network:
 
 
 def split(network: Network) -> tuple[Part, ...]:
-    """Returns the parts of a merged network, with its changes, precisions and scales; empty for other networks."""
+    """Returns the networks that were merged, with all changes, precisions and scales of the merged one; empty for
+    others.
+    """
     if network.pipeline is None:
         return ()
     is_changed = network.skeleton is not network.pipeline.skeleton

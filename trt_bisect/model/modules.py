@@ -89,7 +89,7 @@ def enclosing(path: str) -> list[str]:
 
 
 def module_tensors(made: Iterable[ModuleTensor]) -> list[ModuleTensor]:
-    """Returns the tensor of each call of a module, in the order in which calls end.
+    """Returns a module and the tensor it makes for each of its calls, in the order in which calls end.
 
     ``made`` has the place and tensor of each operation, in execution order; consecutive operations are one call.
     """
@@ -104,8 +104,8 @@ def module_tensors(made: Iterable[ModuleTensor]) -> list[ModuleTensor]:
 def matched_modules(first: Sequence[ModuleTensor], second: Sequence[ModuleTensor]) -> dict[str, str]:
     """Maps the tensors of module calls in one network to those of the same calls in another.
 
-    Modules that one network calls more often are left out. A normalization that only one has counts as fused into the
-    module before it.
+    Modules that the networks call unequally often are left out. A normalization that only one has counts as fused into
+    the module before it.
     """
     ours, theirs = _by_call(first, second), _by_call(second, first)
     pairs = dict[str, str]()
@@ -133,7 +133,9 @@ def _by_call(tensors: Sequence[ModuleTensor], others: Sequence[ModuleTensor]) ->
 
 
 def calls_of(graph: onnx.GraphProto) -> dict[str, int]:
-    """Returns how often each module is called: its runs of consecutive nodes, or reads of its weights if more."""
+    """Returns how often each module is called, by its path: its runs of consecutive nodes, or, if more, the reads of
+    its least read weight.
+    """
     places, calls, open_before = places_of(graph), Counter[str](), set[str]()
     reads, owners = Counter[str](), dict[str, set[str]]()
     for node in graph.node:
@@ -195,7 +197,7 @@ def _own_line(frames: list[tuple[str, str]]) -> str:
 
 
 def titles_of(nodes: Iterable[tuple[str, str, bool]], places: dict[str, Place]) -> dict[str, str]:
-    """Returns the names that nodes have in the user's program; nodes without a module are left out.
+    """Returns, by node name, the names that nodes have in the user's program; nodes without a module are left out.
 
     A module's only node, or only one with a weight, has the module's name, others also the operator:
     ``layer1.0/Add_1``.

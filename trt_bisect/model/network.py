@@ -75,7 +75,7 @@ _FUSED_READERS = frozenset({"Relu", "Clip", "BatchNormalization"})
 
 @dataclass(frozen=True, eq=False)
 class Pipeline:
-    """The networks that a user's function runs together, see ``model.merged``.
+    """The networks that a user's function runs together, merged into one graph.
 
     Attributes:
         networks: by name, in the order of the merged graph.
@@ -98,7 +98,7 @@ class Network:
 
     Attributes:
         source: the path of its file.
-        skeleton: the prepared graph; its large weights are detached (see ``model.file``).
+        skeleton: the prepared graph, without its large weights.
         layers: in execution order.
         has_pairs: true if the file has Q/DQ pairs, whose scales are in the layers' roundings.
         base: the precision of unquantized layers, and of the float tensors at INT8 and FP8 layers. None: the high
@@ -138,7 +138,7 @@ class Network:
     pipeline: Pipeline | None = None
 
     def calls(self, name: str) -> float:
-        """The mean number of calls per sample of the network that ``name`` is part of; 1 without a pipeline."""
+        """The mean number of calls per sample of the network that layer ``name`` is part of; 1 without a pipeline."""
         return 1.0 if self.pipeline is None else self.pipeline.calls.get(name.partition("/")[0], 1.0)
 
     @property
@@ -183,7 +183,11 @@ class Network:
 
     @cached_property
     def for_parser(self) -> Network:
-        """This network with nodes renamed by ``names_for_parser``; each ``doc_string`` has the old name."""
+        """This network with nodes renamed by ``names_for_parser``, so that no layer that TensorRT's parser adds has
+        such a name.
+
+        Each ``doc_string`` has the old name.
+        """
         names = names_for_parser([layer.name for layer in self.layers], {*self.weights, *self._small_constants})
         if not names:
             return self
@@ -265,7 +269,7 @@ class Network:
 
     @cached_property
     def rounded_activations(self) -> tuple[str, ...]:
-        """The activations that a quantizable layer rounds and whose scale comes from ranges."""
+        """The activations that a quantizable layer rounds and whose scale comes from calibration, not from the file."""
         if not self.low.needs_ranges:
             return ()
         roundings = (rounding for layer in self.layers for rounding in layer.roundings)
@@ -290,7 +294,9 @@ class Network:
 
     @cached_property
     def readers(self) -> Mapping[str, Sequence[Slot]]:
-        """The inputs of layers that read each tensor, in execution order, without graphs inside nodes."""
+        """By tensor, the inputs that read it, as layer index and input position, in execution order, without graphs
+        inside nodes.
+        """
         slots: defaultdict[str, list[Slot]] = defaultdict(list)
         for index, node in enumerate(self.skeleton.graph.node):
             for slot, name in enumerate(node.input):
@@ -299,7 +305,7 @@ class Network:
 
     @cached_property
     def operands(self) -> Mapping[str, int]:
-        """The float constants that are layers in TensorRT, with the first layer that reads each."""
+        """The float constants that are layers in TensorRT, with the index of the first layer that reads each."""
         first: dict[str, int] = {}
         for layer in self.layers:
             for name in self.skeleton.graph.node[layer.index].input if layer.op_type in TAKES_TENSORS else ():
@@ -315,7 +321,7 @@ class Network:
         raise self.no_layer(name, name)
 
     def no_layer(self, asked: str, plain: str) -> BadInput:
-        """Returns the error for a missing layer ``asked``, with names similar to ``plain``."""
+        """Returns the error that there is no layer ``asked``; it proposes layers with names similar to ``plain``."""
         near = difflib.get_close_matches(plain, [layer.name for layer in self.layers], 3, _NEAR)
         hint = "Did you mean " + ", ".join(f"'{name}'" for name in near) + "? " if near else ""
         remedy = f"{hint}'trt-bisect layers {self.source}' lists them."
@@ -349,7 +355,9 @@ class Network:
         return tuple(rounding for layer in self.layers for rounding in layer.roundings if rounding.asymmetric)
 
     def as_in_file(self) -> Network:
-        """Returns a network with Q/DQ pairs as in its file: asymmetric quantizers, no base, all pairs."""
+        """Returns this network with all Q/DQ pairs of its file, also asymmetric ones and those of layers kept high,
+        and no base.
+        """
         if not self.has_pairs:
             return self
 
@@ -367,7 +375,7 @@ class Network:
 
     @property
     def stand_in(self) -> float | None:
-        """The scale of all Q/DQ pairs on activations in the file; None if two differ."""
+        """The scale that all Q/DQ pairs on activations in the file have, as a placeholder; None if two differ."""
         # ModelOpt's autotune writes such files: it chooses the places of pairs, and leaves the scales to calibration.
         rounded = [rounding for layer in self.layers for rounding in layer.roundings if not rounding.is_weight]
         scales = {float(np.max(quantizer.scale)) for rounding in rounded for quantizer in rounding.fixed}
@@ -386,7 +394,9 @@ class Network:
         return self._changing(without)
 
     def with_one_scale_a_weight(self, chosen: Iterable[int] | None = None) -> Network:
-        """Returns this network with one scale per weight in ``chosen`` layers (default: all); file quantizers stay."""
+        """Returns this network with one scale per weight in ``chosen`` layers (default: all); quantizers of the file
+        stay.
+        """
         indices, layers = frozenset(range(len(self.layers)) if chosen is None else chosen), list(self.layers)
         for k in indices:
             roundings = (r if r.fixed else replace(r, axis=None) for r in layers[k].roundings)
@@ -437,10 +447,9 @@ def load_network(
     Args:
         path: the file, with external data in the same folder; or the network as ``onnx.load`` returns it.
         shapes: sizes of dynamic axes, by input; others stay dynamic.
-        low: the low precision.
-        base: see ``Network``.
+        base: the precision of unquantized layers; None: the high precision of each plan.
         fuse_norms: make one node of each decomposed LayerNormalization (opset 17).
-        unseen: layers in ``restored`` to leave out, because data show no activation there.
+        unseen: the Clips in ``restored`` to leave out, because data show no activation there.
         opset: the oldest opset of the result.
 
     Raises:

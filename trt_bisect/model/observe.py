@@ -1,4 +1,4 @@
-"""Reads the tensors inside a graph while it runs over samples; segments limit the memory."""
+"""Reads the tensors inside a graph while it runs over samples, in segments of the graph to limit the memory."""
 
 from __future__ import annotations
 
@@ -33,21 +33,16 @@ _NO_TENSORS = ("Sequence", "Optional", "ZipMap", "DictVectorizer", "CastMap", "S
 
 @dataclass(frozen=True)
 class _Cut:
-    """A segment of the graph, run alone to compute one group of tensors.
-
-    Attributes:
-        gives: the tensors that belong to a group or are read later.
-        let_go: the tensors that nothing needs afterwards.
-    """
+    """A segment of the graph, run to compute one group of the tensors asked for."""
 
     nodes: tuple[int, ...]
     reads: tuple[str, ...]
-    gives: tuple[str, ...]
-    let_go: tuple[str, ...]
+    gives: tuple[str, ...]  # the tensors of that group, and those that later segments read
+    let_go: tuple[str, ...]  # the tensors that no later segment reads
 
 
 def groups_of(items: Iterable[_Item], size: Callable[[_Item], int], memory: int) -> list[tuple[_Item, ...]]:
-    """Returns items, in order, in groups of at most ``memory`` bytes; a larger item is alone."""
+    """Returns items, in order, in groups of at most ``memory`` bytes; a larger item is a group by itself."""
     groups, held = [list[_Item]()], 0
     for item in items:
         if groups[-1] and held + size(item) > memory:
@@ -59,7 +54,7 @@ def groups_of(items: Iterable[_Item], size: Callable[[_Item], int], memory: int)
 
 
 def can_be_cut(model: onnx.ModelProto) -> bool:
-    """Returns true if all values between nodes are tensors."""
+    """Returns true if all values between nodes are tensors, so that segments can run one by one."""
     return not any(part in node.op_type for node in model.graph.node for part in _NO_TENSORS)
 
 
@@ -93,7 +88,7 @@ def _cut(written: Written, groups: Sequence[Sequence[str]]) -> list[_Cut]:
 
 
 def observe(network: Network, names: Sequence[str], samples: Iterable[Feeds]) -> Iterator[dict[str, np.ndarray]]:
-    """Runs the FP32 network over samples; yields the tensors or inputs ``names`` for each sample.
+    """Runs the FP32 network over samples; yields for each the values of ``names``, tensors or inputs, by name.
 
     Sequences and optional values are left out. Raises BadInput if ONNX Runtime refuses the network or a sample.
     """
@@ -104,9 +99,10 @@ def observe(network: Network, names: Sequence[str], samples: Iterable[Feeds]) ->
 def observe_in_parts(
     network: Network, groups: Sequence[Sequence[str]], samples: Iterable[Feeds]
 ) -> Iterator[Iterator[dict[str, np.ndarray]]]:
-    """Like ``observe``, but yields for each sample an iterator over the ``groups``, to save memory.
+    """Runs the FP32 network over samples; yields for each an iterator that yields the tensors of one of ``groups`` at a
+    time.
 
-    A refused sample raises BadInput while its groups are iterated.
+    Raises BadInput if ONNX Runtime refuses the network, or, while its groups are iterated, a sample.
     """
     observer = Observer(Written(network.skeleton, dict(network.weights)), groups, network.source)
     for position, feeds in enumerate(samples):
@@ -116,7 +112,9 @@ def observe_in_parts(
 def observe_ahead(
     network: Network, groups: Sequence[Sequence[str]], samples: Iterable[Feeds]
 ) -> Iterator[dict[str, np.ndarray]]:
-    """Yields the groups of ``observe_in_parts`` one after another; a thread computes the next group."""
+    """Yields the tensors of each of ``groups``, by name, for one sample after another; a thread computes the next
+    group.
+    """
     # Samples are drawn in the caller's thread, because they may come from a user's function.
     with ThreadsIfLong(1) as thread:
         coming: Future[dict[str, np.ndarray]] | None = None
@@ -131,11 +129,12 @@ def observe_ahead(
 
 
 class Observer:
-    """Runs a graph and returns inputs and tensors inside, one group after another.
+    """Runs a graph on samples; returns the inputs and tensors asked for, one group after another.
 
-    Of several groups, each has a session of the nodes that no earlier group needed; ``can_be_cut`` must be true.
+    With several groups, each has a segment of the nodes that no earlier group needed; ``can_be_cut`` must be true.
 
     Args:
+        source: the network's name in errors.
         in_segments: compute only the nodes that a single group needs.
 
     Attributes:
@@ -161,7 +160,7 @@ class Observer:
             self.types = {output.name: output.type for output in self._sessions[0].get_outputs()}
 
     def run(self, feeds: Feeds, position: int) -> Iterator[dict[str, np.ndarray]]:
-        """Yields the tensors of each group for sample ``position``.
+        """Yields the tensors of each group for a sample; errors name its ``position``.
 
         Raises BadInput if ONNX Runtime refuses a segment or the sample.
         """
@@ -247,7 +246,7 @@ def facts_for(network: Network, feeds: Feeds) -> TensorFacts:
 
 
 def facts_of_shapes(network: Network, shapes: Mapping[str, Sequence[int]]) -> TensorFacts:
-    """Like ``facts_for``, for inputs of these shapes; other dynamic axes are 1."""
+    """Returns the shape and dtype of every tensor for inputs of these shapes, with 1 for other dynamic axes."""
     feeds = {}
     for spec in network.inputs:
         shape = shapes.get(spec.name, [size or 1 for size in spec.shape])
@@ -258,9 +257,8 @@ def facts_of_shapes(network: Network, shapes: Mapping[str, Sequence[int]]) -> Te
 def groups_within(
     network: Network, names: Iterable[str], feeds: Feeds, memory: int, *, runs: int = 1
 ) -> list[tuple[str, ...]]:
-    """Returns ``names`` in groups for ``observe_in_parts``; one group if the network cannot be cut.
-
-    ``memory``, in bytes, is for ``runs`` inferences at once.
+    """Returns ``names`` in groups whose tensors, of ``runs`` inferences at once, fit in a share of ``memory`` bytes;
+    one group if the network cannot be cut.
     """
     if any(spec.name not in feeds for spec in network.inputs) or not can_be_cut(network.skeleton):
         return [tuple(names)]

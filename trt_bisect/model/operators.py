@@ -31,7 +31,8 @@ Cut = tuple[str, str]
 def cut_around(
     model: onnx.ModelProto, weights: Mapping[str, np.ndarray], source: str
 ) -> tuple[onnx.ModelProto, Cut | None]:
-    """Returns the part of a network before all nodes that ONNX Runtime cannot run, and the cut, if any.
+    """Returns the part of a network before all nodes that ONNX Runtime cannot run, and sentences on the cut, None
+    without one.
 
     Functions of ``model`` are inlined and its nodes named; ``weights`` are its detached weights. Raises BadInput if
     nothing is left.
@@ -55,7 +56,7 @@ def cut_around(
 
 
 def operator_of(node: onnx.NodeProto) -> Operator:
-    """Returns a node's operator; for a node with bodies, an unknown operator inside, if any."""
+    """Returns domain and name of a node's operator; of an unknown operator inside its bodies, if any."""
     inside = (inner for body in bodies_of(node) for inner in body.node)
     return next((operator_of(inner) for inner in inside if _not_of_onnx(inner)), (node.domain, node.op_type))
 
@@ -154,7 +155,9 @@ def add_types(model: onnx.ModelProto, weights: Mapping[str, np.ndarray]) -> None
 
 @contextmanager
 def refusing_invalid(path: Path) -> Iterator[None]:
-    """A context that turns other errors into BadInput if memory is exhausted or ``refusal_of`` gives a reason."""
+    """A context that turns an error into BadInput if memory is exhausted, or if ONNX's checker or ONNX Runtime refuses
+    the file ``path``.
+    """
     try:
         yield
     except TrtBisectError:

@@ -17,7 +17,7 @@ PIECE_LAYERS = 4
 
 @dataclass(frozen=True)
 class Piece:
-    """Layers ``start`` to ``stop - 1``.
+    """A piece of a network: layers ``start`` to ``stop - 1``.
 
     Attributes:
         reads: tensors of earlier layers, and the network's inputs.
@@ -36,7 +36,7 @@ class Piece:
 
 
 class Boundaries:
-    """The layers between which each tensor is live.
+    """The layers, by index, that compute and that last read each tensor.
 
     Attributes:
         made: the layer that computes each tensor; -1 for the network's inputs.

@@ -34,7 +34,7 @@ Decomposed = tuple[list[gs.Node], int, float, "np.ndarray | None", "np.ndarray |
 
 
 def decomposed_normalizations(graph: gs.Graph) -> Iterator[Decomposed]:
-    """Yields each LayerNormalization that a graph has in parts."""
+    """Yields each LayerNormalization that is several nodes in a graph."""
     for node in graph.nodes:
         norm = _from_mean(node) if node.op == "ReduceMean" else None
         if norm and not any(tensor in graph.outputs for part in norm[0][:-1] for tensor in part.outputs):
@@ -162,12 +162,13 @@ def prepare(
     """Prepares a model: every node of the result is a layer, named and not constant.
 
     Args:
-        model: as read from the file; changed.
+        model: changed.
         weights: the model's detached weights.
         opset: the oldest opset of the result.
 
     Returns:
-        The graph; the cut (see ``cut_around``); and the nodes' places in the PyTorch program.
+        The graph; sentences on the part cut off because ONNX Runtime cannot run it, if any; and the nodes' places in
+            the PyTorch program, by name.
 
     Raises BadInput if the opset is too old or cannot be converted, a shape does not fit, or the graph is not valid.
     """
@@ -395,7 +396,7 @@ def name_nodes(graph: onnx.GraphProto) -> None:
 
 
 def names_for_parser(nodes: Sequence[str], constants: Collection[str]) -> dict[str, str]:
-    """Returns new names for nodes whose names TensorRT's parser may give to layers that it adds.
+    """Returns, by old name, new names for nodes whose names TensorRT's parser may give to layers that it adds.
 
     The parser names such a layer after its node: the sum with the bias of ``fc`` may become ``fc_6``. Therefore a node
     ``fc_6`` is renamed ``fc.6``. Source: ``ImporterContext::registerLayer`` in onnx-tensorrt's ``ImporterContext.cpp``;
@@ -553,7 +554,7 @@ DYNAMIC_OPS = frozenset({"ConvInteger", "MatMulInteger", "DynamicQuantizeLinear"
 
 
 def drop_odd_outputs(graph: onnx.GraphProto, source: str) -> tuple[str, ...]:
-    """Removes outputs that are maps or optional values, in place; returns a note on them.
+    """Removes outputs that are maps or optional values, in place; returns a note on them, or nothing without any.
 
     Raises BadInput if no output is left.
     """
@@ -576,12 +577,12 @@ def drop_odd_outputs(graph: onnx.GraphProto, source: str) -> tuple[str, ...]:
 
 
 def is_integer_layer(op_type: str) -> bool:
-    """Returns true for an operator of the QOperator format."""
+    """Returns true for an operator of the QOperator format, which computes with integers."""
     return op_type.startswith("QLinear") or op_type == "QGemm"
 
 
 def refuse_integer_layers(graph: gs.Graph, source: str) -> None:
-    """Raises BadInput if there are integer layers that ``with_pairs`` does not replace."""
+    """Raises BadInput if a graph still has integer layers, those without constant scales."""
     ops = [node.op for node in graph.nodes if node.op in DYNAMIC_OPS or is_integer_layer(node.op)]
     if ops:
         raise BadInput(

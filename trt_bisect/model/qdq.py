@@ -1,9 +1,8 @@
 """A precision plan written into the ONNX graph: Q/DQ pairs for layers in INT8 or FP8, Casts for FP16 and BF16.
 
 The pairs are on the inputs of each INT8 layer: activations per tensor, weights per output channel, biases not at all. A
-tensor is rounded once for all its INT8 consumers. A residual sum that TensorRT fuses with a convolution has a pair on
-its skip input only (see ``model.layers``). So a high layer reads unrounded tensors, and an INT8 layer with high
-consumers has a float output: a boundary adds no rounding.
+tensor is rounded once for all its INT8 readers; of a residual sum that TensorRT fuses with a convolution, only the skip
+input (see ``model.layers``). So a high layer reads unrounded tensors, and a boundary adds no rounding.
 
 A *switch* is one graph for all plans and scales: an If for each quantizable layer holds the layer in every precision.
 All conditions are one input of the graph, the scales of all activations another: ONNX Runtime's check of input names is
@@ -93,8 +92,8 @@ class WrittenSwitch(Written):
     """A graph for all plans.
 
     Attributes:
-        gates: layer and precision of each gate. The input ``gates_input``, bool ``[gates + followed]``, is true where
-            the layer has that precision. A layer without a true gate has its last precision.
+        gates: layer index and precision of each gate. The input ``gates_input``, bool ``[gates + followed]``, is true
+            where the layer has that precision. A layer without a true gate has the last of its precisions.
         followed: the tensors that some plans round where they are made; their gates come last.
         scales: the rounded activations, whose scales are the input ``scales_input``, float32 ``[scales]``.
         gates_input, scales_input: the names of these inputs; empty without any.
@@ -114,7 +113,7 @@ Choices = Sequence[tuple[Precision, ...]]
 def choices_of(network: Network, high: Precision, more: Iterable[Precision] = ()) -> Choices:
     """Returns for each layer the precisions that the plans of a search give it, the base last.
 
-    A quantizable layer is low, in one of ``more``, ``high``, or in the base.
+    A quantizable layer is low, in one of ``more``, ``high``, or in the base; a fixed layer has one precision.
     """
     base, choices = network.base or high, list[tuple[Precision, ...]]()
     for layer in network.layers:
@@ -131,7 +130,7 @@ def choices_of(network: Network, high: Precision, more: Iterable[Precision] = ()
 def write_switch(writer: PlanWriter, choices: Choices, piece: Piece | None = None) -> WrittenSwitch:
     """Writes the network of ``writer``, or a piece, with every precision of every layer.
 
-    No leaf of ``piece`` may be read both rounded and unrounded.
+    No tensor that leaves ``piece`` may be read both rounded and unrounded.
     """
     writing, names, tag = GraphWriting(writer, scales_are_inputs=True), Names(), writer.tag
     graph = writer.network.skeleton.graph

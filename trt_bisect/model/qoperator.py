@@ -37,19 +37,10 @@ _Levels = tuple[str, str, str]  # The names of a tensor of integers, its scale, 
 
 @dataclass(frozen=True)
 class _Integer:
-    """An integer layer.
-
-    Attributes:
-        op_type: of the layer in floats.
-        read: integers with their scale, or the name of another tensor.
-        made: the output's scale and zero point; empty for floats.
-        bias: integers, at the scale of the product of the first two inputs.
-    """
-
-    op_type: str
-    read: tuple[_Levels | str, ...]
-    made: tuple[str, str]
-    bias: str = ""
+    op_type: str  # of the layer in floats
+    read: tuple[_Levels | str, ...]  # integers with their scale, or the name of another tensor
+    made: tuple[str, str]  # the output's scale and zero point; empty for floats
+    bias: str = ""  # integers, at the scale of the product of the first two inputs
 
 
 def with_pairs(model: onnx.ModelProto, weights: Mapping[str, np.ndarray]) -> onnx.ModelProto:

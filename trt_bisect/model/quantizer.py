@@ -211,7 +211,7 @@ class Quantizer:
 
         FP8 rounds to four significant bits, and saturates at 448. With the scale of a mask (about 1e36) the lowest
         level becomes infinite, as in an engine; an infinite scale gives NaN. float16 is computed in float32, as in ONNX
-        Runtime. Source: ONNX operators QuantizeLinear and DequantizeLinear, as in TensorRT.
+        Runtime.
         """
         levels = self.levels(values)
         np.clip(levels, *self.limits, out=levels)
@@ -233,7 +233,7 @@ class Quantizer:
         return np.asarray(levels, np.float32)
 
     def steps(self, levels: np.ndarray, values: np.ndarray) -> np.ndarray:
-        """Returns the levels of ``values`` minus the zero point."""
+        """Returns ``levels``, those of ``values``, minus the zero point."""
         return np.asarray(levels - self._broadcast(self.zero_point, values))
 
     def _broadcast(self, parameter: np.ndarray, values: np.ndarray) -> np.ndarray:
@@ -254,7 +254,7 @@ class RoundedWeights(WeakValueDictionary[tuple[object, ...], np.ndarray]):
 
     Attributes:
         digest: of the unrounded weights; empty until needed.
-        quantizers: by name, axis and low precision.
+        quantizers: those of weights, by weight name, axis and low precision.
     """
 
     def __init__(self) -> None:
@@ -274,7 +274,7 @@ def symmetric(scale: np.ndarray | np.float32, axis: int | None = None, low: LowP
 
 
 def scale_in(low: LowPrecision, scale: np.float32) -> np.float32:
-    """Returns an activation's scale in a low precision, with the range of its INT8 scale."""
+    """Returns the scale that gives an activation the same range in a low precision as ``scale`` in INT8."""
     levels = _INT16.max if low.wide else low.levels
     return scale if levels == INT8_MAX else np.float32(np.float32(scale * INT8_MAX) / np.float32(levels))
 

@@ -42,8 +42,7 @@ def compare_with_file(
 ) -> list[str]:
     """Compares the network with its file on one sample, and returns notes, one sentence each.
 
-    Skips files that are too large, on another machine, in FP16 or BF16, with random nodes, or refused by ONNX Runtime
-    (docs/concepts/preparation.md).
+    Skips files that are too large, missing, in FP16 or BF16, with random nodes, or refused by ONNX Runtime.
 
     Args:
         outputs: the outputs to compare; if they differ, each layer is compared.
@@ -168,7 +167,6 @@ def _is_numeric(value: object) -> bool:
 
 
 def _first_difference(network: Network, plan: PrecisionPlan, file: Written, feeds: Feeds) -> tuple[str, bool]:
-    """Returns the first difference from the file, in words; and true if pieces were skipped."""
     facts = facts_for(network, feeds)
     made = {name for node in file.model.graph.node for name in node.output}
     pieces = _pieces(network, facts, made)
@@ -213,7 +211,6 @@ def _piece_difference(
     tensors: Mapping[str, np.ndarray],
     facts: TensorFacts,
 ) -> str:
-    """Returns the first output that differs by more than float noise, in words; a piece reads the file's tensors."""
     leaves = [name for name in piece.leaves if name in tensors]
     if not leaves or any(name not in tensors for name in piece.reads):
         return ""

@@ -99,7 +99,7 @@ def index_of(device: str) -> int:
 
 
 def new_options() -> ort.SessionOptions:
-    """Returns options for a silent session with the operators of all libraries."""
+    """Returns options for a silent session with the operators of the libraries in use."""
     options = ort.SessionOptions()
     options.log_severity_level = 4
     for library in _libraries:
@@ -109,7 +109,9 @@ def new_options() -> ort.SessionOptions:
 
 @cache
 def for_onnx_runtime(library: str | Path) -> bool:
-    """Returns true for a library of ONNX Runtime, false for TensorRT's plugins; raises BadInput without a file."""
+    """Returns true for a library of ONNX Runtime's operators, false for one of TensorRT's plugins; raises BadInput
+    without a file.
+    """
     return _ENTRY_POINT in _content(library)
 
 
@@ -147,7 +149,7 @@ def make_session(
         provider: default: that of the device in use.
         threads: for one inference.
         one_of_many: share a memory arena with all such sessions.
-        level: of optimisations; see ``SAME_SUMS``.
+        level: of ONNX Runtime's graph optimisations.
         arena: keep memory between inferences, which is faster.
         integers: use ONNX Runtime's INT8 kernels, as default options do.
     """

@@ -13,18 +13,17 @@ or Add. Without such constants the tensor stays as it is. At a Concat of channel
     Conv b - Resize - [16:48]-+
 
 With LayerNormalization after the residual sum, as in BERT, the next block's sum reads the tensor too. Then a Mul
-restores the channels for the other readers, if the expected error at least halves (Wei et al., "Outlier Suppression",
-NeurIPS 2022, move the scale of the normalization like this):
+restores the channels for the other readers, if the expected error at least halves (like Wei et al., "Outlier
+Suppression", NeurIPS 2022):
 
     LayerNormalization / s -+- MatMul * s --- ...
                             +- Mul s -------- Add       the only layer that is added; TensorRT fuses it with others
 
-The factors. With a[c] the largest magnitude of a channel and the step D = max_c(a[c] / s[c]) / 127, each value is
-rounded with an error of variance D^2 / 12. A reader's outputs get the sum over o, c of (w[o,c] s[c])^2 D^2 / 12. The
-weights of output o have a step d[o] = max_c |w[o,c] s[c]| / 127, whose errors give the sum over o, c of E[x[c]^2] /
-s[c]^2 d[o]^2 / 12. Of the factors a[c]^p / w[c]^q, with w[c] the largest weight that reads the channel, those with the
-smallest sum of both errors are taken: s = a for depthwise convolutions, whose weights have a scale per channel anyway,
-a compromise for others (p = q = 1/2 is SmoothQuant's).
+The factors. Of a[c]^p / w[c]^q, with a[c] the largest magnitude of a channel and w[c] the largest weight that reads it,
+those with the least expected squared error of the readers' outputs are taken: the sum over o, c of ((w[o,c] s[c])^2 D^2
++ E[x[c]^2] / s[c]^2 d[o]^2) / 12, with the steps D = max_c(a[c] / s[c]) / 127 of the activation and d[o] = max_c
+|w[o,c] s[c]| / 127 of the weights. For depthwise convolutions, whose weights have a scale per channel, s = a; p = q =
+1/2 is SmoothQuant's.
 """
 
 from __future__ import annotations
@@ -62,18 +61,10 @@ _Divided = tuple[Slot, int, slice, bool]
 
 @dataclass(frozen=True)
 class _Smoothable:
-    """A tensor that can be smoothed.
-
-    Attributes:
-        readers: the layers whose weights are multiplied.
-        taken_by: the constants that are divided.
-        others: inputs of other layers, which read the tensor after a Mul.
-    """
-
     axis: int
-    readers: Sequence[int]
-    taken_by: Sequence[_Divided]
-    others: Sequence[Slot] = ()
+    readers: Sequence[int]  # the layers whose weights are multiplied
+    taken_by: Sequence[_Divided]  # the constants that are divided
+    others: Sequence[Slot] = ()  # inputs of other layers, which read the tensor after a Mul
 
 
 def smooth(network: Network, samples: Iterable[Feeds]) -> tuple[Network, dict[str, float]]:
@@ -110,7 +101,6 @@ def smooth(network: Network, samples: Iterable[Feeds]) -> tuple[Network, dict[st
 
 
 def _with_products(network: Network, products: Mapping[str, tuple[np.ndarray, Sequence[Slot]]]) -> Network:
-    """Inserts a Mul by a constant before the given inputs, by tensor; later layers get new indices."""
     if not products:
         return network
     skeleton = deepcopy(network.skeleton)
@@ -225,7 +215,6 @@ class _Finder:
         return weight.ndim == 2 and not attribute(node, "transA", 0)
 
     def _taken_by(self, tensor: str, axis: int, rank: int, channels: slice) -> list[_Divided]:
-        """Returns the constants before a tensor that can take a division of its ``channels``; ``axis`` from the end."""
         divided: list[_Divided] = []
         while (maker := self._network.producers.get(tensor)) is not None:
             index, node = maker.index, self._nodes[maker.index]

@@ -74,14 +74,14 @@ class WritingContext:
 
     Args:
         scales: of the activations without quantizers in the file.
-        emulates: write for ONNX Runtime, see ``GraphTarget``.
+        emulates: write for ONNX Runtime, not for TensorRT.
         unquantized_round: also round tensors of unquantized layers that an engine may hold in INT8.
         held: exactly the tensors to round where they are made; None for those of ``unquantized_round``.
 
     Attributes:
         tag: underscores that make new names unique.
         initializers: the constants of the graph, detached weights included.
-        types: the known types and shapes of tensors.
+        types: the known types and shapes.
         base_slots: by quantizable layer, the inputs and outputs in the base's type if the layer is low.
     """
 
@@ -152,13 +152,15 @@ class WritingContext:
         return frozenset(name for name in tensors & self.float_tensors if name in self._scales)
 
     def typed_slots(self, layer: Layer, precision: Precision) -> TypedSlots | None:
-        """Returns the inputs and outputs that a layer has in FP16 or BF16; None if it must be float32."""
+        """Returns the inputs and outputs that a layer has in FP16 or BF16; None if it must stay float32."""
         kind = FLOAT_TYPES.get(precision)
         node = self.network.skeleton.graph.node[layer.index]
         return None if kind is None else typed_slots(node, self.float_tensors, kind)
 
     def carries(self, layer: Layer, precision: Precision, slots: TypedSlots) -> bool:
-        """Returns true if a layer rounds nothing where its inputs ``slots`` have the type already."""
+        """Returns true if a layer rounds nothing when its inputs ``slots`` have the float type of ``precision``
+        already.
+        """
         kind, node = FLOAT_TYPES[precision], self.network.skeleton.graph.node[layer.index]
 
         def exact(name: str) -> bool:
@@ -192,7 +194,7 @@ class Names:
         self.suffix, self.read, self.final = suffix, dict(read), dict(final)
 
     def copy(self, suffix: str) -> Names:
-        """Returns the same names for another copy of the layers."""
+        """Returns the same names for another copy of the layers, with its ``suffix``."""
         return Names(suffix, self.read, self.final)
 
     def make(self, tensor: str) -> str:
@@ -246,7 +248,9 @@ class GraphWriting:
         return rounded
 
     def rounded_where_made(self, layer: Layer, tensor: str, name: str) -> str:
-        """Writes the Q/DQ pair of a layer's output ``name``; returns the rounded tensor's name."""
+        """Writes a Q/DQ pair at a layer's output ``tensor``, whose name is now ``name``; returns the rounded tensor's
+        name.
+        """
         rounding = Rounding(layer.outputs.index(tensor), tensor, at_output=True)
         held = self._new(name, "held")
         self._chain(name, self._context.quantizers(layer, rounding), held, rounding)
@@ -270,7 +274,7 @@ class GraphWriting:
 
     @contextmanager
     def body(self) -> Iterator[list[onnx.NodeProto]]:
-        """Collects nodes for the body of an If, which shares no rounded tensor."""
+        """A context that collects the nodes of an If's body, which shares no rounded tensor with the graph outside."""
         outside = self.nodes, self._rounded_names, self._typed_names, self._cast_names
         self.nodes, self._rounded_names, self._typed_names, self._cast_names = [], {}, {}, {}
         yield self.nodes

@@ -50,7 +50,7 @@ TRAINING = (Command(MODELOPT, f"{_MTQ}; mtq.quantize(model, mtq.INT8_DEFAULT_CFG
 
 @dataclass(frozen=True)
 class Setting:
-    """The run that commands are made for.
+    """The facts of a run that its commands are made from.
 
     Attributes:
         model: the network's file.
@@ -79,12 +79,12 @@ class Setting:
 
     @property
     def float_network(self) -> str:
-        """The path of the FP32 network, or a placeholder."""
+        """The path of the FP32 network, or a placeholder if the network has Q/DQ pairs."""
         return _FLOAT_NETWORK if self.has_pairs else self.model
 
     @property
     def data(self) -> str:
-        """The path of the calibration data, or a placeholder."""
+        """The path of the calibration data, or a placeholder without data."""
         return self.calibration if self.has_data and self.calibration else _DATA
 
     def beside(self, name: str) -> str:
@@ -97,9 +97,8 @@ class Setting:
 
 
 def calibrating(setting: Setting, calibrator: Calibrator) -> tuple[Command, ...]:
-    """Returns the commands that use another calibrator.
-
-    Besides trt-bisect and ModelOpt, tools that read the new run's calibration cache, if the version has weak typing.
+    """Returns the commands that use another calibrator: a run of trt-bisect, ModelOpt, and, if the version of TensorRT
+    has weak typing, builds with the calibration cache of that run.
     """
     folder = setting.beside(str(calibrator))
     cache = f"{folder}/recipe/{CACHE}"
@@ -114,7 +113,7 @@ def calibrating(setting: Setting, calibrator: Calibrator) -> tuple[Command, ...]
 
 
 def with_cache(setting: Setting, cache: str) -> tuple[Command, ...]:
-    """Returns the commands that use a calibration cache of the run folder."""
+    """Returns the commands, one for each tool, that use the calibration cache ``cache`` of the run folder."""
     path = setting.path(cache)
     return (
         _run(setting, {"--calibration": (path,), "--output": (path.removesuffix(".cache"),)}),
@@ -124,13 +123,17 @@ def with_cache(setting: Setting, cache: str) -> tuple[Command, ...]:
 
 
 def running_moved(setting: Setting, network: str) -> Command:
-    """Returns the command that runs trt-bisect on a network of the run folder whose weights a remedy changed."""
+    """Returns the command that runs trt-bisect on the file ``network`` of the run folder, whose weights a remedy
+    changed.
+    """
     path = setting.path(network)
     return _run(setting, {"--output": (path.removesuffix(".onnx"),)}, network=path)
 
 
 def with_moved(setting: Setting, network: str, cache: str) -> tuple[Command, ...]:
-    """Returns the commands that build such a network in INT8 with its calibration cache; see ``running_moved``."""
+    """Returns the commands that build the file ``network`` of the run folder, whose weights a remedy changed, in
+    INT8 with ``cache``.
+    """
     moved, path = replace(setting, model=setting.path(network), fixed={}), setting.path(cache)
     return (_modelopt(moved, "--calibration_cache_path", path), *_with_cache(moved, path))
 
@@ -138,10 +141,11 @@ def with_moved(setting: Setting, network: str, cache: str) -> tuple[Command, ...
 def keeping_high(
     setting: Setting, layer: str, high: Precision, of_recipe: Precision | None = None
 ) -> tuple[Command, ...]:
-    """Returns the commands that keep the recipe's layers high (without a recipe, ``layer``) and the others low.
+    """Returns the commands that keep the recipe's layers (without a recipe, ``layer``) in ``high`` and the others low.
 
-    If ``high`` is ``of_recipe`` (None: the run's high precision), these are the recipe's commands, and the run with
-    ``--front``; otherwise the run that finds a recipe with ``high``. ModelOpt's command follows if the layers are few.
+    If the recipe keeps them in ``high`` (``of_recipe``; None: the run's high precision), these are its commands, and
+    the run with ``--front``; otherwise the run that finds a recipe with ``high``. ModelOpt's command follows if the
+    layers are few.
     """
     kept = setting.kept or (layer,)
     cache = setting.calibration or (setting.path("recipe", CACHE) if setting.build.weak else _RANGES)
@@ -161,7 +165,7 @@ def keeping_high(
 
 
 def running(setting: Setting, changed: Options | None = None) -> Command:
-    """Returns the command of the same run in its folder, with the options in ``changed``."""
+    """Returns the command of the same run in its folder, with the options in ``changed`` added or replaced."""
     folder = {"--output": (setting.folder,)} if setting.folder else {}
     return _run(setting, {**folder, **(changed or {})}, network=setting.model)
 
@@ -173,7 +177,9 @@ def using_recipe(setting: Setting, typing: str) -> Command:
 
 
 def using_fp16(setting: Setting, typing: str) -> Command:
-    """Returns the command that builds the network in FP16, with weak typing or from a file with Casts."""
+    """Returns the command that builds the network in FP16, weakly typed if ``typing`` is ``weak``, else from a file
+    with Casts.
+    """
     build = replace(setting.build, precisions=frozenset({Precision.FP16}))
     tool = RTX if build.target.rtx else TRTEXEC
     # A file with Q/DQ pairs would have INT8 layers.

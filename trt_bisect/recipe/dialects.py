@@ -69,13 +69,15 @@ class Told:
 
     @property
     def rules(self) -> list[tuple[str, Precision]]:
-        """The layers of TensorRT's network with a constraint, and its precision; empty without weak typing."""
+        """The names of layers in TensorRT's network that weak typing constrains, each with its precision; empty without
+        weak typing.
+        """
         rules = self.weak.constraints if self.build.weak else ()
         return [(rule.layer, rule.precision) for rule in rules if rule.precision is not None]
 
     @property
     def has_rules(self) -> bool:
-        """True if there are rules whose precisions DeepStream and TAO Deploy know."""
+        """True if weak typing constrains layers, all in precisions that DeepStream and TAO Deploy know."""
         kinds = {kind for _, kind in self.rules}
         return bool(kinds) and Precision.BF16 not in kinds and self.low in _NETWORK_MODES
 
@@ -87,9 +89,9 @@ class Dialect:
     Attributes:
         file: the name of the recipe's file.
         source: the tool's version that the format was read from.
-        use: the line that uses the file.
+        use: the command or line of code that uses the file.
         proof: how the format was tested.
-        write: returns the text; empty if the tool cannot express the recipe.
+        write: returns the file's text; empty if the tool cannot express the recipe.
     """
 
     file: str

@@ -134,7 +134,9 @@ class RecipeFiles:
 
     @property
     def viewed(self) -> tuple[onnx.ModelProto, str]:
-        """The model whose nodes are the recipe's layers, in floats or with pairs, and its file's name."""
+        """The model to look at in Netron, whose nodes are the recipe's layers, in floats or with pairs; and its file's
+        name.
+        """
         if self.measured is not None:
             return self.measured.skeleton, FLOAT_NETWORK
         return self.network.model, self.network_name
@@ -143,7 +145,7 @@ class RecipeFiles:
         """Writes the files, and removes files that only an earlier recipe had; raises BadInput if it cannot.
 
         After a stop at any moment, a folder with ``plan.json`` holds the files of one recipe, and the report names it:
-        ``named`` writes the report just before ``plan.json`` is there.
+        ``named``, which writes the report, is called just before ``plan.json`` is there.
         """
         make_folder(folder)
         for name, part in self.parts.items():
@@ -323,7 +325,8 @@ def plan_json(
 def polygraphy_script(weak: WeakPlan, named: list[str]) -> str:
     """Returns a script for Polygraphy's ``--trt-network-postprocess-script``, with ``--precision-constraints obey``.
 
-    The script fails if TensorRT's network lacks a constrained layer; for constraints on ONNX nodes, one in ``named``.
+    The script fails if TensorRT's network lacks a constrained layer; if no parser has named the layers, only for those
+    in ``named``.
     """
     constraints = [
         (rule.layer, _trt_type(rule.precision), [_trt_type(kind) for kind in rule.outputs]) for rule in weak.constraints

@@ -149,7 +149,7 @@ def allowing(precisions: frozenset[Precision]) -> list[str]:
 
 
 def engine_flags(build: Build, *, weak: bool = False) -> list[str]:
-    """Returns trtexec's flags for shapes and build options (see ``missing``); ``weak``: for weak typing."""
+    """Returns trtexec's flags for shapes and build options, as far as it has such flags; ``weak``: for weak typing."""
     flags, options = ["--noTF32"], build.options
     # Without shapes trtexec sets dynamic axes to 1; with shapes it fails for a static network.
     named = [name for name in build.dynamic if not unsayable(name)]
