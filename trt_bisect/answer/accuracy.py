@@ -63,7 +63,8 @@ _LETTERS = "character"  # the property of an ONNX file in which PaddleOCR lists 
 
 
 def kind_of(labels: object, task: str | None) -> str:
-    """Returns the kind of labels, by the task, the file's ending or the folder's content.
+    """Returns the kind of labels (boxes, classes, class folders, masks or texts), by the task, the file's ending or the
+    folder's content.
 
     Raises:
         BadInput: labels of this kind cannot judge the task.
@@ -128,6 +129,7 @@ def labels_in_order(labels: object, samples: Dataset, dataset: object) -> tuple[
 
     Args:
         labels: a path, ``Labels``, or an array of classes.
+        dataset: a folder of pictures, from which the samples were made, or other data.
 
     Raises:
         BadInput: the labels cannot be read, a sample has no label, or the order of the files is not clear.
@@ -175,7 +177,7 @@ def accuracy_by_masks(
     Args:
         samples: one image each, found among the masks by name or number.
         folder: a PNG for each image, of one channel or a palette, with the class of each pixel.
-        letterbox: see ``mean_precision.inside_of``.
+        letterbox: images keep their aspect ratio in the input.
     """
     files = sorted(folder.glob("*.png"))
     place_of = place_finder(samples, [file.name for file in files], "mask")
@@ -222,8 +224,8 @@ def chance_of_masks(pixels: np.ndarray, classes: int | None) -> float:
     """Returns the mIoU by chance, from the number of pixels of each class: the larger of two means over classes.
 
     If one class with share ``p`` of the pixels is predicted everywhere, its IoU is ``p`` and the others' 0. Classes
-    drawn with the masks' shares have the IoU ``p^2 / (2 p - p^2)``, plus a hundredth since neighbouring pixels depend
-    on each other. A single class has 1 / ``classes``.
+    drawn with the masks' shares have the IoU ``p^2 / (2 p - p^2)``, plus a hundredth since neighbouring pixels agree. A
+    single class has 1 / ``classes``.
     """
     if len(pixels) < 2:
         return 1.0 / classes if classes else 0.0
@@ -275,7 +277,7 @@ def read_texts(path: Path) -> Texts:
 
 
 def letters_in(task: Task, network: Network) -> tuple[str, ...]:
-    """Returns the character of each class by PaddleOCR's property of the ONNX file; empty without it."""
+    """Returns the character of each class, which PaddleOCR lists in a property of the ONNX file; empty without it."""
     looks, listed = task.looks, network.properties.get(_LETTERS, "")
     return () if looks is None or looks.letters is None else looks.letters(listed)
 
@@ -286,6 +288,7 @@ def accuracy_by_texts(samples: Dataset, texts: Texts, task: Task, letters: Seque
     Args:
         samples: one or more lines of text each.
         texts: of all lines, in order; or one for each sample, by name.
+        letters: the character of each class.
     """
     place_of = place_finder(samples, texts.names, "text")
 
@@ -405,7 +408,7 @@ def _classes_of_pixels(task: Task, reference: Sequence[Mapping[str, np.ndarray]]
 
 
 def chance_warning(accuracy: Accuracy, fp32: float) -> tuple[str, ...]:
-    """Returns a warning if FP32's accuracy is not above chance."""
+    """Returns a warning if FP32's accuracy is not above chance; else empty."""
     if accuracy.chance is None or fp32 > accuracy.chance:
         return ()
     chance = f"not above chance ({text.percent(accuracy.chance)})"
@@ -414,7 +417,7 @@ def chance_warning(accuracy: Accuracy, fp32: float) -> tuple[str, ...]:
 
 
 def fp32_accuracy(accuracy: Accuracy, experiment: Experiment) -> dict[str, float]:
-    """Returns FP32's accuracy and the further figures of the user's function.
+    """Returns FP32's accuracy and the further figures of the user's function, by name.
 
     Raises:
         BadInput: the user's function fails.
@@ -429,8 +432,8 @@ def fp32_accuracy(accuracy: Accuracy, experiment: Experiment) -> dict[str, float
 
 
 class AskedAccuracy:
-    """The accuracy by the user's labels or function; a ``Target`` if a least accuracy is given. The similarity orders
-    plans of equal accuracy.
+    """The accuracy by the user's labels or function; if a least accuracy is given, the goal of the search. The
+    similarity orders plans of equal accuracy.
 
     Args:
         fp32: the result of ``fp32_accuracy``.
@@ -478,7 +481,7 @@ class AskedAccuracy:
         return None if figure is None else self.reference - figure
 
     def measure_open(self, experiment: Experiment) -> Callable[[PrecisionPlan, Engine], None]:
-        """Returns the function that measures a plan on its open engine."""
+        """Returns the function that measures a plan's accuracy on its engine, while it is open."""
         return self._of(experiment).measure_open
 
     def losses(self, plans: Sequence[PrecisionPlan], ranges: Ranges, *, to_the_end: bool = False) -> list[Loss]:
@@ -491,17 +494,17 @@ class AskedAccuracy:
         return losses
 
     def check(self, experiment: Experiment, plan: PrecisionPlan, **_: object) -> Checked:
-        """Measures a plan on the whole data set."""
+        """Measures a plan's accuracy on the whole data set."""
         (loss,) = self.losses([plan], experiment.ranges)
         return Checked({OWN: inf if loss is None else loss})
 
     def put_back(self, plan: PrecisionPlan, experiment: Experiment, setting: str = OWN, **_: object) -> PutBack:
-        """Measures ``plan``, a recipe with one unit low again, on the whole data set."""
+        """Measures the accuracy of ``plan``, a recipe with one unit low again, on the whole data set."""
         (loss,) = self.losses([plan], experiment.ranges)
         return PutBack(loss, setting, None)
 
     def known(self, experiment: Experiment, plan: PrecisionPlan) -> Checked | None:
-        """Returns a plan's check if it was measured; None if its accuracy or similarity is unknown."""
+        """Returns the check of a plan that was measured before; None if its accuracy or similarity is unknown."""
         trial = self._evaluator(experiment.ranges).known(plan)
         if trial is None or self._plans.known(plan, experiment) is None:
             return None

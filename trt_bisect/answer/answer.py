@@ -89,7 +89,7 @@ class AnswerSearch:
         self.recipe: Recipe | None = None
 
     def choose_ranges(self) -> Experiment:
-        """Chooses ranges by similarity, and returns the experiment with them.
+        """Chooses the ranges with which full INT8 is most similar to FP32, and returns the experiment with them.
 
         If an accuracy is the goal, the first ranges with which full INT8 reaches it are taken.
 
@@ -183,7 +183,9 @@ class AnswerSearch:
         return sorted(self.plans.worst(self.plans.full, self.experiment.ranges)[:count])
 
     def finish(self) -> Answer:
-        """Finds the layers that stay high, checks this recipe on all inputs, and puts each of its layers back."""
+        """Returns the answer: finds the layers that stay high, checks this recipe on all inputs, and puts each layer
+        back.
+        """
         if self.most is not None:
             return self._within(self.most)
         plans, target, budget = self.plans, self.target, self.target.budget
@@ -296,8 +298,8 @@ class AnswerSearch:
         return Recipe(space, frozenset(), self.experiment, space.budget, checked, meets)
 
     def _sets_that_hold(self, among: Sequence[int]) -> list[tuple[Kept, Ranges]]:
-        """Returns sets, with their ranges, that hold on the inputs ``among`` and cost less than the recipe, by rising
-        cost.
+        """Returns sets, with their ranges, that hold on the inputs ``among`` and cost less than the recipe, the
+        cheapest first.
         """
         plans, space, in_use = self.plans, self.space, self.experiment.ranges
         if self._by_similarity:

@@ -1,17 +1,14 @@
 """A recipe on a changed network that computes the same and loses less in INT8, if the user's network has an expensive
-recipe.
+recipe (docs/concepts/ranges.md, "Changes of the network").
 
     the user's network -> channels equalised -> channels smoothed -> weights rounded for the outputs
 
-Each change is made from every other calibration sample and judged on the other given inputs (``_held``). Made from all
-20 samples, the changes of a voice detector held on the 20 given inputs and missed on 4 of 20 held-out inputs.
+Each change is made from every other calibration sample and judged on the other given inputs. Made from all 20 samples,
+the changes of a voice detector held on the 20 given inputs and missed on 4 of 20 held-out inputs.
 
 A change is measured in two plans, each with its best promising calibrator: full INT8, and INT8 with the cheapest layers
 of the user's recipe high, up to a tenth of its cost. A network's loss is the geometric mean of both plans' mean losses.
-A change that lowers this loss enough is kept, and the next change is added to it. If the kept changes together lower it
-enough, a recipe is searched on the changed network, judged by FP32 of the user's network. A recipe with rounded weights
-must hold in its float file too, else the last change is dropped. The cheaper recipe, with or without changes, is the
-answer's.
+A recipe with rounded weights must hold in its float file too, else the last change is dropped.
 
 Full INT8, the verdict and the culprits are those of the user's network. Held-out inputs play no part in any choice.
 """
@@ -65,7 +62,9 @@ _LARGEST_SEARCHED_LOSS = 0.8
 
 
 def with_changes(search: AnswerSearch, answer: Answer) -> tuple[AnswerSearch, Answer] | None:
-    """Returns the search and the answer of a changed network whose recipe is cheaper; None if there is none."""
+    """Returns the search and the answer of a changed network with a cheaper recipe than ``answer``; None if there is
+    none.
+    """
     if _is_left(search, answer):
         return None
     progress, least = search.plans.setup.progress, answer.recipe.cost if answer.meets else inf
@@ -110,8 +109,8 @@ def _cheapest(answer: Answer) -> list[str]:
 
 
 def _kept(plans: AnswerPlans, high: Sequence[str]) -> tuple[list[AnswerPlans], dict[str, float]]:
-    """Returns the plans of the network after each kept change, none if the changes together lower the loss too little;
-    and the mean losses (``Answer.changes``).
+    """Returns an ``AnswerPlans`` for the network after each kept change (none if all changes lower the loss too
+    little), and the mean loss with each change.
     """
     progress, held = plans.setup.progress, _held(plans)
     progress.stage("Changing channels and weights", len(CHANGES))
@@ -135,12 +134,14 @@ def _kept(plans: AnswerPlans, high: Sequence[str]) -> tuple[list[AnswerPlans], d
 
 
 def losses_in_words(losses: Mapping[str, float]) -> str:
-    """Returns the mean losses of ``Answer.changes`` in words."""
+    """Returns a text with the mean loss of each changed network; ``losses`` has them by change, that of the user's
+    network under an empty name.
+    """
     return ", ".join(f"{loss:.3g} {f'with {change}' if change else 'as it is'}" for change, loss in losses.items())
 
 
 def changed(plans: AnswerPlans, how: str) -> AnswerPlans | str:
-    """Returns the plans of the network with a change added, or the reason why there are none; cached.
+    """Returns an ``AnswerPlans`` for the network with one more change, or the reason why it cannot have it; cached.
 
     The calibration must be data, not scales alone. ``how`` is a key of ``CHANGES``.
     """
@@ -175,7 +176,7 @@ def _changed(plans: AnswerPlans, how: str) -> AnswerPlans | str:
 
 
 def of_network(plans: AnswerPlans, network: Network) -> AnswerPlans:
-    """Returns the plans of another network on the same inputs, with ranges by the same calibration data."""
+    """Returns an ``AnswerPlans`` for another network, with the same inputs and ranges by the same calibration data."""
     setup = copy(plans.setup)
     setup.data = plans.setup.data.of_network(network)
     moved = setup.with_network(plans.experiment, network, setup.data.first_ranges)

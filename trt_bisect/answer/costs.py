@@ -26,8 +26,11 @@ _LEAST_CONVERSIONS, _LEAST_LAUNCHES = 0.05, 0.5
 def layer_costs(setup: Setup, options: RunOptions, experiment: Experiment, timed: TimeCosts | None = None) -> Costs:
     """Returns the cost of each layer in each higher precision, by ``--cost`` and ``--gpu``.
 
+    Args:
+        timed: the predicted times; None without a known GPU.
+
     Raises:
-        BadInput: the engine does not time layers, or the file cannot be used.
+        BadInput: the engine does not time layers, or the file of ``--cost`` cannot be used.
     """
     network, cost = experiment.network, options.costs_by
     low = network.low.precision
@@ -64,7 +67,7 @@ def time_costs(options: RunOptions, experiment: Experiment, user: Experiment | N
             the user's speedup.
 
     Raises:
-        BadInput: a profile cannot be used.
+        BadInput: the file of ``--profile`` cannot be used.
     """
     network, gpu = experiment.network, options.cost_gpu
     if gpu is None:
@@ -75,7 +78,7 @@ def time_costs(options: RunOptions, experiment: Experiment, user: Experiment | N
 
 
 def predicted_times(options: RunOptions, experiment: Experiment, recipe: PrecisionPlan) -> PredictedTimes | None:
-    """Returns the predicted times of FP32, FP16, full INT8 and a recipe; None if no GPU is known."""
+    """Returns the predicted times of an inference in FP32, FP16, full INT8 and a recipe; None if no GPU is known."""
     timed = time_costs(options, experiment)
     if timed is None:
         return None
@@ -101,7 +104,7 @@ def foreseen_times(timed: TimeCosts | None) -> str:
 
 
 def _no_gain(timed: TimeCosts, full: PrecisionPlan) -> str:
-    """Returns a clause that the low precision is no faster, with the main reasons; empty if it is faster."""
+    """Returns a clause with the main reasons why the low precision is no faster; empty if it is faster."""
     low = timed.network.low
     other = instead_of(low.precision)
     floats = timed.in_all(other)

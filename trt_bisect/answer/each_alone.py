@@ -1,4 +1,4 @@
-"""The loss of each unit alone low, the gain of each unit alone high, and the expensive parts of a recipe."""
+"""The loss with only one unit low, the gain with only one unit high, and the expensive parts of a recipe."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _MOST_OF_COST, _MOST_NAMED = 0.8, 2
 
 
 class EachAlone:
-    """Measures the loss of each unit alone low, and the gain of each unit alone high.
+    """Measures for each unit the loss with only this unit low, and the gain with only this unit high.
 
     Attributes:
         order: the sensitivities of all units with the ranges of the first call; None until measured.
@@ -42,7 +42,7 @@ class EachAlone:
         self._by_ranges: dict[str, Sensitivities] = {}
 
     def can_measure(self, space: Space) -> bool:
-        """Returns true unless each unit takes an engine or there are too many units."""
+        """Returns true unless there are too many units, or an engine would be built for each."""
         return self._plans.switches and not space.has_many
 
     def sensitivities(self, space: Space, ranges: Ranges) -> Sensitivities | None:
@@ -57,8 +57,8 @@ class EachAlone:
         return self.order
 
     def gains(self, answer: Answer, suspects: Collection[int]) -> dict[int, float]:
-        """Returns the gain of each layer with the answer's ranges, by index; only of the recipe's layers and
-        ``suspects`` if the search measured with other ranges.
+        """Returns, by index of the layer, the loss that full INT8 wins back with only this layer high and the answer's
+        ranges; only of the recipe's layers and ``suspects`` if the search measured with other ranges.
         """
         recipe, space, ranges = answer.recipe, answer.recipe.space, answer.experiment.ranges
         layers = [layer for (layer,) in space.units]
@@ -108,7 +108,9 @@ def with_fp16(plans: AnswerPlans, answer: Answer) -> Answer:
 
 
 def networks_alone(plans: AnswerPlans, answer: Answer) -> tuple[NetworkRow, ...]:
-    """Measures a pipeline with each of its networks alone low, in the emulation; empty for a single network."""
+    """Measures a pipeline with one of its networks low and the others high, for each network, in the emulation; empty
+    for a single network.
+    """
     experiment, members = answer.emulated.of_user.experiment, set(answer.of_user.members)
     network, rule = experiment.network, experiment.rule
     high = [answer.experiment.network.layers[k].name for k in answer.recipe.high]
@@ -133,8 +135,8 @@ def networks_alone(plans: AnswerPlans, answer: Answer) -> tuple[NetworkRow, ...]
 
 
 def with_costs(plans: AnswerPlans, answer: Answer) -> Answer:
-    """Returns the answer with ``in_fp16``, ``in_fp32``, ``around_fp16`` and ``expensive`` measured; for full INT8 only
-    ``around_fp16``.
+    """Measures the recipe with its layers in FP16, in FP32 and with FP16 in place of all FP32, and its expensive
+    layers; returns the answer with them. Of full INT8 only ``around_fp16`` is measured.
     """
     if not answer.meets or answer.by_accuracy:
         return answer

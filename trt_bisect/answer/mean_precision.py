@@ -135,7 +135,7 @@ def accuracy_by_boxes(
         samples: one image each, found in ``truth`` by its name without ending or, without a name, by its number.
         reader: the task (a key of ``KINDS``) that reads the detections.
         reference: FP32's outputs for some inputs, which tell boxes in pixels from boxes in shares of the input.
-        letterbox: see ``inside_of``.
+        letterbox: images keep their aspect ratio in the input.
     """
     if letterbox and all(image.size == (1.0, 1.0) for image in truth.images):
         raise BadInput("YOLO's text files do not say how large the images are.", "Give COCO's JSON with --letterbox.")
@@ -198,11 +198,12 @@ def _in_image(
 
 
 def at_pixels(values: np.ndarray, shape: tuple[int, ...], size: tuple[int, int], *, letterbox: bool) -> np.ndarray:
-    """Returns a map of the input, ``[H, W]`` of any size, resampled at each pixel of an image.
+    """Returns ``values``, a map of the input ``[H, W]`` in any resolution, at each pixel of an image.
 
     Args:
         shape: height and width of the image.
         size: width and height of the input.
+        letterbox: the image keeps its aspect ratio in the input.
     """
     inside, border = inside_of(size, (float(shape[1]), float(shape[0])), letterbox=letterbox)
     places = []

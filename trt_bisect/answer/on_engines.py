@@ -1,6 +1,6 @@
 """The search runs in the emulation; engines decide what it proposes.
 
-A build takes seconds on a workstation and minutes on a Jetson. Engines are built for the plans that decide, each once:
+Builds are slow, so engines are built only for the plans that decide, each once:
 
     base ------> full INT8 ------> recipe -------> each unit of it put back in INT8
     |            |                 |               |
@@ -15,7 +15,7 @@ of engine and emulation for the *same* plan shows where. The recipe's units stay
 INT8, and the rest are high: bisection finds the n at which the distance arises. Each step compares the logarithm of the
 distance with the logarithms at both ends, so that neither an accumulation of roundings nor a layer that only amplifies
 is mistaken for the place. The unit found stays high. If this does not halve the distance, it has no single place, and
-the recipe grows by the units that lose most alone in the emulation for their cost.
+the recipe grows by the units that lose most for their cost when only they are low in the emulation.
 
 Put back. Each unit that the emulation needs, and each wrong kernel, is put back; it goes to INT8 if the recipe holds
 without it on the engine. Then all units measured with it high are measured anew. Units kept for a reserve, and units by
@@ -23,8 +23,6 @@ which a recipe grew, are not put back: an engine for each would decide nothing.
 
 Invariants. The verdict and every figure of a unit put back are measured on engines, on all given inputs. No plan is
 built twice, also after a stop (the trials are in the journal); a plan without INT8 is built once for all scales.
-Without a contradiction a run builds the base, full INT8, FP16, the recipe, and an engine for each of the recipe's units
-if it has several. Source: stand-ins for engines, ``python -m benchmarks.builds``.
 """
 
 from __future__ import annotations
@@ -82,7 +80,7 @@ class NoKernels(Exception):
 
     Attributes:
         reasons: by index of the layer, the reason why it stays high.
-        trials: ``OnEngines.trials`` so far.
+        trials: the trials of engines so far.
     """
 
     def __init__(self, reasons: dict[int, str], trials: Trials) -> None:
@@ -91,7 +89,7 @@ class NoKernels(Exception):
 
 
 def engine_experiment(plans: AnswerPlans, emulated: Experiment, engine: str) -> Experiment:
-    """Returns an emulated experiment moved to an NVIDIA engine, which judges all given inputs together.
+    """Returns the experiment with an NVIDIA engine in place of the emulation; each plan runs on all given inputs.
 
     Raises:
         EngineUnavailable: the engine does not start here.
@@ -155,7 +153,7 @@ class OnEngines:
         holding: the units of the last recipe measured to hold (with a budget: measured); None before.
         kernels: the units that the engine does not compute as its file says.
         grown: the units by which the recipe grew, which are not put back.
-        put_back: by unit of ``kept``, the recipe with this unit in INT8.
+        put_back: by unit of the recipe, the recipe with this unit in INT8.
     """
 
     search: AnswerSearch
@@ -423,7 +421,7 @@ class OnEngines:
         return True
 
     def _leaves_the_emulation(self) -> int | None:
-        """Returns the unit from which on engine and emulation differ (see "Mend"); None if they agree."""
+        """Returns the unit at which the engine's outputs leave the emulation's; None if they agree."""
         others, near, far = (
             sorted(self.space.all - self.kept),
             APART * self.budget,
@@ -443,7 +441,7 @@ class OnEngines:
         return others[enough - 1]
 
     def _grown(self) -> bool:
-        """Keeps more units high until the recipe holds; returns false if that takes too many."""
+        """Keeps more units high until the recipe holds; returns false if too many are needed."""
         space = self.space
         alone = self.search.alone.sensitivities(space, self.proposal.experiment.ranges)
         losses = [0.0] * len(space.units) if alone is None else alone.losses
@@ -537,7 +535,7 @@ class OnEngines:
     def _first_refused(
         self, full_plan: PrecisionPlan, layers: Sequence[int], refused: dict[int, str], high: Precision
     ) -> int:
-        """Returns the first of ``layers`` whose prefix (all layers up to it in INT8) the engine cannot build."""
+        """Returns the first of ``layers`` with which the engine cannot build INT8; ``refused`` stay high."""
         builds, fails = 0, len(layers)
         while fails - builds > 1:
             middle = (builds + fails) // 2

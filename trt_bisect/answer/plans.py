@@ -73,10 +73,9 @@ class AnswerPlans:
         judged: the indices of the judged inputs; inputs on which a recipe misses are added.
         varying: true once a plan missed only by the variation of its outputs over the inputs; the search then judges
             that variation too.
-        allowed: the number of inferences that the search may take on the session of all plans.
+        allowed: the number of inferences that the search may take.
         changes: the changes that made this network from the user's, in words.
-        changed: by change, the plans of the network with it added, or the reason why there are none
-            (``answer.candidates``).
+        changed: by change, the ``AnswerPlans`` for the network with it added, or the reason why there are none.
     """
 
     setup: Setup
@@ -103,7 +102,7 @@ class AnswerPlans:
 
     @property
     def switches(self) -> bool:
-        """True if one session runs all plans; else each plan takes an engine."""
+        """True if one ONNX Runtime session runs all plans; else an engine is built for each plan."""
         return self._session is not None
 
     def cost(self, plan: PrecisionPlan) -> float:
@@ -114,7 +113,7 @@ class AnswerPlans:
 
     @property
     def taken(self) -> int:
-        """The number of inferences taken so far on the session of all plans."""
+        """The number of inferences that the search has taken so far."""
         return sum(evaluator.taken for evaluator in self._by_ranges.values())
 
     def left(self, reserved: float = 0.0) -> float:
@@ -140,7 +139,7 @@ class AnswerPlans:
         return self.experiment.network.full(self.experiment.whole.high)
 
     def give_back(self) -> None:
-        """Frees memory for other engines: tensors of other plans, and a session whose weights exceed ``--memory``."""
+        """Frees memory for other engines: the session's tensors, and the session if its weights exceed ``--memory``."""
         if self._session is None:
             return
         self._session.forget()
@@ -149,7 +148,7 @@ class AnswerPlans:
         give_back_memory()
 
     def close(self) -> None:
-        """Frees the session of all plans; the next measurement makes it again."""
+        """Closes the session that runs all plans; the next measurement opens it again."""
         if self._session is not None:
             self._session.close()
         give_back_memory()
@@ -163,7 +162,7 @@ class AnswerPlans:
         return self._by_ranges[digest]
 
     def noise(self, ranges: Ranges) -> EachInput:
-        """Like ``each``, but the loss is the outputs' noise to signal ratio, which grows before figures jump."""
+        """Returns the evaluator whose loss is the outputs' noise to signal ratio, which grows before figures jump."""
         key = f"{ranges.digest()} noise"
         if key not in self._by_ranges:
             self._by_ranges[key] = self._evaluator(ranges, self._noise_at, inf, SQNR.name)
@@ -177,7 +176,7 @@ class AnswerPlans:
         return EachInput(inputs, judge, budget, runner, store, ranges.digest(), metric, canonical, **more)
 
     def runner(self, ranges: Ranges) -> Runner:
-        """Returns the runner of plans with these ranges."""
+        """Returns the object that runs plans with these ranges: on the session, or on an engine for each plan."""
         if self._session is not None:
             return SwitchRunner(self._session_of, ranges.scales, lambda: self._builder_with(ranges), self._at_once)
         return WholeRunner(self._builder_with(ranges))
@@ -209,7 +208,8 @@ class AnswerPlans:
         *,
         to_the_end: bool = False,
     ) -> list[Loss]:
-        """Returns the loss of each plan on the judged inputs, or ``by_variation`` if larger; None if it cannot run.
+        """Returns the loss of each plan on the judged inputs, or of its outputs' variation if that is larger; None if
+        it cannot run.
 
         Args:
             among: the indices of the inputs to run instead of the judged inputs.
@@ -280,8 +280,8 @@ class AnswerPlans:
         return self.losses(plans, ranges, among, to_the_end=True)
 
     def on_all(self, plan: PrecisionPlan, ranges: Ranges) -> dict[int, float]:
-        """Returns by index a plan's loss on every input that counts (``AnswerInputs.counting``); empty if it cannot
-        run.
+        """Returns by index a plan's loss on every input that counts (FP32's output is not almost zero); empty if it
+        cannot run.
         """
         counting = self.inputs.counting
         (loss,) = self.to_the_end([plan], ranges, counting)
@@ -341,7 +341,7 @@ class AnswerPlans:
     ) -> Trial:
         """Returns the trial of a plan on some inputs (by default all given ones), with the figures of all metrics.
 
-        The plan runs on the session of all plans if possible, so that its figures are those of the search.
+        The plan runs on the session that runs all plans if possible, so that its figures are those of the search.
 
         Args:
             name: the words for the inputs on the progress bar.
@@ -397,7 +397,7 @@ class AnswerPlans:
         return [] if evaluator is None else evaluator.meeting(among)
 
     def has_plain(self, plan: PrecisionPlan, experiment: Experiment) -> bool:
-        """Returns true if ``plain`` computes the same arithmetic (``EmulatedBuilder.has_plain``)."""
+        """Returns true if ONNX Runtime with default options computes a plan as the emulation does."""
         builder = experiment.builder
         return isinstance(builder, EmulatedBuilder) and builder.has_plain(experiment.whole.canonical(plan))
 

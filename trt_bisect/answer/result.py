@@ -47,7 +47,7 @@ class EngineResult:
         base: the trial with no layer low.
         builds: the number of engines built.
         kernels: the units that the engine does not compute as its file says.
-        lines: the engine's contradictions of the emulation.
+        lines: sentences on the contradictions between engine and emulation.
     """
 
     proposal: Answer
@@ -69,19 +69,23 @@ class Answer:
         restored: the trial of the recipe.
         put_back: by unit with a loss in ``recipe.put_back``, the similarity or accuracy with it in INT8 too; None if
             not finite.
+        tried: full INT8 and the recipe by each calibrator.
         judged: the number of inputs that the search judged.
         held_out: the recipe's trial on held-out inputs, judged by similarity even if an accuracy decides.
         unquantized: the recipe's trial if unquantized layers round their inputs too; None if that changes nothing.
         half: the recipe's largest loss with scales moved by FP16's rounding; None without a layer in 16 bits.
         plain: the trial of the recipe's file in ONNX Runtime with default options; None if not measured.
-        in_fp16, in_fp32, around_fp16, expensive, not_done: see ``AnswerFacts``.
+        in_fp16, in_fp32: the recipe with its high layers in FP16, and in FP32.
+        around_fp16: the recipe with FP16 in place of all FP32.
+        expensive: the layers that cause most of the recipe's cost.
+        not_done: the parts that a stopped run left out, a clause each.
         fp16: the trial of the network in FP16; None if FP16 is the low precision or cannot run.
         fp16_held_out: the network in FP16 on held-out inputs; None unless the recipe misses there.
         most: the largest cost allowed; None without a budget.
         by_accuracy: an accuracy decides: losses are parts of FP32's accuracy, and no input is judged by itself.
         own: the answer on the user's network, if this answer has a changed network with a cheaper recipe; else None.
-        changes: by change, the mean loss with it and the changes kept before (``answer.candidates``); first, without a
-            name, that of the user's network.
+        changes: by change, the mean loss with it and the changes kept before; first, without a name, that of the user's
+            network.
         engines: the trials of engines; None if the emulation decides. With engines, ``tried`` and ``own`` are from the
             emulation, except ``own.full``.
     """

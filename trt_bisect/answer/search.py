@@ -46,9 +46,10 @@ class CalibratorTried:
 
     Attributes:
         loss: the largest loss of full INT8 on the inputs that were run; None if it cannot run.
+        inputs: the number of inputs that were run.
         meets: full INT8 meets the budget on all inputs.
-        cost, mean, confirmed: see ``CalibratorRow``.
-        kept: the high units of the recipe.
+        cost, kept, mean: the cost, the high units and the mean loss of the recipe; None if none was searched.
+        confirmed: full INT8 passes in all settings, without a doubt, and on held-out inputs; None if not tested.
     """
 
     ranges: Ranges
@@ -64,10 +65,10 @@ class CalibratorTried:
 def answer_plans(
     setup: Setup, options: RunOptions, experiment: Experiment, inputs: AnswerInputs, user: AnswerPlans | None = None
 ) -> AnswerPlans:
-    """Returns the plans on the given inputs, with the layers' costs.
+    """Returns the object that measures plans of the experiment on the given inputs, with the layers' costs.
 
     Args:
-        user: the plans of the user's network, if ``experiment`` has a changed network.
+        user: the same for the user's network, if ``experiment`` has a changed network.
 
     Raises:
         BadInput: the costs of the layers cannot be known as the options ask.
@@ -128,7 +129,7 @@ def choose_ranges(
 
 
 def with_recipe(tried: CalibratorTried, plans: AnswerPlans, space: Space, kept: Kept) -> CalibratorTried:
-    """Returns a calibrator's result with the recipe that its ranges lead to."""
+    """Returns a calibrator's result with the recipe found with its ranges, whose high units are ``kept``."""
     mean = fmean(plans.on_judged(space.plan(kept), tried.ranges))
     return replace(tried, cost=space.cost(kept), kept=kept, mean=mean)
 
@@ -149,8 +150,7 @@ def _passing(plans: AnswerPlans, aim: float, tried: Sequence[CalibratorTried]) -
 def with_confirmed(plans: AnswerPlans, aim: float, tried: Sequence[CalibratorTried]) -> tuple[CalibratorTried, ...]:
     """Returns the calibrators' results with ``confirmed`` set.
 
-    The best are checked in order, until full INT8 passes with one in all settings, without a doubt, and on held-out
-    inputs.
+    The best are checked in order, until full INT8 passes in all settings, without a doubt, and on held-out inputs.
     """
     rows = list(tried)
     for row in _meeting(plans, aim, tried):

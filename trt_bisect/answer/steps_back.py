@@ -15,8 +15,11 @@ def with_more_high(
 ) -> Recipe:
     """Returns the recipe with more units high, so that it holds in all settings.
 
-    Their number doubles each time: first the units with the largest loss ``alone`` per cost, then the cheapest; all but
-    one are tried before all. The larger recipe may miss too, if it costs more than ``limit`` or all units are high.
+    Their number doubles each time: first the units with the largest loss per cost, then the cheapest; all but one are
+    tried before all. The larger recipe may miss too, if it costs more than ``limit`` or all units are high.
+
+    Args:
+        alone: by unit, the loss with only this unit low.
     """
     space = recipe.space
     helps = {unit: alone.get(unit, 0.0) / space.costs[unit] for unit in space.all - recipe.kept}

@@ -44,7 +44,7 @@ class Checked:
         return self.worst <= budget
 
     def then(self, setting: str, loss: float, plans: AnswerPlans, by_place: Mapping[int, float]) -> Checked:
-        """Returns this check with one more setting: the largest loss there, and the loss of each input."""
+        """Returns this check with one more setting, its largest loss, and the loss of each input there."""
         return Checked({**self.losses, setting: loss}, tuple(plans.exceeding(by_place)))
 
 
@@ -191,7 +191,7 @@ class Target(Protocol):
     budget: float
 
     def losses(self, plans: Sequence[PrecisionPlan], ranges: Ranges, *, to_the_end: bool = False) -> list[Loss]:
-        """Returns the losses by which plans are compared; a miss ends the measurement unless ``to_the_end``."""
+        """Returns the loss of each plan, None if it cannot run; a miss ends the measurement unless ``to_the_end``."""
 
     def check(self, experiment: Experiment, plan: PrecisionPlan, *, jointly: bool = True) -> Checked:
         """Checks a plan on all inputs in all settings; unless ``jointly``, figures over all inputs may be left out."""
@@ -212,7 +212,7 @@ class Target(Protocol):
 
 
 class SimilarityTarget:
-    """The similarity of the outputs on the worst of all inputs."""
+    """The similarity of the outputs on the worst of all inputs, as the goal of a search."""
 
     def __init__(self, plans: AnswerPlans) -> None:
         self.budget = plans.experiment.rule.budget
@@ -251,7 +251,7 @@ class SimilarityTarget:
         return Checked({OWN: _or_infinite(experiment.rule.loss(trial))})
 
     def worse(self, plan: PrecisionPlan, ranges: Ranges) -> tuple[int, ...]:
-        """Returns the indices of unjudged inputs on which a plan loses more than on any judged one, worst first."""
+        """Returns the unjudged inputs on which a plan loses more than on any judged one, worst first."""
         losses, judged = self._plans.on_all(plan, ranges), self._plans.judged
         most = max((losses[input_index] for input_index in judged if input_index in losses), default=0.0)
         others = [input_index for input_index, loss in losses.items() if input_index not in judged and loss > most]
