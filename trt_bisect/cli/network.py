@@ -42,7 +42,7 @@ def layers_command(
     Below the layers are the inputs and outputs of the network, with dtype and shape.
 
     Args:
-        everything: List the file's other nodes too: constants, Q/DQ pairs, and operators that preparing drops.
+        everything: List the file's other nodes too: constants, Q/DQ pairs, and operators that trt-bisect leaves out.
     """
     from trt_bisect.analyzer.structure.graph import FileGraph, dropped_nodes
     from trt_bisect.model.file import read_model

@@ -1,1 +1,1 @@
-"""The functions behind the commands of ``trt-bisect``."""
+"""The functions behind the commands of ``trt-bisect``, such as ``run`` and ``compare``."""

@@ -194,7 +194,7 @@ class Analysis:
 
     @_keywords_of(run)
     def run(self, **options: Any) -> Any:
-        """Finds the culprits and the recipe."""
+        """Finds the culprits and the recipe, and returns the report."""
         facts = {"calibration": self._renamed(self._data), "dataset": self._renamed(self._dataset)}
         return self._kept("run", run, self._diagnosed, {**facts, **self._judged_by_first}, options)
 

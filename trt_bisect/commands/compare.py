@@ -112,7 +112,7 @@ def compare(
 
 @dataclass(frozen=True)
 class _Low(Planned):
-    """A network in low precision. ``data`` is the calibration data, None if the ranges were given."""
+    """A network and its plan with all layers low. ``data`` is the calibration data, None if the ranges were given."""
 
     data: Dataset | None
     notes: tuple[str, ...]

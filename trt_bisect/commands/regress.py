@@ -406,8 +406,8 @@ class _NetworkRuns:
     reports: dict[int, Report] = field(default_factory=dict)
 
     def report(self, number: int) -> Report:
-        """Returns the figures of run ``number`` (from 1) that are compared with a baseline. Raises any TrtBisectError
-        of the run.
+        """Measures run ``number`` (from 1), once, and returns the part of its report that is compared with a baseline.
+        Raises any TrtBisectError of the run.
         """
         if self.task.missing is not None:
             raise self.task.missing

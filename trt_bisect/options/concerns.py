@@ -176,7 +176,7 @@ def saved_outputs(reference: Any) -> Path | None:
 
 
 class OtherOptions(Options):
-    """A second network.
+    """A second network to compare with.
 
     Attributes:
         other: Compare with this second network, such as a quantized export of the first: each runs as its file says.
@@ -231,7 +231,7 @@ class JudgeOptions(ReferenceOptions):
 
 
 class DeviceOptions(Options):
-    """The device.
+    """The device that networks run on.
 
     Attributes:
         device: Run ONNX Runtime, modules of PyTorch and NVIDIA engines on this device: cpu, cuda:0. The emulation next
@@ -251,7 +251,7 @@ class DeviceOptions(Options):
 
 
 class NetworkOptions(DeviceOptions):
-    """The reading of a network.
+    """The operators that a network needs, and the layers that reading it fuses.
 
     Attributes:
         plugins: Load this library of your own operators: TensorRT plugins, or operators for ONNX Runtime
@@ -448,8 +448,8 @@ class MeasuringOptions(
             (adaptive), or only what shows the suspects (culprits). auto: adaptive from 401 quantizable layers on, else
             full.
         margin: Keep this share of the allowed loss in reserve for new inputs, where that costs little more.
-        cluster: Try whole engines on a Ray cluster (auto, HOST:PORT, ray://HOST:PORT) or in N processes here (local:N).
-            Default: in this process.
+        cluster: Build and run engines on a Ray cluster (auto, HOST:PORT, ray://HOST:PORT) or in N processes here
+            (local:N). Default: in this process.
     """
 
     dataset: Data = None
@@ -609,7 +609,9 @@ class RunOptions(MeasuringOptions):
 
     @property
     def cost_gpu(self) -> Gpu | None:
-        """The GPU that times are predicted for: the one named, else the machine's; None if no peaks of it are known."""
+        """The GPU that times are predicted for: the one named, else the machine's; None if the machine has no known
+        GPU.
+        """
         if self.gpu is not None:
             return asked_gpu(self.gpu)
         from trt_bisect.support.machine import find_gpu

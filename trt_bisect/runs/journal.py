@@ -115,7 +115,7 @@ def complete_lines(content: bytes) -> bytes:
 
 
 def records_of(lines: Iterable[bytes]) -> Iterator[dict[str, Any]]:
-    """Yields the records in complete lines of a journal; skips lines that are not a record."""
+    """Yields the JSON objects in complete lines of a journal; skips lines that are not one."""
     for line in lines:
         with suppress(ValueError, RecursionError):
             record = json.loads(line)

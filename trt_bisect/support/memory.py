@@ -61,7 +61,9 @@ def are_large(arrays: Mapping[str, np.ndarray]) -> bool:
 
 
 def mapped_if_large(arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Returns the arrays; if they take more than 128 MiB together, in temporary files, see ``mapped``."""
+    """Returns the arrays; if they take more than 128 MiB together, each read-only in a temporary file, as by
+    ``mapped``.
+    """
     if not are_large(arrays):
         return dict(arrays)
     return {name: array if file_of(array) else mapped(array) for name, array in arrays.items()}

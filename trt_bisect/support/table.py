@@ -147,7 +147,7 @@ def columns_of(
 
     Args:
         rows: needed for mappings in them: each key that occurs is a column.
-        raised: keys of columns whose rank is at most 1.
+        raised: keys of columns that narrow screens show too (rank 1 at most).
         names: replacements in titles and phrases, such as ``low="INT8"``.
     """
     texts = _Names(names)

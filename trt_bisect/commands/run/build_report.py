@@ -1,4 +1,6 @@
-"""Builds the report of a run: the question, the curve so far, and the answer (full INT8, recipe, verdict)."""
+"""Builds the report of a run: the question (options and threshold), the curve so far, and the answer (full INT8,
+recipe, verdict).
+"""
 
 from __future__ import annotations
 
@@ -201,7 +203,7 @@ def blank_row(layer: Layer, precision: str) -> LayerRow:
 
 
 def blank_constant(network: Network, name: str, precision: str) -> LayerRow:
-    """Returns the report's row of a constant that TensorRT builds as a layer; see ``blank_row``."""
+    """Returns the report's row of the constant ``name``, which TensorRT builds as a layer in ``precision``."""
     layer = network.layers[network.operands[name]]
     shape = network.types.shapes[name]
     constant = Layer(layer.index, name, CONSTANT, (), (name,), shape, None, why_not="constant", module=layer.module)
@@ -214,7 +216,7 @@ def _with_reference(row: LayerRow, names: Mapping[int, str]) -> LayerRow:
 
 
 def report_of(state: RunState, *, files: bool = True) -> Report:
-    """Returns the report of a run at any moment: before its answer, with an answer, stopped, or finished.
+    """Returns the report of a run at any moment: before full INT8 is measured, with a recipe, stopped, or finished.
 
     Args:
         files: attach the recipe's files and the network's graph, if there is an answer.
@@ -347,8 +349,8 @@ def missing_in(report: Report) -> str:
 
 
 def stopped_report(report: Report, stopped: str, not_done: Sequence[str]) -> Report:
-    """Returns the report of a stopped run; ``stopped`` is the reason, ``not_done`` has a clause for each missing
-    result.
+    """Returns ``report`` as that of a stopped run; ``stopped`` is the reason, ``not_done`` has a clause for each
+    missing result.
     """
     answer = report.answer
     state = FINISHED if stopped == TIME_LIMIT and report.verdict != UNMEASURED else INTERRUPTED

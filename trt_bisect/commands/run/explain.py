@@ -329,8 +329,8 @@ _Tensor = tuple[Compared, ExplainedTensor]
 
 
 def explained(plans: AnswerPlans, answer: Answer, report: Report, known: Report, options: RunOptions) -> dict[str, Any]:
-    """Explains ``report``; returns the changed fields of ``known`` by name, empty if the report has no verdict. An
-    error becomes a note.
+    """Explains the culprits in ``report``; returns the fields to change in the report ``known``, by name. Empty if
+    there is no verdict; an error becomes a note.
     """
     if report.exit_code not in (0, 1):
         return {}

@@ -36,8 +36,8 @@ class Live:
     A run that is killed, or that ends without a report, leaves the file. Without a folder nothing is written.
 
     Attributes:
-        earlier: true while ``run.json`` is of a killed run with the same question that found a recipe: it stays until
-            this run has a recipe or a verdict.
+        earlier: true while ``run.json`` is of a killed run of the same network, data and options that found a recipe:
+            it stays until this run has a recipe or a verdict.
     """
 
     def __init__(self, folder: Path | None) -> None:
@@ -61,8 +61,8 @@ class Live:
             self._thread.join()
 
     def watch(self, state: RunState, report: Report | None = None) -> None:
-        """Writes the report of a run at once (``report``, else made from ``state``), and again whenever the run has
-        more trials.
+        """Writes ``run.json`` at once (``report``, else made from ``state``), and again whenever the run has more
+        trials.
         """
         with self._writing:
             self.earlier = self.earlier and state.phase < Phase.VERDICT and not state.known.stopped
@@ -169,8 +169,8 @@ def _knows_more(before: Report, report: Report) -> bool:
 
 
 def question_in(report: Report) -> dict[str, Any]:
-    """Returns the facts in which runs with the same question agree: those of ``without_ranges``, metric, threshold,
-    strategy and goal.
+    """Returns the facts that must be equal for two runs to be compared, by name: the fingerprint's parts (without the
+    ranges, which a run chooses), metric, threshold, strategy and goal.
     """
     parts = ("metric", "threshold", "share", "strategy", "goal")
     return {**without_ranges(report), **{name: getattr(report, name) for name in parts}}

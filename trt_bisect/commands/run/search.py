@@ -26,7 +26,7 @@ class Curve:
 
 @dataclass(frozen=True)
 class CurveSearch:
-    """Measures the curve of a network."""
+    """Measures the curve of a network, by the plans that the driver asks for."""
 
     experiment: Experiment
     progress: Progress

@@ -33,8 +33,8 @@ class RunState:
 
     Attributes:
         known: the report without the answer.
-        setup, first, of_curve: the facts that all experiments share, the experiment with the first ranges, and the
-            experiment of the curve. None before data and engine are ready.
+        setup, first, of_curve: the facts that all experiments (a network with ranges and inputs) share, the first one,
+            and the curve's. None before data and engine are ready.
         curve: None until it is measured completely.
         answer: the cheapest recipe so far, with the trials of full INT8 and the recipe; None before full INT8 is
             measured on all inputs.
@@ -107,7 +107,7 @@ class RunTrials:
         return self.experiment.whole.canonical(plan).key()
 
     def curve(self) -> Curve:
-        """Returns the curve as far as its plans are measured."""
+        """Returns the curve as far as its plans are measured; measures nothing."""
         question, rule, curve = self.experiment.question, self.experiment.rule, self.experiment.curve
         full, steps = self.of_plan(question.all_but(())), list[Step]()
         losses, ended = self._driven(search_for(curve, question, steps), rule.loss)

@@ -205,17 +205,17 @@ class Held:
 
     @cached_property
     def of_engine(self) -> np.ndarray:
-        """The engine's outputs as a vector in these units."""
+        """The engine's outputs as one vector, in the units of ``Held``."""
         return self.vector(self.engine)
 
     @cached_property
     def of_file(self) -> np.ndarray:
-        """The file's outputs as a vector in these units."""
+        """The file's outputs as one vector, in the units of ``Held``."""
         return self.vector(self.reference)
 
     @cached_property
     def distance(self) -> float:
-        """The distance between the engine's and the file's outputs."""
+        """The distance between the engine's and the file's outputs; about 1 is as large as the file's outputs."""
         return float(np.linalg.norm(self.of_engine - self.of_file))
 
     @property

@@ -273,7 +273,7 @@ def having(
     unquantized: bool = False,
 ) -> Suspicion:
     """Returns the suspicion that the engine was built from another form of the network, with other scales or another
-    plan.
+    plan; ``unquantized``: that unquantized layers are rounded too.
     """
     builder = builder_of(network, scales, unquantized=unquantized)
     return Suspicion(kind, text, lambda e: replace(e, builder=builder, plan=plan or e.plan))
