@@ -173,9 +173,9 @@ def sensitivity_command(
     order: Literal["worst", "descending", "ascending"] = "worst",
     display: Configured = Configured(),
 ) -> None:
-    """Rank layers by the accuracy each loses when it alone runs in INT8: its weights, its activations, and both.
+    """Rank layers by the accuracy each loses when only it runs in INT8: its weights, its activations, and both.
 
-    loss: the loss with this layer alone in INT8. alone: what full INT8 wins back with this layer alone in high
+    loss: the loss with only this layer in INT8. alone: what full INT8 wins back with only this layer in high
     precision. worth: alone per share of the multiply-adds.
 
     Args:
@@ -215,7 +215,7 @@ def compare_command(
 
     Args:
         model: The ONNX network; not needed for two saved runs.
-        weight_scales: Print the scales of the weights alone: what chose each, its type, axis and channel.
+        weight_scales: Print only the scales of the weights: what chose each, its type, axis and channel.
     """
     from trt_bisect.commands.compare import compare
     from trt_bisect.report.screen.tables import print_comparison

@@ -2,7 +2,7 @@
 
 ``Annotated[float | None, Column("SQNR", "dB", DECIBELS, rank=0)]`` describes the column of a field or a property, and
 ``Annotated[Spread, NestedColumns("fp32_", "{high}")]`` takes the columns of a nested dataclass. Numbers and texts
-without a description are columns of the CSV file alone.
+without a description are columns of only the CSV file.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Column:
     """The description of a table's column. ``{low}`` and other names in braces in title, help and key are replaced.
 
     Attributes:
-        title: empty for a column of the CSV file alone.
+        title: empty for a column of only the CSV file.
         kind: the form of its cells, a constant of this module such as ``PERCENT``; empty: by the type of the field.
         rank: 0 is shown everywhere, on a phone too; columns up to ``PAPER`` are printed; a narrow screen leaves out the
             highest ranks first; None is for a page only.

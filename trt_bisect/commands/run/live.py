@@ -124,7 +124,7 @@ def save_report(report: Report, folder: Path | None, live: Live, shown: Progress
     """Saves a report and returns it. If the user interrupted the run, and the folder has an earlier report with a
     verdict or a cheaper recipe, that report stays and is returned.
 
-    Raises NoRoom or OSError if the disk is full; the report alone is written, if there is room for it.
+    Raises NoRoom or OSError if the disk is full; only the report is written then, if there is room.
 
     Args:
         recipe: false if the folder has the recipe's files already.
