@@ -56,7 +56,14 @@ def advice_on(
     explained: ExplainedLayer | None,
     around: Sequence[ExplainedTensor],
 ) -> CulpritAdvice:
-    """Returns the advice on one culprit; ``around`` are the tensors that it reads and makes."""
+    """Returns the evidence against a culprit and the remedies for it, the best first.
+
+    Args:
+        setting: the run that commands are made for.
+        tried: all measured remedies.
+        explained: the culprit's weights and cost, if known.
+        around: the tensors that it reads and makes.
+    """
     weights, share = (explained.weights, explained.share) if explained else ((), 0.0)
     per_tensor = any(weight.scale is not None and weight.scales is None for weight in weights)
     ends = [abs(end) for tensor in around for end in (tensor.fp32.min, tensor.fp32.max)]
@@ -95,7 +102,9 @@ def advice_on(
 
 
 def by_cause(evidence: Sequence[blame.Evidence]) -> dict[str, list[blame.Evidence]]:
-    """Groups the evidence by each culprit's strongest reason, or ``NO_SINGLE_CAUSE``; the largest group first."""
+    """Groups culprits, each given by its evidence, by their strongest reason, or ``no single cause found``; the largest
+    group first.
+    """
     groups: dict[str, list[blame.Evidence]] = {}
     for facts in evidence:
         groups.setdefault(facts.reasons[0] if facts.reasons else NO_SINGLE_CAUSE, []).append(facts)
@@ -110,12 +119,11 @@ def cause_of(
     calibrator: str,
     others: Sequence[str] = (),
 ) -> Cause:
-    """Returns a cause with its culprits and the remedies for them.
+    """Returns the culprits of one cause and the remedies for them.
 
     Args:
-        cause, evidence: an item of ``by_cause``.
-        advice: the advice on each culprit, by name.
-        others: the names of remedies that are not to be listed as unmeasured.
+        cause, evidence: a group of ``by_cause``: reason and culprits.
+        others: remedies that are not to be listed as unmeasured.
     """
     culprits = tuple(facts.layer.name for facts in evidence)
 

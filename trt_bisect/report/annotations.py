@@ -16,7 +16,7 @@ _MOST = 5
 
 
 def of_night(regression: nightly.Regression) -> list[str]:
-    """Returns an annotation for each network that failed or could not be measured."""
+    """Returns an annotation, one line of text, for each network that failed or could not be measured."""
     lines = []
     for result in regression.networks:
         if result.status == nightly.PASSED:
@@ -29,7 +29,7 @@ def of_night(regression: nightly.Regression) -> list[str]:
 
 
 def of_check(report: CheckReport) -> list[str]:
-    """Returns an annotation for each kind of finding, the errors first."""
+    """Returns an annotation, one line of text, for each kind of finding, the errors first."""
     # By kind, because GitHub shows at most 10 annotations of each severity in a step.
     texts: dict[str, list[str]] = {}
     for finding in report.findings:

@@ -34,15 +34,14 @@ class CalibratorRow:
     Attributes:
         calibrator: ``entropy``, ``percentile 99.99`` and so on, or the origin of given ranges; the chosen one may have
             exceptions, such as ``mse, 1 tensor by entropy``.
-        similarity: the similarity of full INT8 on the worst of the inputs that were run.
-        inputs: the number of inputs that were run; only one if the calibrator misses on the first.
+        similarity: the similarity of full INT8 on the worst input run.
+        inputs: the number of inputs that were run; 1 if full INT8 misses on the first.
         meets: full INT8 meets the threshold on all inputs.
-        cost: the share of INT8's speedup that the first recipe found gives up; None if none was searched, or the search
-            was given up as too expensive.
+        cost: the share of INT8's speedup that the first recipe found with these ranges gives up; None without one.
         high: the number of high layers in this recipe.
-        chosen: the run uses these ranges.
+        chosen: the run uses this calibrator.
         mean_loss: the mean loss of the first recipe found, which decides between recipes of about the same cost.
-        by: the calibrator, for commands; None for given ranges.
+        by: the calibrator that commands name; None for given ranges.
         confirmed: full INT8 passes in all settings, without a doubt, and on held-out inputs; None if not tested.
     """
 
@@ -60,17 +59,17 @@ class CalibratorRow:
 
 @dataclass(frozen=True)
 class Held:
-    """The recipe's figures on a set of inputs, each judged by itself.
+    """The recipe's similarity on a set of inputs, each judged by itself.
 
     Attributes:
         source: the name of the data.
         inputs: the number of inputs that count.
         holds: the number of inputs on which the recipe meets the threshold.
         worst: the worst figure; None if an output is not finite.
-        worst_input: the name of the input with the worst figure.
+        worst_input: the name of that input.
         mean: the mean figure.
-        fifth: the 5th percentile of the figures.
-        figures: by input, its figure; None if an output is not finite.
+        fifth: the 5th percentile of the figures; the 95th if lower is better.
+        figures: the figures by input; None if an output is not finite.
     """
 
     source: str
@@ -119,14 +118,14 @@ class EngineFacts:
     """Measurements on NVIDIA engines of the plans that the emulation proposed.
 
     Attributes:
-        engine: ``tensorrt`` or ``tensorrt-rtx``.
         builds: the number of engines built.
-        base: the similarity of the network without INT8.
+        base: the similarity of the network without INT8, on the engine.
         int8_emulated: the similarity of full INT8 in the emulation.
         recipe_emulated: the similarity, in the emulation, of the recipe found there.
-        apart_int8: the loss of the engine's outputs against the emulation's, in full INT8.
+        apart_int8: the loss of full INT8 on the engine, with the emulation's outputs as reference.
         apart_recipe: the same loss with the recipe.
-        lines: contradictions between engine and emulation.
+        lines: contradictions between engine and emulation, a sentence each.
+        engine: ``tensorrt`` or ``tensorrt-rtx``.
     """
 
     engine: str
@@ -141,7 +140,7 @@ class EngineFacts:
 
 @dataclass(frozen=True)
 class AnswerFacts:
-    """The answer of a run.
+    """The recipe of a run: its figures, its cost, other plans, and the grounds of the verdict.
 
     Attributes:
         judged: the number of inputs on which the search judged each plan.
@@ -153,22 +152,21 @@ class AnswerFacts:
         equals: other sets of layers that pass at the same cost.
         settings: by setting of the engine, the recipe's worst figure. ``unquantized layers in INT8`` and ``scales moved
             by FP16's rounding`` do not decide.
-        in_fp16: the recipe with its layers in FP16 instead of FP32.
-        in_fp32: the recipe with its layers in FP32, before some were moved to FP16.
+        in_fp16: the recipe with its high layers in FP16 instead of FP32.
+        in_fp32: the recipe with its high layers in FP32, before some were moved to FP16.
         around_fp16: the recipe, or full INT8 if that passes, with FP16 in place of all FP32 (``--base fp16``).
-        changes: the changes of the network that reduce the recipe's loss; empty if the recipe is for the given network.
-        changes_tried: by change, the mean loss with it and the changes kept before, on inputs that no change was made
-            from: the geometric mean of the losses of full INT8 and of INT8 with the cheapest layers of ``unchanged``
-            high, up to a tenth of its cost. The first entry, without a name, is the given network.
+        changes: the changes of the network that reduce the recipe's loss; empty without any.
+        changes_tried: by change, the mean loss of full INT8 and a cheap plan with it and the changes kept before, on
+            inputs that no change was made from. The first entry, without a name, is the given network.
         unchanged: the cheapest recipe for the given network, if a changed network has a cheaper one.
-        expensive: the one or two layers that cause at least 80 % of the recipe's cost, the most expensive first; empty
-            if the cost is at most 10 %.
+        expensive: the one or two layers that cause at least 80 % of the recipe's cost, if it is over 10 %; the most
+            expensive first.
         ranked: the culprits by decreasing loss when put back.
-        weak: the weak culprits: put back, they miss the threshold by less than the noise, or miss only the margin.
+        weak: the weak culprits: they miss the threshold by less than the noise, or miss only the margin.
         doubts: reasons to doubt the similarity of the recipe, or of full INT8 if that passes.
         aim: the loss that the search aimed at; below the budget if a recipe missed in another setting.
         margin: the share of the allowed loss that the recipe leaves unused on given inputs (``--margin``).
-        cheapest: the cheapest passing plan, if the recipe costs more to be likelier to pass on other inputs.
+        cheapest: the cheapest passing plan, if the recipe is a safer one.
         not_done: the parts that a stopped run left out, a clause each.
         confidence: the grounds of the verdict: inputs, arithmetic, noise, unquantized layers.
         close: noise could reverse the verdict on the recipe.
@@ -203,18 +201,18 @@ class AnswerFacts:
 
     @property
     def free_ranges(self) -> tuple[CalibratorRow, ...]:
-        """The calibrators that make full INT8 pass, if it misses the threshold with the run's own ranges."""
+        """The calibrators confirmed to make full INT8 pass; empty if it meets the threshold with the chosen one."""
         if any(row.chosen and row.meets for row in self.calibrators):  # it misses in another setting, with all of them
             return ()
         return tuple(row for row in self.calibrators if row.confirmed)
 
     def is_bound(self, row: CalibratorRow) -> bool:
-        """Returns true if the calibrator was not run on all inputs, so that its similarity may be worse."""
+        """Returns true if full INT8 with this calibrator was not run on all inputs: its similarity may be worse."""
         return row.similarity is not None and row.inputs < max(each.inputs for each in self.calibrators)
 
     @property
     def rests_on(self) -> str:
-        """The lines of ``confidence``, shortened and joined."""
+        """The grounds of the verdict (``confidence``), shortened, as one text."""
         return " ".join(line.short or line.text for line in self.confidence)
 
 
@@ -242,10 +240,11 @@ class Goal:
     """The goal of the search for a recipe, besides the threshold.
 
     Attributes:
-        most: the largest share of INT8's speedup over FP16 that the recipe may give up; the recipe is the most accurate
-            plan within it. None without ``--budget``.
-        drop: the allowed loss of accuracy, as given; empty if the similarity decides.
-        costs: the source of costs: ``macs``, ``measured``, ``time on`` a GPU, or a file of times.
+        most: the largest share of INT8's speedup over FP16 that the recipe may give up, if ``--budget`` asks for the
+            most accurate plan within it.
+        drop: the allowed loss of accuracy, as given by ``--drop``; empty if the similarity decides.
+        costs: the source of costs: ``macs`` (multiply-adds), ``measured``, ``time on`` and a GPU's name, or a file of
+            times.
         mixed: high layers may be in FP16 where that is enough.
     """
 
@@ -257,7 +256,7 @@ class Goal:
 
 @dataclass(frozen=True)
 class PredictedTimes:
-    """The predicted times of plans on a GPU; see ``docs/concepts/time.md``.
+    """The predicted times of plans on a GPU.
 
     Attributes:
         gpu: the GPU.

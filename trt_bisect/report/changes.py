@@ -1,7 +1,7 @@
 """Changes between reports of one network.
 
-A figure has changed if it lies outside the range of the earlier repeats by more than the width of this range and more
-than the tolerance. Similarities are compared as losses, so that ``worse`` means the same for every metric.
+A figure has changed if it lies outside the range of its earlier values by more than the width of this range and the
+tolerance. Similarities are compared as losses, so that ``worse`` means the same for every metric.
 """
 
 from __future__ import annotations
@@ -67,7 +67,9 @@ _Moved = Callable[[str, str, tuple[float | None, ...], float | None], Iterator["
 
 @dataclass(frozen=True)
 class Tolerances:
-    """The smallest changes that count: as a share of the allowed loss, and of the earlier latency."""
+    """The smallest changes that count: of a loss, as a share of the allowed loss; of a latency, as a share of the
+    earlier one.
+    """
 
     similarity: float = 0.1
     latency: float = 0.05
@@ -80,9 +82,9 @@ class Change:
     Attributes:
         kind: the kind of the figure, such as ``latency``.
         effect: ``worse``, ``better`` or ``told`` (neither).
-        what: ``int8`` or ``recipe`` for the kinds ``similarity``, ``recipe``, ``target`` and ``threshold``; a plan for
-            ``latency``; ``network`` for ``part`` and ``bound``; a layer for all others.
-        before: the earlier value of each repeat; for ``target`` and ``threshold`` the required figure.
+        what: the subject: ``int8`` or ``recipe`` for the kinds ``similarity``, ``recipe``, ``target`` and
+            ``threshold``; a plan for ``latency``; ``network`` for ``part`` and ``bound``; a layer for all others.
+        before: the value in each repeat of the earlier run; for ``target`` and ``threshold`` the required figure.
         now: the later value.
     """
 
@@ -98,7 +100,7 @@ class Change:
 
     @property
     def key(self) -> tuple[str, str, str]:
-        """The change without its figures: equal if a repeated run confirms it."""
+        """Kind, effect and subject, which are equal in a repeated run that confirms the change."""
         return self.kind, self.effect, self.what
 
 
@@ -145,7 +147,10 @@ class RunChanges:
 
 
 def compared(before: Report, now: Report, direction: str) -> RunChanges:
-    """Implements ``Report.compare``."""
+    """Returns the changes from one report to another; raises BadInput if their metrics differ.
+
+    ``direction``: ``higher`` or ``lower`` values are better.
+    """
     if before.metric != now.metric:
         raise BadInput(
             f"The reports were judged by '{before.metric}' and by '{now.metric}': their figures cannot be compared.",
@@ -157,13 +162,11 @@ def compared(before: Report, now: Report, direction: str) -> RunChanges:
 
 
 def changes(now: Report, runs: Sequence[Report], tolerances: Tolerances, direction: str) -> tuple[Change, ...]:
-    """Returns the changes from an earlier run to a report judged by the same metric.
-
-    All reports are as ``compared_part`` returns them.
+    """Returns the changes from an earlier run to a later report, judged by the same metric.
 
     Args:
-        runs: the different repeats of the earlier run.
-        direction: see ``metric_of``, whose errors are raised.
+        now, runs: the later report, and those of the earlier run's repeats, all reduced by ``compared_part``.
+        direction: ``higher`` or ``lower`` values are better.
     """
     allowed = min(metric_of(report, direction).loss(report.threshold) for report in (now, *runs))
     metric, floor = metric_of(now, direction), tolerances.similarity * allowed
@@ -183,7 +186,10 @@ def changes(now: Report, runs: Sequence[Report], tolerances: Tolerances, directi
 
 
 def missed_targets(now: Report, targets: Mapping[str, float], direction: str) -> tuple[Change, ...]:
-    """Returns a change for each plan (``int8``, ``recipe``) that misses its target or was not measured."""
+    """Returns a change for each plan (``int8``, ``recipe``) that misses its target or was not measured.
+
+    ``direction``: ``higher`` or ``lower`` values are better.
+    """
     loss = metric_of(now, direction).loss
     return tuple(
         Change(TARGET, WORSE, plan, (target,), value)
@@ -193,7 +199,10 @@ def missed_targets(now: Report, targets: Mapping[str, float], direction: str) ->
 
 
 def missed_thresholds(now: Report, direction: str) -> tuple[Change, ...]:
-    """Returns a change for full INT8 and for the recipe if they miss the threshold; for reports without a baseline."""
+    """Returns a change each for full INT8 and the recipe if they miss the threshold; for reports without a baseline.
+
+    ``direction``: ``higher`` or ``lower`` values are better.
+    """
     missed = missed_targets(now, {INT8: now.threshold}, direction)
     # A recipe is needed because full INT8 misses: only the recipe's miss is worse.
     full = [replace(change, kind=THRESHOLD, effect=NEUTRAL) for change in missed]
@@ -203,7 +212,7 @@ def missed_thresholds(now: Report, direction: str) -> tuple[Change, ...]:
 
 
 def compared_part(report: Report) -> Report:
-    """Returns a report with only the fields that comparisons use, as if read from a file."""
+    """Returns a report reduced to the fields that are compared, with values as if read from a file."""
     latency = report.latency and {
         plan: timed and replace(timed, layers=(), computed={}) for plan, timed in report.latency.items()
     }
@@ -254,9 +263,6 @@ def metric_of(report: Report, direction: str) -> Metric:
 
 
 def _effect(before: Sequence[float | None], now: float | None, floor: float) -> str:
-    """Returns ``worse``, ``better``, or an empty text if a loss moved by no more than noise; ``floor`` is the least
-    change that counts.
-    """
     measured = [value for value in before if value is not None]
     if now is None:
         return WORSE if measured and len(measured) == len(before) else ""
@@ -379,7 +385,7 @@ PLANS = {INT8: "full INT8", RECIPE: "the recipe"}
 
 
 def sentence(change: Change, metric: str, *, advises: bool = False) -> str:
-    """Returns the sentence on a change; ``advises`` adds how to require a figure that full INT8 misses."""
+    """Returns a change as a sentence; ``advises`` adds advice on requiring a figure that full INT8 misses."""
     figure, loss = partial(figure_text, metric), partial(loss_text, metric)
     kind, what, is_worse, now = change.kind, change.what, change.effect == WORSE, change.now
     if kind == SIMILARITY:
@@ -421,7 +427,7 @@ def sentence(change: Change, metric: str, *, advises: bool = False) -> str:
 
 
 def made_of_text(differs: Sequence[Difference] | None) -> str:
-    """Returns the differences between the setups of baseline and run as text."""
+    """Returns the differences of a run from its baseline in model, data, engine and options as text."""
     if differs is None:
         return "not known: the run of the baseline was stopped before it recorded its parts"
     if not differs:
@@ -435,6 +441,6 @@ def _moved(change: Change, text: Callable[[float], str]) -> str:
 
 
 def range_text(values: Sequence[float | None], text: Callable[[float], str]) -> str:
-    """Returns the range of figures as text, from least to largest."""
+    """Returns the smallest and the largest value as text, such as ``98% to 99%``; ``text`` writes one value."""
     measured = sorted(value for value in values if value is not None)
     return " to ".join(dict.fromkeys(map(text, (measured[0], measured[-1])))) if measured else "not measured"

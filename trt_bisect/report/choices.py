@@ -1,7 +1,7 @@
 """The plans that a user may ship, side by side: FP32, FP16, full INT8 and the recipe; and the choice among them.
 
-FP16 needs no scales and takes half of FP32's time. So INT8 is worth its loss only for its speedup over FP16: where FP16
-passes, a recipe must keep at least half of this speedup. Measured or predicted times also decide.
+FP16 needs no scales and takes half of FP32's time, so INT8 is worth its loss only for its speedup over FP16: where FP16
+passes, a recipe must keep at least half of it.
 """
 
 from __future__ import annotations
@@ -45,14 +45,14 @@ class Choice:
 
 
 def choice_of(plan: str, choices: Sequence[Choice]) -> Choice | None:
-    """Returns the choice of a plan, or None."""
+    """Returns the entry of a plan in ``choices``, or None."""
     return next((choice for choice in choices if choice.plan == plan), None)
 
 
 def fp16_instead(choices: Sequence[Choice], low: Precision = Precision.INT8, costs: str = "macs") -> str:
     """Returns the reason to ship FP16; empty if FP16 misses the goal, or a plan in the low precision is worth more.
 
-    ``costs``: see ``Goal.costs``.
+    ``costs``: the source of costs, such as ``macs``.
     """
     fp16 = choice_of(FP16, choices)
     if fp16 is None or not fp16.meets:
@@ -72,9 +72,8 @@ def fp16_instead(choices: Sequence[Choice], low: Precision = Precision.INT8, cos
 
 
 def predicted_ms(choices: Sequence[Choice], low: Precision, costs: str) -> tuple[float, float] | None:
-    """Returns the predicted milliseconds of a plan with cost 0, and the additional milliseconds at cost 1.
-
-    None if costs are not predicted times.
+    """Returns the predicted milliseconds of an inference with cost 0, and the additional ones at cost 1; None if
+    ``costs``, their source, is no GPU's time.
     """
     full, other = choice_of(INT8, choices), choice_of(str(instead_of(low)), choices)
     if not costs.startswith("time on") or full is None or other is None or full.ms is None or other.ms is None:
@@ -110,7 +109,7 @@ def kept_speed(gives_up: float, low: Precision = Precision.INT8) -> str:
 
 
 def costs_from(costs: str) -> str:
-    """Returns the source of costs (``Goal.costs``) in parentheses."""
+    """Returns the source of costs as a phrase: ``(by multiply-adds)`` for ``macs``."""
     if costs == "macs":
         return "(by multiply-adds)"
     if costs == "measured":

@@ -38,8 +38,8 @@ class MatchedLayer:
     Attributes:
         layer: the name in the first network; empty if it is not there.
         other: the name in the second network; empty if it is not there.
-        other_op_type: the operator in the second network.
-        by: ``name``, ``output`` or ``structure``; empty if it is in one network only.
+        other_op_type: its operator there.
+        by: what they have in common: ``name``, ``output`` or ``structure``.
     """
 
     layer: Annotated[str, Column("Layer", "In the first network", NAME, rank=0, empty="(none)")]
@@ -62,8 +62,8 @@ class Comparison(Result):
         advice: the findings, in execution order.
         channels: the channels of the weights.
         low: the low precision, called ``int8`` in the names of columns.
-        other: the file of the second network, if two were compared; names of columns call the first ``fp32``, the
-            second ``int8``.
+        other: the file of the second network, if two were compared; columns call the first ``fp32``, the second
+            ``int8``.
         matched: the layers of both networks.
         sort: the column that screen and page sort by, the worst first.
         engine_tensors: the tensors of a real engine of the same precisions.
@@ -90,7 +90,7 @@ class Comparison(Result):
 
     @property
     def names(self) -> Mapping[str, str]:
-        """The names of both runs, for the titles of columns."""
+        """The names of the two runs, which replace ``{high}`` and ``{low}`` in the titles of columns."""
         return {"high": "First", "low": "Second"} if self.other else {"high": "FP32", "low": self.low.upper()}
 
     def sorted_by(
@@ -108,7 +108,7 @@ class Comparison(Result):
         return sorted_rows(self.weights if weights else self.tensors, column or self.sort, descending)
 
     def tables(self) -> Mapping[str, tuple[type, Sequence[Any]]]:
-        """Returns the tables by CSV file."""
+        """Returns by CSV file the class of its rows, and the rows."""
         return {
             TENSORS: (ComparedTensor, self.tensors),
             WEIGHTS: (ComparedTensor, self.weights),
@@ -119,7 +119,7 @@ class Comparison(Result):
         }
 
     def page(self) -> TablePage:
-        """Returns the page."""
+        """Returns the content of ``compare.html``."""
         names, low = self.names, self.low.upper()
         channels = sorted(self.channels, key=lambda row: (math.isnan(row.figures.sqnr), row.figures.sqnr))
         cut = len(channels) - _MOST_CHANNELS
@@ -185,7 +185,7 @@ class Comparison(Result):
         return f"{are} ({', '.join(f'{count} {reason}' for reason, count in reasons.items())}).{least}"
 
     def in_short(self, page: TablePage) -> Section | None:
-        """Returns the tensors, the lowest cosine first."""
+        """Returns the page's section of tensors, the lowest cosine first."""
         section = next((section for section in page.sections if section.id == "tensors"), None)
         if section is None:
             return super().in_short(page)
@@ -194,7 +194,11 @@ class Comparison(Result):
 
 
 def sort_column(name: str) -> TableColumn:
-    """Returns a column of numbers by its name, or by ``atol`` or ``rtol``; raises BadInput if there is none."""
+    """Returns a column of compared tensors by its name; ``atol`` and ``rtol`` are the largest absolute and relative
+    difference.
+
+    Raises BadInput if there is no such column of numbers.
+    """
     columns = {column.key: column for column in columns_of(ComparedTensor) if column.is_number}
     key = {"atol": "max_abs", "rtol": "max_rel"}.get(name, name)
     if key not in columns:
@@ -203,7 +207,7 @@ def sort_column(name: str) -> TableColumn:
 
 
 def sorted_rows(rows: Sequence[Any], column: str, descending: bool | None = None) -> tuple[Any, ...]:
-    """Returns rows sorted by a column of numbers, those without a figure last; ``index`` keeps their order.
+    """Returns compared rows sorted by a column of numbers, those without a figure last; ``index`` keeps their order.
 
     ``descending`` puts the largest first, None the worst. Raises BadInput if there is no such column.
     """
@@ -219,19 +223,17 @@ PROFILED = "profile.csv"
 
 @dataclass(frozen=True)
 class ProfiledTensor:
-    """A tensor at a layer.
+    """A tensor that a layer reads or makes, with the moments of its values.
 
     Attributes:
-        quantized_dtype: the type that INT8 rounds it to; empty if it is not rounded.
-        scale: the scale, or the largest of a per-channel scale.
+        quantized_dtype: the type that INT8 rounds it to, if any.
         zero_point: the zero point; None for FP8, and if channels differ.
-        shape: the shape on the first sample.
-        spread: the values before the rounding; None without data.
-        rounded: the values after the Q/DQ pair.
-        rounding: the error of the pair; None for FP8.
-        module, code: the layer's place in a PyTorch program.
+        spread: the moments before the rounding; None without data.
+        rounded: the moments after the Q/DQ pair.
+        rounding: the error of the Q/DQ pair; None for FP8.
         histogram: the finite values before and, as ``int8``, after the rounding.
-        map: the channels of a weight.
+        map: histograms of a weight's channels.
+        shape: the shape on the first sample.
     """
 
     index: Annotated[int, Column("#", "Place in execution order", INDEX, rank=1)]
@@ -273,11 +275,11 @@ class Profile(Result):
     notes: tuple[str, ...] = ()
 
     def tables(self) -> Mapping[str, tuple[type, Sequence[Any]]]:
-        """Returns the table by its CSV file."""
+        """Returns by CSV file the class of its rows, and the rows."""
         return {PROFILED: (ProfiledTensor, self.tensors)}
 
     def page(self) -> TablePage:
-        """Returns the page."""
+        """Returns the content of ``profile.html``."""
         plots = (
             Plot(RANGES, "Range of each tensor"),
             Plot(PANELS, "Moments", ("mean", "std", "scale"), log=("scale",), split="role"),

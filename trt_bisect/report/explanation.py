@@ -33,8 +33,9 @@ class Channels:
     Attributes:
         axis: the axis of the output channels, or of the input channels if the outlier is one.
         min: each channel's smallest value; None, as in ``max`` and ``std``, if none is finite.
-        outlier: the channel that reaches at least ``LOUD`` times the median of the others.
-        times: the outlier's largest magnitude divided by that median.
+        outlier: the index of the channel whose largest magnitude is at least 20 times the median of the others'; None
+            if there is none.
+        times: the outlier's largest magnitude divided by this median.
     """
 
     axis: int
@@ -46,7 +47,7 @@ class Channels:
 
     @classmethod
     def of(cls, values: np.ndarray, compared: Compared) -> Channels | None:
-        """Returns the channels of a weight; None if it has none."""
+        """Returns the channels of a weight, whose FP32 values are ``values``; None if it has no channels."""
         axis = compared.origin.channel_axis
         if axis is None:
             return None
@@ -71,16 +72,16 @@ class ExplainedTensor:
     Attributes:
         kind: ``input``, ``activation``, ``weight`` or ``bias``.
         shape: the shape on the first input.
-        dtype: the dtype in FP32.
-        quantized_dtype: the type that INT8 rounds it to; empty if it is not rounded.
+        dtype: the type in FP32.
+        quantized_dtype: the type that INT8 rounds it to, if any.
         scale: the scale, or the largest of a per-channel scale.
         scales: the scale of each channel; None if all share one.
         axis: the axis of ``scales``.
         cosine, mse, l1, kl, sqnr, max_abs, max_rel: INT8 against FP32, as in ``compare.json``.
-        fp32: the values in FP32.
-        int8: the values in INT8.
+        fp32: the moments of the values in FP32.
+        int8: the moments of the values in full INT8.
         clipped: the share of values beyond the range.
-        histogram: the values that INT8 layers read.
+        histogram: the histogram of the values that INT8 layers read.
         channels: the channels of a weight.
         map: histograms of the channels of a weight.
     """
@@ -109,7 +110,7 @@ class ExplainedTensor:
 
     @classmethod
     def of(cls, compared: Compared, channels: Channels | None = None) -> ExplainedTensor:
-        """Converts the comparison of a tensor."""
+        """Returns a tensor's comparison of FP32 and INT8 in this form, with the ``channels`` of a weight."""
         origin = compared.origin
         first = origin.quantizers[0] if origin.quantizers else None
         axis = None if first is None else first.axis
@@ -135,12 +136,12 @@ class ExplainedTensor:
 
 @dataclass(frozen=True)
 class ExplainedLayer:
-    """A layer.
+    """A layer's cost, losses, tensors and weights.
 
     Attributes:
         macs: the multiply-adds for one inference.
         share: its share of the network's multiply-adds.
-        sensitivity: the losses of the layer alone.
+        sensitivity: the losses with only this layer in INT8; None if not measured.
         outputs: the float tensors that it makes.
         weights: the constants that INT8 would round.
         biases: the constants that stay unrounded.
@@ -161,20 +162,19 @@ class Tried:
     Attributes:
         culprits: the culprits that it is for; empty for the whole network.
         remedy: the name of the remedy.
-        what: the remedy in words, without "for the whole network".
+        what: the remedy in words.
         similarity: the similarity on the worst input.
         loss: the loss of ``similarity``.
         part: not all inputs were run: the similarity may be worse.
         meets: the loss is within the threshold.
         calibrator: the calibrator that was tried.
         high: the number of layers kept high.
-        precision: the precision of the layers kept high; empty without any, or if they have several.
+        precision: the precision of the layers kept high; empty if none or several.
         layers: the names of the layers kept high.
         cost: the share of INT8's speedup over FP16 that these layers give up.
-        confirmed: it passes on held-out inputs and in all settings of the engine, without a doubt; None if not tested.
+        confirmed: it passes on held-out inputs and in all settings, without a doubt; None if not tested.
         own: it is the run's own recipe.
-        cache: the path, in the run folder, of a calibration cache of ``network``, or of ranges that no calibrator
-            gives.
+        cache: the path, in the run folder, of the remedy's calibration cache; empty if a calibrator gives its ranges.
         network: the path, in the run folder, of a changed network that meets the threshold or loses much less.
     """
 
@@ -196,7 +196,9 @@ class Tried:
     precision: str = ""
 
     def is_cheaper(self, cost: float) -> bool:
-        """Returns true if the remedy costs less than a recipe; by more than ``AS_CHEAP`` if it keeps layers high."""
+        """Returns true if the remedy costs less than a recipe of this cost; by over 3 % of INT8's speedup if it keeps
+        layers high.
+        """
         return self.cost + (AS_CHEAP if self.high else 0.0) < cost
 
     @property
@@ -206,8 +208,8 @@ class Tried:
 
     @property
     def rank(self) -> tuple[bool, bool, float, bool, bool, float]:
-        """The sort key of remedies, the best first: offered, cheap, for the whole network, confirmed, with a small
-        loss.
+        """The sort key that puts the best remedies first: passing, confirmed, cheap ones for the whole network, with a
+        small loss.
         """
         loss = math.inf if self.loss is None else self.loss
         cost = self.cost if self.meets else 0.0
@@ -228,7 +230,7 @@ class Remedy:
         why: the reason why it may help.
         speed: its cost in speed, as a phrase.
         commands: the commands that apply it, one for each tool.
-        tried: its best measurement in this run.
+        tried: its best measurement in this run; None if not measured.
     """
 
     remedy: str
@@ -244,11 +246,11 @@ class CulpritAdvice:
 
     Attributes:
         culprit: the name of the culprit.
-        evidence: a paragraph.
-        reasons: the reasons by advisor and structure check, the strongest first.
+        evidence: the evidence in words, a paragraph.
+        reasons: the abnormal facts about its tensors and structure, the strongest first.
         blame: ``weight``, ``activation``, ``both``, or None if not known.
-        remedies: first those measured to pass at the recipe's cost or less; then unmeasured ones and the recipe; then
-            more expensive ones; last those measured to miss. In each group the cheapest first.
+        remedies: those measured to pass at the recipe's cost or less; unmeasured ones and the recipe; more expensive
+            ones; those measured to miss. In each group the cheapest first.
     """
 
     culprit: str
@@ -266,7 +268,7 @@ class Cause:
         cause: the strongest reason of these culprits, or ``no single cause found``.
         culprits: the names of the culprits, in the report's order.
         words: the figures of the cause, a clause.
-        measured: the measured remedies, passing ones first, the cheapest of them first.
+        measured: the measured remedies: passing ones first, by cost.
         remedies: the unmeasured remedies.
     """
 
@@ -282,10 +284,9 @@ class Explanation:
     """The reasons why the network loses accuracy in INT8, and the remedies.
 
     Attributes:
-        samples: the number of inputs observed.
         layers: by name, the layers that make a float tensor or have a weight.
         inputs: the network's inputs.
-        findings: the advisor's findings, in execution order.
+        findings: the abnormal tensors, in execution order.
         advice: the advice on each culprit, in the report's order.
         tried: the measured remedies, for culprits or the whole network.
         causes: the culprits grouped by cause, the largest group first.
@@ -306,7 +307,7 @@ class RemedyFile:
     """A file that applies a remedy: a network, or the bytes of a calibration cache.
 
     Attributes:
-        path: in the run folder, with ``/``.
+        path: relative to the run folder, with ``/``.
     """
 
     path: str
@@ -354,7 +355,7 @@ class Drawing:
         counts: the number of ``kept``, ``lost`` and ``invented`` detections.
         marks: at most 100 detections.
         overlay: masks, or the classes or depths of pixels, an image as data URI.
-        text: the text or class that is read.
+        text: the recognized text or class.
     """
 
     plan: str

@@ -44,8 +44,8 @@ def render_tables(page: TablePage) -> str:
 
 
 def rendered(template: str, script: str, data: PageData | TablePage, live: str = "", **texts: Any) -> str:
-    """Returns a page as HTML from a template, a bundled script and data; ``live`` is the relative address of newer
-    data.
+    """Returns a page as HTML from a template with its ``texts``, a bundled script and data; ``live`` is the address of
+    newer data, if any.
     """
     (own, own_digest), (plotly, plotly_digest) = _script(script), _script(_PLOTLY)
     return (
@@ -73,7 +73,7 @@ def json_in_html(value: Any) -> Markup:
 
 @cache
 def asset(name: str) -> str:
-    """Returns a bundled file, made by ``make assets``."""
+    """Returns the text of a bundled script, style or notice, made by ``make assets``."""
     return (ASSETS / name).read_text(encoding="utf-8")
 
 
@@ -85,7 +85,7 @@ def _script(name: str) -> tuple[Markup, str]:
 
 @cache
 def icon() -> str:
-    """Returns the page's icon as a data URL."""
+    """Returns the icon of all pages as a data URL."""
     return f"data:image/svg+xml,{quote(_ICON)}"
 
 

@@ -1,4 +1,4 @@
-"""The results of ``sensitivity`` (loss of each layer alone) and ``worst`` (loss on each input)."""
+"""The results of ``sensitivity`` (loss with one layer in INT8) and ``worst`` (loss on each input)."""
 
 from __future__ import annotations
 
@@ -35,10 +35,8 @@ class SensitiveOp:
     Attributes:
         op_name: the layer.
         sensitive_type: the rounded part, ``both``, ``weight`` or ``activation``; all else is high.
-        loss: the loss by the run's metric.
-        share: its share of the network's multiply-adds.
         metrics: each metric on the worst final output.
-        module, code: the layer's place in a PyTorch program.
+        share: its share of the network's multiply-adds.
     """
 
     index: Annotated[int, Column("#", "Place in execution order", INDEX, rank=1)]
@@ -57,7 +55,7 @@ class SensitiveOp:
     code: Annotated[str, Column(*SOURCE_LINE, rank=6)] = ""
 
     def figure(self, name: str) -> float | None:
-        """Returns a figure of ``OWN``, or a metric, by name."""
+        """Returns ``loss``, ``alone``, ``worth``, ``macs`` or a metric, by name; None if not measured."""
         return getattr(self, name) if name in OWN else self.metrics.get(name)
 
 
@@ -103,15 +101,15 @@ class Sensitivity(Result):
 
     @property
     def names(self) -> Mapping[str, str]:
-        """The low precision and the metric, for the titles of columns."""
+        """The texts that replace ``{low}`` and ``{metric}`` in the titles of columns."""
         return {"low": self.low.upper(), "metric": self.metric}
 
     def tables(self) -> Mapping[str, tuple[type, Sequence[Any]]]:
-        """Returns the table by its CSV file; each metric is a column."""
+        """Returns by CSV file the class of its rows, and the rows."""
         return {LAYERS: (SensitiveOp, self.ops)}
 
     def page(self) -> TablePage:
-        """Returns the page."""
+        """Returns the content of ``sensitivity.html``."""
         full = "not measured" if self.full is None else loss_text(self.metric, self.full)
         plots = (
             Plot(PANELS, "Loss, alone and worth over the layers", OWN[:3], log=("loss",), split="sensitive_type"),
@@ -157,8 +155,8 @@ class JudgedSample:
 
     Attributes:
         value: the metric; None if the output is not finite.
-        loss: of ``value``; None for infinite.
-        misses: None without a threshold.
+        loss: the loss of ``value``; None if infinite.
+        misses: it misses the threshold; None if there is none.
     """
 
     rank: Annotated[int | None, Column("Rank", "1 is the worst input; empty for a sample that does not count", rank=0)]
@@ -176,22 +174,22 @@ class WorstReport(Result):
     """The worst inputs of a data set, and the distribution of the metric over it.
 
     Attributes:
-        order: the metric's order from worst to best: ``ascending`` or ``descending``.
+        order: the order from worst to best: ``ascending`` or ``descending``.
         threshold: the worst acceptable value; None if the metric has none.
         allowed: the loss that the threshold allows.
         high: the layers kept high.
         source: the data set.
         values: the metric on each sample; None if the low-precision output is not finite.
-        losses: the losses of ``values``; None for infinite.
-        faint: samples left out because FP32's output is almost zero.
-        broken: samples left out because FP32's output has NaN or nothing finite.
+        losses: the losses of ``values``; None if infinite.
+        faint: the indices of samples left out because FP32's output is almost zero.
+        broken: the indices of samples left out because FP32's output has NaN or nothing finite.
         data: a sentence on ``broken``; empty without any.
         places: the indices of the worst samples, worst first.
-        stopped: the search was stopped before the end of the data set.
-        distribution: the distribution over the samples that are not faint; over all if every sample is.
+        stopped: the search ended before the data set.
+        distribution: the distribution over the samples that are not faint.
         verdict: a sentence on the cause of the loss: the inputs or the network.
         other: the file of the second network, if two were compared.
-        inputs: the worst samples, worst first; not in the file.
+        inputs: the worst samples, worst first; not in ``worst.json``.
     """
 
     COMMAND = "worst"
@@ -227,7 +225,7 @@ class WorstReport(Result):
 
     @property
     def names(self) -> Mapping[str, str]:
-        """The names of both runs and of the metric, for the titles of columns."""
+        """The texts that replace ``{high}``, ``{low}`` and ``{metric}`` in the titles of columns."""
         runs = ("First", "Second") if self.other else ("FP32", self.low.upper())
         return {"high": runs[0], "low": runs[1], "metric": self.metric}
 
@@ -256,7 +254,7 @@ class WorstReport(Result):
         return math.inf if loss is None else loss
 
     def tables(self) -> Mapping[str, tuple[type, Sequence[Any]]]:
-        """Returns the table of samples by its CSV file."""
+        """Returns by CSV file the class of its rows, and the rows."""
         return {WORST_CSV: (JudgedSample, self.samples)}
 
     def table(self) -> pd.DataFrame:
@@ -266,10 +264,7 @@ class WorstReport(Result):
 
     @property
     def quantiles(self) -> Mapping[str, str]:
-        """The best value, median, percentiles and worst value as text, by title.
-
-        A percentile is the value that this share of the inputs reaches.
-        """
+        """The best value, median, percentiles and worst value as text, by title."""
         spread = self.distribution
         values = {"best": spread.best, "median": spread.median}
         values |= {f"{percent}% reach": value for percent, value in spread.percentiles.items()}
@@ -277,7 +272,7 @@ class WorstReport(Result):
         return {title: figure_text(self.metric, value) for title, value in values.items()}
 
     def page(self) -> TablePage:
-        """Returns the page."""
+        """Returns the content of ``worst.html``."""
         least = "" if self.threshold is None else threshold_text(self.metric, self.threshold)
         quantiles = {f"{title[:1].upper()}{title[1:]}": text for title, text in self.quantiles.items()}
         plots = (
@@ -317,10 +312,7 @@ class WorstReport(Result):
 
     @classmethod
     def load(cls, folder: str | Path) -> Self:
-        """Returns the report that ``save`` wrote, with its samples.
-
-        Args:
-            folder: the folder, or ``worst.json`` in it.
+        """Returns the saved report with its samples, from its folder or ``worst.json`` in it.
 
         Raises:
             BadInput: there is no such report, or this version cannot read it.

@@ -1,4 +1,4 @@
-"""The report of a run, with the fields of ``report.json``, and its views."""
+"""The report of a run, with the fields of ``report.json``."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ class Report(Shown):
     Attributes:
         state: ``running``, ``interrupted`` or ``finished``.
         verdict: on full INT8: ``passes``, ``passes with doubts``, ``fails`` or ``not measured``.
-        lines: the verdict in lines.
+        lines: the verdict in words, a sentence each.
         low: the low precision; called ``int8`` in the names of plans and columns.
         precision: the high precision.
         budget: the loss that the threshold allows.
@@ -91,26 +91,26 @@ class Report(Shown):
         constants: constants that TensorRT has as layers, with the figures of the layer before them.
         culprits: the layers measured to miss the threshold when put back.
         similarity: the metric on the worst output and the worst given input.
-        outputs: by output, every metric on the input where it is worst.
+        outputs: by output, every metric on its worst input.
         by_input: the figures of each input, if several were judged.
         refused: the reasons why TensorRT cannot build the network.
         answer: the recipe on given and held-out inputs, and the calibrators.
         bound: the bound on similar inputs that miss with the recipe; None without held-out inputs.
-        accuracy: on labelled data.
+        accuracy: the accuracies on labelled data.
         goal: the goal of the recipe, besides the threshold.
-        networks: the networks of a pipeline, each alone in low precision.
+        networks: the networks of a pipeline, each measured with only it low.
         front: the plans that none beats in both cost and figure, and the named plans.
         choices: the plans that a user may ship.
         latency: the latencies of ``fp32``, ``fp16``, ``int8`` and ``recipe``, None for an engine that could not be
             built; None without a GPU.
         predicted: the predicted times of these plans.
         overflows: the first tensors that overflow if all layers are in FP16 or BF16.
-        base_high: the layers that the base cannot hold, if full INT8 meets the threshold with them in FP32.
-        next: the next step.
-        stopped: ``interrupted``, ``time limit`` or ``no room`` if the run stopped early; the same command continues it.
+        base_high: the layers whose values overflow in the base, if full INT8 meets the threshold with them in FP32.
+        next: the recommended next step.
+        stopped: ``interrupted``, ``time limit`` or ``no room`` (on the disk) if the run stopped early.
         plans: the number of plans measured.
         builds: the number of engines built.
-        peak_bytes: the most memory of the process.
+        peak_bytes: the most memory that the process took.
         command: the command line; empty for a run from Python.
         started: the time of the start, in seconds since the epoch.
         network: the digest of the network as read.
@@ -188,7 +188,7 @@ class Report(Shown):
 
     @property
     def exit_code(self) -> int:
-        """0 for a pass without doubts, 3 if nothing was measured, else 1."""
+        """The exit code of ``run``: 0 if full INT8 passes without doubts, 3 if nothing was measured, else 1."""
         return {PASSES: 0, UNMEASURED: NothingMeasured.exit_code}.get(self.verdict, 1)
 
     @property
@@ -218,7 +218,7 @@ class Report(Shown):
         """Returns the front of accuracy against cost as a Plotly figure.
 
         Args:
-            log: as in ``plot``.
+            log: for cosine and top-1, draw 1 - similarity on a logarithmic axis.
 
         Raises:
             BadInput: the front was not measured, or Plotly is not installed.
@@ -245,7 +245,9 @@ class Report(Shown):
 
     @property
     def predicted_ms(self) -> tuple[float, float] | None:
-        """The predicted milliseconds at cost 0, and the additional ones at cost 1; None if costs are not times."""
+        """The predicted milliseconds of an inference at cost 0, and the additional ones at cost 1; None if costs are
+        not times.
+        """
         return predicted_ms(self.choices, Precision(self.low), self.goal.costs)
 
     def ms_of(self, cost: float) -> float | None:
@@ -262,7 +264,7 @@ class Report(Shown):
 
     @property
     def put_back_title(self) -> str:
-        """The title of the figures with a culprit put back."""
+        """The title of the column of figures with a culprit put back."""
         changes = self.answer.changes if self.answer is not None else ""
         return f"If put back in {self.low.upper()}{' without changes' if changes else ''}"
 
@@ -320,12 +322,12 @@ class Report(Shown):
         return ByPlan(self.verdict, verdict_of(meets=self.recipe.meets, doubted=bool(self.doubts)))
 
     def milliseconds(self, plan: str) -> float | None:
-        """Returns the mean time of an inference of a plan; None if not timed."""
+        """Returns the mean milliseconds of an inference of a plan, such as ``int8``; None if not timed."""
         timed = (self.latency or {}).get(plan)
         return timed.mean_ms if timed else None
 
     def layer_milliseconds(self, plan: str, layer: str) -> float | None:
-        """Returns the time of the engine layer that contains a layer; None if not known."""
+        """Returns the milliseconds that an engine layer with this layer in it takes under a plan; None if not known."""
         timed = (self.latency or {}).get(plan)
         parts = [part.milliseconds for part in (timed.layers if timed else ()) if layer in part.layers]
         return sum(parts) if parts else None
@@ -368,10 +370,7 @@ class Report(Shown):
 
     @classmethod
     def load(cls, folder: str | Path) -> Report:
-        """Returns the report that a run wrote.
-
-        Args:
-            folder: the run folder, or ``report.json`` in it.
+        """Returns the report in a run folder, or in its ``report.json``.
 
         Raises:
             BadInput: there is no report, or this version cannot read it.
@@ -379,13 +378,10 @@ class Report(Shown):
         return loaded(cls, file_in(folder, REPORT), SCHEMA, "run")
 
     def save(self, folder: str | Path, *, recipe: bool = True) -> Path:
-        """Writes the report's files into a folder.
+        """Writes the report's files into a folder, which is made if missing, and returns its path.
 
         Args:
             recipe: false if the folder has the recipe's files already.
-
-        Returns:
-            The folder, which is made if missing.
 
         Raises:
             BadInput: the folder cannot be written.
@@ -425,7 +421,7 @@ class Report(Shown):
         return table_of(FrontPoint, self.front, **self.names)
 
     def to_csv(self) -> str:
-        """Returns ``layers.csv``, which lists the rounded tensors of culprits."""
+        """Returns a row for each layer as CSV, as in ``layers.csv``."""
         return csv_of(LayerRow, self.rows)
 
     @property
@@ -435,7 +431,7 @@ class Report(Shown):
 
     @property
     def names(self) -> Mapping[str, str]:
-        """The texts that fill placeholders in the titles of columns."""
+        """The texts that replace ``{low}``, ``{metric}`` and ``{figure}`` in the titles of columns."""
         metric = self.metric.capitalize() if self.metric == AGREEMENT.name else self.metric
         return {
             "low": self.low.upper(),
@@ -536,8 +532,7 @@ def load(path: str | Path, file: str | None = None) -> Report | Result:
 
     Args:
         path: the command's output folder, or a JSON file in it.
-        file: the JSON file in the folder, such as ``report.json``, from which type checkers know the result; None for
-            the first that is there.
+        file: the JSON file in the folder, such as ``report.json``; None for the first that is there.
 
     Raises:
         BadInput: there is no result, or this version cannot read it.

@@ -34,7 +34,7 @@ class GraphLayer:
         inputs: the tensors that it reads, constants too.
         outputs: the tensors that it makes.
         attributes: the attributes as text.
-        module, code: the layer's place in a PyTorch program.
+        module, code: the layer's module and source line in PyTorch.
     """
 
     index: int
@@ -52,7 +52,7 @@ class GraphTensor:
     """A tensor of the graph.
 
     Attributes:
-        shape: for a layer's first output, the shape on the judged input.
+        shape: the shape, for a layer's first output on the judged input; None if not known.
         dtype: empty if not known.
         scale: the INT8 scale, the largest of a per-channel scale.
     """
@@ -124,7 +124,7 @@ def annotated(model: onnx.ModelProto, rows: Iterable[LayerRow], graph: Graph, pr
     """Returns a copy of a network with a run's findings as metadata of its nodes, also as ``doc_string`` for older
     viewers.
 
-    A node belongs to the row named ``prefix`` and its name. A key is ``trt-bisect.`` with ``precision`` (in the
+    A node's row has the name ``prefix`` and the node's name. A key is ``trt-bisect.`` with ``precision`` (in the
     recipe), ``similarity``, ``loss``, ``alone``, ``put_back``, ``culprit``, ``suspect``, ``why_not`` (if it cannot be
     INT8) or ``scales``.
     """

@@ -55,7 +55,12 @@ _FIRST = {
 
 
 def next_step(report: Report, setting: Setting, *, accept: bool) -> NextStep | None:
-    """Returns the next step; None if nothing was measured. ``accept``: a plan with doubts counts as a pass."""
+    """Returns the next step; None if nothing was measured.
+
+    Args:
+        setting: the run that commands repeat.
+        accept: a plan with doubts counts as a pass.
+    """
     if report.verdict == UNMEASURED:
         return None
     answer, goal = report.answer, report.goal

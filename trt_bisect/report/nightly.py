@@ -42,13 +42,10 @@ class Baseline:
     """The earlier runs that a network is compared with.
 
     Attributes:
-        name: the network's name in the suite.
         repeats: the number of runs.
         measured: the night of these runs; empty if not known.
-        runs: the different reports, with only the fields that comparisons read. ``made_of`` is that of the last good
-            night.
-        kind: the mark of a baseline.
-        schema: the schema of the reports.
+        runs: the reports, without equal ones, with only the fields that comparisons read.
+        kind: ``trt-bisect baseline``, the mark of the file.
     """
 
     name: str
@@ -61,10 +58,9 @@ class Baseline:
 
 @dataclass(frozen=True)
 class NetworkResult:
-    """A network of a nightly run.
+    """A network's result in a nightly run.
 
     Attributes:
-        name: the name in the suite.
         run: the run folder, relative to the nightly folder.
         status: ``passed``, ``failed``, or ``error`` if nothing could be measured.
         seconds: the time of measuring it, repeats included.
@@ -73,7 +69,7 @@ class NetworkResult:
         failures: the changes that fail the night.
         changes: other changes that a repeat confirmed.
         noise: changes that a repeat did not confirm.
-        differs: the parts in which the runs differ; None if not known.
+        differs: the differences of run and baseline; None if not known.
         accepted: the changes are accepted: only a missed target fails.
         targets: the targets of ``int8`` and ``recipe``.
         message: the reason why nothing could be measured.
@@ -101,7 +97,7 @@ class NetworkResult:
 
 @dataclass(frozen=True)
 class Regression:
-    """A nightly run.
+    """The result of a nightly run.
 
     Attributes:
         suite: the path of the suite's file.
@@ -109,7 +105,7 @@ class Regression:
         number: the number of the night in this folder.
         began: the start in UTC, ISO 8601.
         baseline: the baseline in words; empty without any.
-        accepted: this night became the baseline, by ``--update-baseline`` or as the first to pass.
+        accepted: this night became the baseline.
         status: ``failed`` if a network failed, else ``error`` if one could not be measured, else ``passed``.
         exit_code: 0: passed. 1: a figure is worse, or a target missed. 3: none is worse, but a network was not
             measured.
@@ -196,7 +192,6 @@ def write_baselines(folder: Path, baselines: Mapping[str, Baseline]) -> None:
 
 
 def _changed(record: Any) -> dict[str, Any]:
-    """Returns the fields, of a dataclass and its layers, that differ from their defaults."""
     changed = {
         declared.name: value
         for declared in fields(record)
@@ -214,7 +209,7 @@ _MOST_NAMES = 4
 
 
 def sentences(result: NetworkResult) -> list[str]:
-    """Returns sentences on the changes, failures first; of many changed layers only a few."""
+    """Returns sentences on a network's changes, failures first; of many changed layers only a few."""
     report = result.tonight
     if report is None:
         return [result.message]
@@ -352,9 +347,7 @@ def junit_xml(regression: Regression) -> bytes:
 
 @contextmanager
 def unfinished(folder: Path) -> Iterator[None]:
-    """Replaces the last night's files by a JUnit error until a result is saved, so that CI never takes a stopped night
-    for a pass.
-    """
+    """In this context, a JUnit error replaces the last night's files: CI never takes a stopped night for a pass."""
     for name in FILES:
         (folder / name).unlink(missing_ok=True)
     began = datetime.now(timezone.utc).isoformat(timespec="seconds")

@@ -35,11 +35,8 @@ class PageData:
     """The content of a run's page.
 
     Attributes:
-        fragile: reasons why the verdict on the recipe could change, a clause each.
-        status: ``finished``, ``running`` or ``interrupted``.
-        tones: the CSS classes of ``verdict``, ``int8`` and ``recipe``.
-        progress: ``stage``, ``done``, ``total``, ``seconds`` and ``left``.
-        recipe: the result of ``recipe_texts``.
+        progress: of an unfinished run: ``stage``, ``done``, ``total``, ``seconds`` and ``left``.
+        recipe: the recipe's files, as from ``recipe_texts``.
         commands: by file of the recipe, the command that uses it.
     """
 
@@ -70,9 +67,11 @@ def page_data(
     folder: str = "",
     pictures: Pictures | None = None,
 ) -> PageData:
-    """Returns the data of a page, whose commands name the run folder ``folder``.
+    """Returns the content of a run's page, without a graph or explanation that belongs to another network.
 
-    A graph or explanation that belongs to another network is left out.
+    Args:
+        recipe: the recipe's files, as from ``recipe_texts``.
+        folder: the run folder in the page's commands.
     """
     titles = titles_in(report.layers)
     report, graph, explanation, pictures = titled((report, graph, explanation, pictures), titles)
@@ -111,7 +110,7 @@ def _commands(recipe: Mapping[str, Any], folder: str, low: str) -> dict[str, str
 
 
 def recipe_texts(folder: Path) -> dict[str, str | dict[str, int]]:
-    """Returns the files of a recipe by name: the text, or ``{"bytes": size}`` for a binary or long file."""
+    """Returns the files in a recipe's folder by name: the text, or ``{"bytes": size}`` for a binary or long file."""
     paths = sorted(folder.iterdir()) if folder.is_dir() else ()
     files = [path for path in paths if path.is_file() and not path.is_symlink() and not path.name.startswith(".")]
     return {path.name: _text(path) for path in files}
@@ -129,7 +128,7 @@ PAGE = "report.html"
 
 
 def render_page(data: PageData, live: str = "") -> str:
-    """Returns the page of a run as HTML; ``live`` is the relative address of newer data."""
+    """Returns the page of a run as HTML; ``live`` is the address of newer data, if any."""
     report = data.report
     return rendered(
         "page.html.j2",

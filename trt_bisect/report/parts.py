@@ -26,12 +26,12 @@ COLOURS = {PASSES: "green", WITH_DOUBTS: "darkgoldenrod", FAILS: "crimson", UNME
 
 
 def spoken(verdict: str) -> str:
-    """Returns a verdict in words for people."""
+    """Returns a verdict as the screen says it, such as ``passes, but doubtful``."""
     return "passes, but doubtful" if verdict == WITH_DOUBTS else verdict
 
 
 def with_low(figure: str, low: str) -> str:
-    """Returns a figure for a column titled INT8, with the low precision if that is another."""
+    """Returns a figure's text for a column titled INT8; it names the low precision if that is not INT8."""
     return figure if low == str(Precision.INT8) else f"{figure} ({low.upper()})"
 
 
@@ -57,7 +57,7 @@ Part = str | int | float | bool | tuple[str, ...] | Mapping[str, str | int | flo
 
 @dataclass(frozen=True)
 class ByPlan(Generic[Value]):
-    """A value of two plans.
+    """A value for each of two plans.
 
     Attributes:
         int8: the value of full INT8, or of the low precision in its place.
@@ -99,28 +99,24 @@ class LayerRow:
 
     Attributes:
         index: the position in execution order; of a constant, that of its first reader.
-        loss: the loss that the layer adds on the curve, in the metric's units (for cosine a fraction of 1).
+        loss: the loss that the layer adds on the curve; for cosine a fraction of 1.
         culprit: the layer was measured to miss the threshold when put back in INT8.
         outcome: ``measured``, ``build failed``, ``inference failed``, ``out of memory``, ``timed out``, ``lost`` with
-            its worker, ``not finite``, ``follows`` for a layer that does not change the engine or that the user fixed,
-            ``not tried`` if the strategy did not need it.
-        ran: the precision to which the layer's inputs were rounded; empty if not reported; ``region`` or ``dla`` in a
-            region that TensorRT compiled as one. ``latency`` has the precision of the computation.
+            its worker, ``not finite``, ``follows`` (it does not change the engine, or the user fixed it), ``not tried``
+            (the strategy did not need it).
+        ran: the precision to which its inputs were rounded; empty if not reported; ``region`` or ``dla`` in a region
+            that TensorRT compiled as one.
         obeyed: ``ran`` is the requested precision; None if not known.
         why_not: the reason why the layer is not quantizable.
         message: the message of a failed trial.
         rounds: the tensors that a culprit rounds.
         put_back: the recipe's similarity on the worst input, or its accuracy if that decides, with this culprit in INT8
-            too and without changes of the network.
+            too, in the given network.
         put_back_on: the number of inputs run for ``put_back``; if not all, the figure may be worse.
-        put_back_in: the setting of the engine for ``put_back``.
-        suspect: the reason why a layer with a large loss on the curve is no culprit.
+        put_back_in: the setting in which ``put_back`` was measured.
         fixed: the precision that the user fixed; empty if none.
-        output: the final output, or the group of its places, that is worst with the layer in INT8.
-        output_shape: the shape of ``output``; ``shape`` is that of the layer's own output.
+        output: the final output, or part of one, that is worst with the layer in INT8.
         title: the layer's name in a PyTorch program, shown in place of ``name``.
-        module, code: the layer's place in a PyTorch program.
-        reference: the layer's name in the reference network, if another.
     """
 
     index: Annotated[int, Column("#", "Place in execution order", INDEX, rank=1)]
@@ -193,12 +189,9 @@ class NetworkRow:
 
     Attributes:
         file: the path of the file.
-        layers: the number of layers that can be low.
-        calls: the mean number of calls a sample in FP32.
-        similarity: the pipeline's figure with this network alone low, on the worst input.
-        meets: with this network alone low, the pipeline meets the threshold on all given inputs.
+        similarity: the pipeline's figure on the worst input with only this network low.
+        meets: the pipeline then meets the threshold on all given inputs.
         culprits: the culprits in this network.
-        high: the number of its high layers in the recipe.
     """
 
     name: Annotated[str, Column("Network", "Name in the pipeline", NAME, rank=0)]
@@ -223,10 +216,10 @@ class RangesFacts:
     """The ranges of a run.
 
     Attributes:
-        origin: the calibrator, or the file.
+        origin: the calibrator, or the file of the ranges.
         tensors: the number of tensors with a range.
         unusable: by tensor, the reason why its range cannot be used.
-        curve: the origin of the curve's ranges, if another.
+        curve: the origin of the curve's ranges, if not the same.
     """
 
     origin: str = ""
@@ -246,12 +239,12 @@ class JudgedInputs:
         places: the positions of the judged inputs in the data, from 0.
         similarities: the similarity of each searched sample in full INT8.
         median: the median of ``similarities``.
-        faint: the samples left out because FP32's output is almost zero.
+        faint: the indices of samples on which FP32's output is almost zero; they do not count.
         fed: for ``calibration`` and ``judged``, the statistics of each input.
-        pictures: by source, the conversion of pictures: size, colours, scale, mean, standard deviation.
+        pictures: by source, the conversion of its pictures, in words.
         shapes: by dynamic input, its shape, or the smallest and the largest.
         drift: by input, how far its values are from the calibration data's.
-        drift_of_validation: by input, how far the values of ``--validation`` are from the calibration data's.
+        drift_of_validation: as ``drift``, for ``--validation``.
         warnings: sentences on data that cannot be right.
         part: a sentence on the judged part of the network; empty for all of it.
         random: a sentence on FP32 outputs that vary on the same input.
@@ -282,7 +275,7 @@ class Seconds:
         calibrate: the pass over the calibration data.
         build: building engines.
         infer: running engines.
-        total: the whole run, earlier sittings included.
+        total: the whole run, earlier parts of a continued run included.
         explain: the explanation.
     """
 
@@ -295,10 +288,10 @@ class Seconds:
 
 @dataclass(frozen=True)
 class NextStep:
-    """The next step.
+    """The step that a run recommends next.
 
     Attributes:
-        kind: the kind of step; see ``report.next_step``.
+        kind: its kind, such as ``build`` or ``search``.
         what: an imperative clause.
         command: the command that does it, or follows it.
     """

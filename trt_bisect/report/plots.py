@@ -29,7 +29,7 @@ _EXACT = 1e-9  # the least loss drawn on a logarithmic axis
 
 
 def curve(report: Report, *, log: bool = True) -> Figure:
-    """Implements ``Report.plot``."""
+    """Returns the curve as a Plotly figure; ``log``: 1 - similarity on a logarithmic axis."""
     go, report = graph_objects(), report.titled
     log = log and report.metric in FRACTIONS
     tried = [row for row in report.layers if row.quantizable]
@@ -88,12 +88,12 @@ def _trace(go: Any, report: Report, rows: Sequence[LayerRow], log: bool, name: s
 
 
 def height(similarity: float, log: bool) -> float:
-    """Returns the y value of a similarity: 1 - similarity on a logarithmic axis."""
+    """Returns the y value of a similarity: 1 - similarity if ``log``, else the similarity."""
     return max(_EXACT, 1.0 - similarity) if log else similarity
 
 
 def axis(metric: str, log: bool) -> dict[str, Any]:
-    """Returns Plotly's settings of the axis for ``height``."""
+    """Returns Plotly's settings of a metric's y axis; ``log``: of 1 - similarity, logarithmic."""
     if log:
         powers = range(-9, 1)
         ticks = {"tickvals": [10.0**power for power in powers], "ticktext": [_tick(power) for power in powers]}
@@ -116,7 +116,7 @@ _MOST_LAYERS = 5
 
 
 def front(report: Report, *, log: bool = True) -> Figure:
-    """Implements ``Report.plot_front``."""
+    """Returns the front as a Plotly figure; ``log``: 1 - similarity on a logarithmic axis."""
     go = graph_objects()
     if not report.front:
         raise BadInput("The front was not measured.", "Run with front=True, or --front.")
@@ -170,7 +170,7 @@ _QUIET = "color: #6b7580"
 
 
 class LayerTable(pd.DataFrame):
-    """A DataFrame whose ``style`` highlights culprits and writes similarities of the metric ``attrs["metric"]``."""
+    """A DataFrame of layers; ``style`` marks culprits, and writes similarities of the metric ``attrs["metric"]``."""
 
     @property
     def _constructor(self) -> type[LayerTable]:

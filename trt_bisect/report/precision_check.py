@@ -39,10 +39,10 @@ def disobeyed(network: Network, trial: Trial) -> dict[int, tuple[str, str]]:
 
 
 def unproven(network: Network, trial: Trial) -> dict[int, str]:
-    """Returns by index the layers whose precision a trial does not show, each with the reason: a word of ``UNPROVEN``,
-    or an empty text.
+    """Returns by index the layers whose precision a trial does not show, with the reason: ``region``, ``dla``, or an
+    empty text for not reported.
 
-    Empty if the trial failed or the engine reports no precision at all.
+    Empty if the trial failed or the engine reports no precision.
     """
     if not trial.ran:
         return {}
@@ -51,11 +51,10 @@ def unproven(network: Network, trial: Trial) -> dict[int, str]:
 
 
 def obedience_doubts(layers: Mapping[int, Layer | LayerRow], trial: Trial, *, weak: bool = True) -> tuple[str, ...]:
-    """Returns the doubt on a pass whose engine ran low layers in another precision, or reports no precisions.
+    """Returns at most one doubt on a pass: the engine ran low layers in another precision, or reports no precisions.
 
     Args:
-        layers: the quantizable layers by index.
-        trial: a trial of a whole engine.
+        trial: a trial with an engine of the whole network.
         weak: the engine has weak typing.
     """
     if trial.failed:
@@ -93,7 +92,9 @@ def ran_low(layers: Mapping[int, Layer | LayerRow], trial: Trial) -> str:
 
 
 def float_kernel_notes(network: Network, full: Trial, restored: Trial, latencies: Latencies | None) -> list[Note]:
-    """Returns notes on layers that round to the low precision but compute in float, without a gain in speed."""
+    """Returns notes on layers that round to the low precision but compute in float, under full INT8 (``full``) and the
+    recipe (``restored``).
+    """
     low, notes = str(network.low.precision), []
     for name, trial in {restored.plan: ("recipe", restored), full.plan: ("int8", full)}.values():
         timed = (latencies or {}).get(name)
@@ -120,7 +121,7 @@ def _plan_of(trial: Trial) -> PrecisionPlan:
 def obedience_notes(network: Network, trials: Iterable[Trial], deciding: Mapping[int, Trial | None]) -> list[Note]:
     """Returns notes on precisions that engines did not obey or do not report.
 
-    ``deciding`` has by culprit the trial that makes it one.
+    ``deciding`` has by culprit's index the trial by which it counts as one.
     """
     tried = [trial for trial in trials if trial.ran and TrialKey.from_text(trial.plan).has_plan]
     shown = {culprit: trial for culprit, trial in deciding.items() if trial is not None}

@@ -45,10 +45,10 @@ _ROWS = 20
 
 @dataclass(frozen=True)
 class Overview:
-    """A result in short.
+    """A result in short, for the prompt and notebooks.
 
     Attributes:
-        titles, rows: a table, the most important columns and rows first.
+        titles, rows: a table's titles and cells, the most important columns and rows first.
         lines: sentences that text shows instead of ``headline``; commands are indented.
         plans: the figures of a run's plans, which ``lines`` repeat.
         methods: by method of the result, a description of its value.
@@ -131,8 +131,8 @@ class Plot:
 
     Attributes:
         kind: ``panels``: each column over the rows' positions. ``ranges``: each row's range in both runs.
-            ``distribution``: a histogram of a column that the reader chooses.
-        columns: the columns of panels; those without numbers are left out.
+            ``distribution``: a histogram of one column.
+        columns: the columns of panels.
         log: the columns with a logarithmic axis.
         split: the column whose values have colours in panels.
         column: the first column of a distribution.
@@ -148,7 +148,7 @@ class Plot:
 
 @dataclass(frozen=True)
 class PageColumn:
-    """A column of a table on a page; see ``support.table.Column``."""
+    """A column of a page's table; ``phone``: shown on narrow screens too; ``paper``: printed too."""
 
     key: str
     title: str
@@ -159,7 +159,7 @@ class PageColumn:
 
     @classmethod
     def of(cls, column: TableColumn) -> PageColumn:
-        """Converts a column of a table."""
+        """Returns a table's column as a page's column."""
         rank = math.inf if column.rank is None else column.rank
         return cls(column.key, column.title, column.help, column.kind, rank == 0, rank <= PAPER)
 
@@ -172,7 +172,7 @@ class Section:
         columns: the columns with a value; exactly one is of the kind ``name``.
         pictures: the ``histogram`` and ``map`` of each row, if rows have them.
         filters: the columns by whose values the reader selects rows.
-        sort: the column to sort by first; empty for the rows' own order.
+        sort: the column to sort by first; empty for the rows' order.
         red: ``(key, value)``: rows with this value in this column are red.
     """
 
@@ -192,7 +192,7 @@ class Section:
 
 @dataclass(frozen=True)
 class TablePage:
-    """A page of tables; ``facts`` on the result are by title."""
+    """The content of a page of tables; ``facts`` are texts by title."""
 
     command: str
     model: str
@@ -205,7 +205,7 @@ class TablePage:
 
 
 def columns_by_rank(kind: type, names: Mapping[str, str]) -> tuple[PageColumn, ...]:
-    """Returns the columns of a dataclass that have a title: the index, then by rank, texts before numbers."""
+    """Returns the titled columns of a dataclass: the index, then by rank, texts before numbers."""
     columns = [column for column in columns_of(kind, **names) if column.title]
     columns.sort(key=lambda col: (col.kind != INDEX, math.inf if col.rank is None else col.rank, col.is_number))
     return tuple(map(PageColumn.of, columns))
@@ -229,7 +229,7 @@ class Result(Shown, ABC):
 
     @abstractmethod
     def page(self) -> TablePage:
-        """Returns the page."""
+        """Returns the content of the command's HTML page."""
 
     def section(
         self,
@@ -243,12 +243,12 @@ class Result(Shown, ABC):
         sort: str = "",
         **more: Any,
     ) -> list[Section]:
-        """Returns a list with the section of a page on a table; empty without rows.
+        """Returns the section of a page on a table, as a list of one; empty without rows.
 
         Args:
             file: a key of ``tables``.
             rows: the rows on the page; None for all.
-            filters, sort: see ``Section``; unknown columns are left out.
+            filters, sort: columns, as in ``Section``; unknown ones are left out.
             raised: columns to show although they are hidden by default.
             more: other attributes of the section.
         """
@@ -280,7 +280,7 @@ class Result(Shown, ABC):
 
     @property
     def names(self) -> Mapping[str, str]:
-        """The texts that fill placeholders in the titles of columns."""
+        """The texts that replace placeholders, such as ``{low}``, in the titles of columns."""
         return {}
 
     @property
@@ -317,10 +317,8 @@ class Result(Shown, ABC):
         return csv_of(*next(iter(self.tables().values())))
 
     def save(self, folder: str | Path) -> Path:
-        """Writes the result into a folder as CSV, JSON, text and a page.
-
-        Returns:
-            The folder, which is made if missing.
+        """Writes the result as CSV, JSON, text and a page into a folder, which is made if missing, and returns its
+        path.
 
         Raises:
             BadInput: the folder cannot be written.
@@ -351,10 +349,7 @@ class Result(Shown, ABC):
 
     @classmethod
     def load(cls, folder: str | Path) -> Self:
-        """Returns the result that ``save`` wrote.
-
-        Args:
-            folder: the folder, or the JSON file in it.
+        """Returns the result that ``save`` wrote into a folder, or in its JSON file.
 
         Raises:
             BadInput: there is no such result, or it is of another version.

@@ -31,7 +31,7 @@ class CheckReport(Result):
         tensors: the quantization of the layers' tensors, in execution order.
         dropped: the nodes that are no layers, in the file's order.
         unread: the reason why ``run`` cannot read the file, so that ``tensors`` is empty.
-        engine: the kernels of a real engine.
+        engine: the kernels of the given engine.
         predicted: a sentence with the predicted times of FP16 and full INT8.
     """
 
@@ -63,7 +63,7 @@ class CheckReport(Result):
 
     @property
     def rows(self) -> tuple[Finding, ...]:
-        """The findings, one for each layer; a finding on the whole network has none."""
+        """The findings, one for each layer; a finding on the whole network has no layer."""
         return tuple(
             replace(finding, layers=finding.layers[k : k + 1])
             for finding in self.findings
@@ -71,7 +71,7 @@ class CheckReport(Result):
         )
 
     def tables(self) -> Mapping[str, tuple[type, Sequence[Any]]]:
-        """Returns the tables by CSV file."""
+        """Returns by CSV file the class of its rows, and the rows."""
         return {
             CHECK_CSV: (Finding, self.rows),
             TENSORS_CSV: (TensorRounding, self.tensors),
@@ -79,7 +79,7 @@ class CheckReport(Result):
         }
 
     def page(self) -> TablePage:
-        """Returns the page."""
+        """Returns the content of ``check.html``."""
         kinds, tensors = (
             Plot(DISTRIBUTION, "Distribution of the findings", column="kind"),
             Plot(DISTRIBUTION, "Distribution of the tensors", column="quantized"),
@@ -116,7 +116,7 @@ LARGEST_DIFFERENCE = 1e-6
 
 @dataclass(frozen=True)
 class MigratedLayer:
-    """A layer, and its precision in the written network."""
+    """A layer, and its precision in the network that ``migrate`` writes."""
 
     index: Annotated[int, Column("#", "Number of the layer", INDEX, rank=2)]
     name: Annotated[str, Column("Layer", kind=NAME, rank=0)]
@@ -130,10 +130,8 @@ class Choice:
     """An unknown fact of the deployment, and the assumption about it.
 
     Attributes:
-        kind: ``unquantized layers``, ``no scale``, ``faster in floats``, ``unknown layer``, ``cannot be INT8``,
-            ``output types``, ``not obeyed``, ``unused entries``, ``found otherwise``, ``unsure``, ``far``, ``byte
-            order``, ``shapes`` or ``DLA``.
-        names: the layers, tensors or entries.
+        kind: a short name, such as ``no scale``.
+        names: the layers, tensors or cache entries.
     """
 
     kind: Annotated[str, Column("Kind", rank=2)]
@@ -149,14 +147,11 @@ class Choice:
 
 @dataclass(frozen=True)
 class Proof:
-    """The written network on the user's data.
+    """The test of the written network on the user's data.
 
     Attributes:
-        difference: the largest difference from the outputs of the cache's plan, as a share of the largest magnitude.
+        difference: the largest difference from the outputs of the old plan, as a share of the largest magnitude.
         metric: the metric or task that judges it against FP32.
-        similarity: the lowest value over the inputs.
-        verdict: ``passes``, ``passes with doubts`` or ``fails``.
-        sentence: the verdict in words.
     """
 
     inputs: int
@@ -182,15 +177,8 @@ class Migration(Result):
         cache: the calibration cache; ``header`` is its first line.
         search: the command that names the layers to blame.
         deployment: the source of the layer precisions.
-        base: the precision of layers that are not in INT8.
-        network: the written file.
         commands: by engine, the command that builds it.
-        scales: the scales of activations that INT8 layers round.
-        choices: unknown facts of the old engine, with the assumptions.
         gone: the options that TensorRT 11 does not have, with their replacements.
-        refused: the reasons why TensorRT cannot build the network.
-        proof: the network on the user's data.
-        predicted: a sentence with the predicted times of FP16 and full INT8.
     """
 
     COMMAND = "migrate"
@@ -230,7 +218,7 @@ class Migration(Result):
 
     @property
     def proven(self) -> list[str]:
-        """The sentences on ``proof``, or on the option that makes it."""
+        """Sentences on the test with the user's data, or on the option that makes it."""
         if self.proof is None:
             return ["Not measured: give --input with data to compare the network with FP32."]
         same = "Same outputs as" if self.proof.is_same else "Outputs are NOT those of"
@@ -242,7 +230,7 @@ class Migration(Result):
         ]
 
     def tables(self) -> Mapping[str, tuple[type, Sequence[Any]]]:
-        """Returns the tables by CSV file."""
+        """Returns by CSV file the class of its rows, and the rows."""
         return {
             LAYERS_CSV: (MigratedLayer, self.layers),
             SCALES_CSV: (TensorScale, self.scales),
@@ -250,7 +238,7 @@ class Migration(Result):
         }
 
     def page(self) -> TablePage:
-        """Returns the page."""
+        """Returns the content of ``migrate.html``."""
         return TablePage(
             command=self.COMMAND,
             model=self.model,

@@ -100,7 +100,9 @@ def verdict_lines(
 ) -> tuple[Line, ...]:
     """Returns the lines on doubts, full INT8, culprits, recipe and data.
 
-    ``nothing`` is the trial with no layer low, ``full`` with all layers low.
+    Args:
+        findings: the results of the curve.
+        nothing, full: the trials with no layer low, with all.
     """
     lines, answer = above_verdict(report), report.answer
     assert answer is not None
@@ -129,7 +131,7 @@ def verdict_lines(
 
 
 def ships_fp16(report: Report) -> bool:
-    """Returns true if a line says to ship FP16."""
+    """Returns true if the verdict says to ship FP16."""
     return any(line.kind == FP16_INSTEAD for line in report.lines)
 
 
@@ -282,7 +284,9 @@ def _measure(report: Report, rule: Rule, full: Trial) -> str:
 
 
 def counted_lines(report: Report, rule: Rule, low: str) -> Iterator[Line]:
-    """Yields lines on differing integers, lost or added rows, low scores and lost variation."""
+    """Yields lines on integers that differ, rows lost or added, low scores and lost variation in full INT8 (called
+    ``low``) and the recipe.
+    """
     plans = {low: report.outputs.int8, **({"the recipe": report.outputs.recipe} if report.recipe.high else {})}
     is_doubted = report.answer is not None and any(doubt.kind == VARIES_LESS for doubt in report.answer.doubts)
     texts_of = {INTEGERS: integers_text, LENGTHS: rows_text, SCORES: low_score_text}
@@ -617,7 +621,7 @@ def _needed(answer: AnswerFacts, rule: Rule) -> dict[str, float]:
 
 
 def holds_on(answer: AnswerFacts, text: Callable[[float], str], plan: str) -> Iterator[str]:
-    """Yields a sentence on the inputs on which a plan passes."""
+    """Yields a sentence on the numbers of inputs on which a plan passes."""
     parts = [
         f"{held.holds} of {held.inputs} {inputs} (worst {_figure(held.worst, text)})"
         for held, inputs in ((answer.given, "of your inputs"), (answer.held_out, "held-out inputs"))
@@ -636,7 +640,7 @@ _MISSED = {
 
 
 def bound_line(bound: Bound) -> Line:
-    """Returns the line on similar inputs; the bound is rounded up."""
+    """Returns the line on the share of similar inputs that may miss, rounded up."""
     digits = 1 - math.floor(math.log10(bound.most))
     most = percent(math.ceil(round(bound.most * 10**digits, 9)) / 10**digits)
     did, do, without = _MISSED[bound.by]
@@ -689,7 +693,7 @@ def means(report: Report) -> str:
 
 
 def stopped_line(stopped: str, not_done: Sequence[str]) -> Line:
-    """Returns the line on a stopped run; ``not_done`` are clauses."""
+    """Returns the line on a stopped run: the reason, such as ``time limit``, and clauses on the parts left out."""
     return _line(STOPPED, f"{_BY[stopped]}: {'; '.join(not_done)}. The same command continues from here.")
 
 
@@ -704,7 +708,7 @@ def memory_notes(trials: Iterable[Trial]) -> list[Note]:
 
 
 def over_inputs(figures: ByInput | None, figure: float | None, text: Callable[[float], str]) -> str:
-    """Returns the words after a figure on several inputs: of the worst input, or of all pooled."""
+    """Returns the words that follow a figure: of the worst input, or of all pooled; empty for one input."""
     if figures is None:
         return ""
     misses = f"{figures.misses} {'fails' if figures.misses == 1 else 'fail'}" if figures.misses else "all pass"

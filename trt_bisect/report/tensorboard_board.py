@@ -40,7 +40,6 @@ def run_name(number: int, metric: str = "", score: float | None = None, accuracy
 
     Args:
         number: from 1; 0 for the baseline, FP32.
-        score: the value of the metric, if measured.
         accuracy: replaces the score in the name.
     """
     name = f"tune_{number}" if number else "baseline"
@@ -51,7 +50,7 @@ def run_name(number: int, metric: str = "", score: float | None = None, accuracy
 
 
 def layer_tags(names: Iterable[str], network: Network | None = None) -> dict[str, str]:
-    """Returns by layer a unique prefix of its tags: the name in the user's program, if known."""
+    """Returns by layer a unique prefix of its TensorBoard tags: the name in the user's program, if known."""
     tags: dict[str, str] = {}
     taken: set[str] = set()
     titles = {layer.name: layer.title for layer in network.layers if layer.title} if network is not None else {}
@@ -63,9 +62,9 @@ def layer_tags(names: Iterable[str], network: Network | None = None) -> dict[str
 
 
 def output_tags(origins: Iterable[Origin], layers: Mapping[str, str]) -> dict[str, str]:
-    """Returns the tag of each tensor: ``<layer>/output``, ``<layer>/output_1``, ``<input>/input``.
+    """Returns by tensor its tag: ``<layer>/output``, ``<layer>/output_1``, ``<input>/input``.
 
-    ``layers`` has the prefixes by layer; by tensor for a tensor without a layer.
+    ``origins`` are the tensors; ``layers`` has prefixes of tags by layer, or by tensor if it has no layer.
     """
     tags, counts = {}, dict.fromkeys(layers, 0)
     for origin in origins:
@@ -98,7 +97,7 @@ def numbered(tag: str, number: int) -> str:
 
 
 def unused(tag: str, taken: Container[str]) -> str:
-    """Returns the tag with the smallest suffix that makes it unique."""
+    """Returns the tag with the smallest suffix that makes it differ from those taken."""
     return next(name for name in (numbered(tag, number) for number in count()) if name not in taken)
 
 
@@ -109,13 +108,12 @@ SUFFIX = ".trt-bisect"
 
 @dataclass(frozen=True)
 class Board:
-    """The log folder and its options.
+    """TensorBoard's log folder, and the options of the logs.
 
     Attributes:
         folder: TensorBoard's ``--logdir``.
-        channels: the number of channels of a tensor with histograms.
+        channels: the number of channels of a tensor with histograms of their own.
         samples: the number of samples with histograms of their own.
-        plans: the number of plans to log.
         only, layers: patterns and names of the layers with histograms; all if empty or None.
     """
 
@@ -127,7 +125,7 @@ class Board:
     layers: frozenset[str] | None = None
 
     def clear(self) -> None:
-        """Removes the runs that earlier commands wrote here, and no other file; raises BadInput if this fails."""
+        """Removes the TensorBoard runs of earlier commands, and no other file; raises BadInput if this fails."""
         try:
             for run in [path for path in self.folder.iterdir() if path.is_dir() and RUN.fullmatch(path.name)]:
                 for file in run.glob(f"events.out.tfevents.*{SUFFIX}"):
@@ -139,7 +137,7 @@ class Board:
 
 
 def open_board(folder: str | Path | None, detail: Mapping[str, Any] | None = None) -> Board | None:
-    """Returns the board with the options ``detail``; None without a folder.
+    """Returns the log folder with the options ``detail``; None if ``folder`` is None.
 
     Raises BadInput if TensorBoard is not installed, or the folder is missing or not writable.
     """
@@ -209,7 +207,7 @@ class LogRun:
         self._add_value(step, tag=tag, histo=proto)
 
     def graph(self, graph: Any) -> None:
-        """Writes a GraphDef."""
+        """Writes a network's graph, a TensorFlow GraphDef."""
         self._add(0, graph_def=graph.SerializeToString())
 
     def _add_value(self, step: int, **content: Any) -> None:
@@ -262,7 +260,7 @@ class ChannelHistograms:
         self._numbers = np.zeros(0, np.int64)
 
     def add(self, values: np.ndarray, channels: tuple[np.ndarray, np.ndarray] | None) -> None:
-        """Adds a sample's values, and those of its channels as ``LoudChannels.of`` returns them."""
+        """Adds a sample's values; ``channels``: the indices and values of chosen channels."""
         flat = values.reshape(1, -1)
         of_sample = [GrowingHistogram()] if len(self._samples) < self._most else []
         for part in parts(values.size):
@@ -285,11 +283,11 @@ class ChannelHistograms:
 
 
 class TensorHistograms:
-    """Histograms of the float tensors of a run.
+    """Histograms of float tensors, added sample by sample.
 
     Args:
-        kind: ``fp32``; ``int8`` for a plan, with rounded tensors too; ``int8_rounded`` for these alone.
-        origins: other tensors are ignored.
+        kind: ``fp32``; ``int8`` for values before and after rounding; ``int8_rounded`` for those after it.
+        origins: by name, the tensors to count.
         layers: the prefixes of tags by layer; other layers have no histograms.
         samples: the number of samples with histograms of their own.
     """
@@ -309,7 +307,7 @@ class TensorHistograms:
         self._pool = ThreadsIfLong(cores())
 
     def add(self, tensors: Mapping[str, np.ndarray]) -> None:
-        """Adds a sample's tensors."""
+        """Adds a sample's tensors by name."""
         wanted = (name for name in self._origins if name in self._tags or name in self._reads)
         names = [name for name in wanted if name in tensors and tensors[name].dtype.kind == "f"]
         list(self._pool.map(lambda name: self._take(name, tensors[name]), names))
@@ -354,7 +352,7 @@ def weights_of(network: Network, writer: PlanWriter, layers: Mapping[str, str]) 
     """Returns by tag the biases of ``layers``, and the float constants that INT8 can round or that have two axes or
     more.
 
-    Quantizers are those of full INT8.
+    Each has the rounding of full INT8.
     """
     types, kept = network.types, dict[str, Origin]()
     for layer in [layer for layer in network.layers if layer.name in layers]:

@@ -1,8 +1,7 @@
 r"""The TensorBoard logs of ``run``, ``compare`` and ``profile``.
 
-Source of the graph's form: TensorFlow's ``graph.proto`` and ``node_def.proto``. A name is
-``[A-Za-z0-9.][A-Za-z0-9_.\-/]*``, with scopes separated by ``/``; an input is ``node``, or ``node:slot`` for a later
-output.
+The graph's form is that of TensorFlow's ``graph.proto`` and ``node_def.proto``. A name is
+``[A-Za-z0-9.][A-Za-z0-9_.\-/]*``; an input is ``node``, or ``node:slot`` for a later output.
 """
 
 from __future__ import annotations
@@ -51,10 +50,8 @@ class MeasuredPlan:
     """A measured plan; figures that were not measured are None.
 
     Attributes:
-        similarity: the run's metric on the worst input.
-        accuracy: the accuracy on labelled data.
+        similarity: the similarity on the worst input.
         latency: the mean milliseconds of an inference.
-        what: a description of the plan in its TensorBoard run.
     """
 
     plan: PrecisionPlan
@@ -74,15 +71,15 @@ class MeasuredPlan:
 def steps_of(
     of_ranges: Mapping[str, Trial], shared: Mapping[str, Trial], rule: Rule, ranges: str
 ) -> list[MeasuredPlan]:
-    """Returns the plans measured with some ranges, in order of measurement, each with the similarity on the most
+    """Returns the plans measured with given ranges, in order of measurement, each with the similarity on the most
     inputs.
 
     Failed trials and trials in another setting do not count.
 
     Args:
-        of_ranges: the trials with these ranges only, by key.
-        shared: trials with any ranges, of which those on single inputs count.
-        ranges: the digest of the ranges.
+        of_ranges: the trials with these ranges, by key.
+        shared: trials with any ranges; those on single inputs count.
+        ranges: the digest of these ranges.
     """
     on_inputs = {key: trial for key, trial in shared.items() if key.startswith(INPUTS)}
     plans: dict[str, PrecisionPlan] = {}
@@ -259,13 +256,7 @@ def _attribute_value(attribute: AttributeProto) -> Value:
 
 
 class _Logs:
-    """The logs of a network's tensors and weights.
-
-    Attributes:
-        network: None for saved tensors, which have no graph.
-        tags: by layer, the prefix of its tags.
-        weights: None if the scales of plans are not known.
-    """
+    """TensorBoard logs of a network's tensors and weights."""
 
     weights: logs.WeightHistograms | logs.WeightPairs | None = None
 
@@ -291,12 +282,8 @@ class _Logs:
         /,
         **texts: str,
     ) -> None:
-        """Writes a TensorBoard run; raises BadInput if the folder cannot be written.
-
-        Args:
-            plan: see ``graph_of``.
-            lowered: the layers with rounded weights; None for FP32.
-            figures: tags, values and steps.
+        """Writes a TensorBoard run with its ``texts`` and the precisions of ``plan`` (None: FP32); raises BadInput if
+        the folder cannot be written.
         """
         with logs.LogRun(self.board.folder / name) as run:
             if self.network is not None:
@@ -310,12 +297,13 @@ class _Logs:
 
 
 class RunLogs(_Logs):
-    """The logs of FP32, of the plans to show, of the curve, and of all measured plans.
+    """TensorBoard logs of ``run``: FP32, the most important plans, the curve, and the figures of all measured plans.
 
     Args:
-        trials: all trials of the run, by plan key.
         reported: the trials of full INT8 and the recipe on all inputs.
-        memory: the most bytes of tensors held at once.
+        measured: returns all measured plans.
+        cost, accuracy: functions of a plan.
+        memory: the most bytes of tensors held.
     """
 
     def __init__(
@@ -341,7 +329,6 @@ class RunLogs(_Logs):
         self.read_weights(experiment.network, self._writer)
 
     def _shown(self) -> list[MeasuredPlan]:
-        """Returns the plans of ``_wanted``, FP16, and others spread over the front, each once with its figures."""
         report, rule, canonical = self._report, self._experiment.rule, self._experiment.whole.canonical
         words: dict[PrecisionPlan, list[str]] = {}
         for plan, what in self._wanted():
@@ -398,7 +385,7 @@ class RunLogs(_Logs):
         return plan
 
     def write(self, progress: Progress) -> None:
-        """Runs FP32 and the plans to show in emulation, for their tensors, and writes the logs.
+        """Runs FP32 and the most important plans in emulation, for their tensors, and writes the logs.
 
         Raises BadInput if it cannot write them, or ONNX Runtime cannot run the network.
         """
@@ -492,7 +479,7 @@ def _culprits(report: Report) -> str:
 
 
 class ComparisonLogs(_Logs):
-    """Collects histograms of the compared tensors and writes the logs."""
+    """TensorBoard logs of ``compare``: histograms of the compared tensors and weights."""
 
     def __init__(self, board: logs.Board, origins: Mapping[str, Origin], network: Network | None) -> None:
         names = [layer.name for layer in network.layers] if network else []
@@ -544,7 +531,7 @@ class ComparisonLogs(_Logs):
 
 
 class ProfileLogs(_Logs):
-    """Collects histograms of the profiled layers' tensors and weights, and writes them."""
+    """TensorBoard logs of ``profile``: histograms of the layers' tensors and weights."""
 
     def __init__(
         self, board: logs.Board, network: Network, writer: PlanWriter, layers: Sequence[Layer], plan: PrecisionPlan
@@ -559,12 +546,14 @@ class ProfileLogs(_Logs):
         self._plan = plan if network.has_pairs else None
 
     def add(self, tensors: Mapping[str, np.ndarray]) -> None:
-        """Adds a sample's tensors."""
+        """Adds a sample's tensors by name."""
         self._outputs.add(tensors)
         self._rounded.add(tensors)
 
     def write(self, notes: Sequence[str]) -> None:
-        """Writes the run, and the rounded values if the file has Q/DQ pairs; raises BadInput if this fails."""
+        """Writes one TensorBoard run, and another of rounded values if the file has Q/DQ pairs; raises BadInput if this
+        fails.
+        """
         self.board.clear()
         self.write_run(logs.run_name(0), self._outputs, notes=bullets(notes))
         if self._plan is not None:

@@ -36,7 +36,7 @@ class Tried:
 
 @dataclass(frozen=True)
 class DifferentLayer:
-    """A layer that two engines run differently, by their layer infos."""
+    """A layer that two engines run differently, by the layer information of both."""
 
     layer: Annotated[str, Column("Layer", kind=NAME, rank=0)]
     first: Annotated[str, Column("First engine", "Precision, and the layers that it is fused with", rank=0)]
@@ -50,14 +50,13 @@ class Verdict:
     Attributes:
         outputs: the source of the engine's outputs.
         answer: ``same``, ``differs`` or ``unknown``.
-        cause: the suspicion that reproduces the outputs.
+        cause: the suspicion that reproduces the outputs, if any.
         text: the answer in a sentence.
         layers: the layers to blame.
         nearest: the suspicion that explains most, if none reproduces the outputs.
-        explained: the share of the squared difference that ``cause`` or ``nearest`` explains; None without them, or if
-            the engine's own tensors show the cause.
-        similarity: the cosine of the engine's outputs and the file's; None if a value is missing or not finite in
-            only one of them.
+        explained: the share of the squared difference that ``cause`` or ``nearest`` explains, if known.
+        similarity: the cosine of the engine's outputs and the file's; None if a value is missing or not finite in only
+            one of them.
         distance: the distance between these outputs; None as ``similarity``.
         floor: the distance that other kernels and the order of sums explain.
         next: the next steps, a line each; commands are indented.
@@ -83,14 +82,11 @@ class Verification(Result, Verdict):
     """One engine, or two, compared with their file.
 
     Attributes:
-        model: the file.
-        asked: the computation asked for.
+        asked: the emulated computation, such as ``FP32``.
         source: the inputs.
-        samples: the number of inputs.
         tensors: the engine's inner tensors.
-        other: the second engine.
+        other: the result of the second engine, if given.
         different: the layers that the two engines run differently.
-        notes: further remarks.
     """
 
     COMMAND = "verify"
@@ -111,7 +107,7 @@ class Verification(Result, Verdict):
         return next(_EXIT[answer] for answer in (DIFFERS, UNKNOWN, SAME) if answer in answers)
 
     def tables(self) -> Mapping[str, tuple[type, Sequence[Any]]]:
-        """Returns the tables by CSV file."""
+        """Returns by CSV file the class of its rows, and the rows."""
         return {
             VERIFY_CSV: (Tried, self.tried),
             ENGINE_CSV: (EngineTensor, self.tensors),
@@ -137,7 +133,7 @@ class Verification(Result, Verdict):
         return lines
 
     def page(self) -> TablePage:
-        """Returns the page."""
+        """Returns the content of ``verify.html``."""
         return TablePage(
             command=self.COMMAND,
             model=self.model,

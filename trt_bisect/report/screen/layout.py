@@ -20,10 +20,10 @@ _PROSE = 14
 
 @dataclass(frozen=True)
 class ScreenPart:
-    """A part of a screen.
+    """A part of a screen, such as a table.
 
     Attributes:
-        name: the name in the line on parts left out.
+        name: the name in the list of parts left out.
         rank: lower ranks come first if not all fit.
         versions: from full to short; the first that fits is shown.
     """
@@ -39,7 +39,9 @@ def height(content: RenderableType, console: Console) -> int:
 
 
 def fitting(parts: Sequence[ScreenPart], console: Console, room: int) -> dict[int, int]:
-    """Returns by index the parts that fit into ``room`` lines, each with the index of its version."""
+    """Returns the parts that fit into ``room`` lines: by index in ``parts``, the index of the longest version that
+    fits.
+    """
     chosen: dict[int, int] = {}
     for index in sorted(range(len(parts)), key=lambda index: parts[index].rank):
         heights = [height(version, console) for version in parts[index].versions]
@@ -77,12 +79,13 @@ def fitted(
     style: Callable[[Any], str] = lambda _: "",
     texts: Mapping[str, Callable[[Any], str]] | None = None,
 ) -> Table:
-    """Returns rows as a table with the columns that have a rank, a value and room.
+    """Returns rows as a table with the columns that have a rank and a value, as many as fit.
 
     Args:
-        only: if given, the only columns to show.
+        kind: the dataclass of the rows, with its columns.
+        only: the only columns to show.
         raised: columns to leave out last.
-        texts: by kind of column, the function that writes a value; by default for the metric in ``names``.
+        texts: by kind of column, the function that writes a value.
 
     Raises:
         BadInput: there is no column of ``only``.

@@ -43,7 +43,7 @@ SEEN_BY = {"calibration": "calibration", "judged": "search"}
 
 
 def print_report(report: Report, console: Console, *, every_layer: bool = False, around: int = _AROUND) -> None:
-    """Prints the report on one screen with ``around`` more lines; with ``every_layer`` all of it."""
+    """Prints the report on one screen, leaving ``around`` lines free; with ``every_layer`` all of it."""
     report = report.titled
     print_verdict(report, console)
     parts = [*_parts(report, console), *_note_parts(report)]
@@ -138,7 +138,7 @@ def _plan_name(report: Report, choice: Choice) -> str:
 
 
 def plan_texts(report: Report) -> list[str]:
-    """Returns for each plan the figure that decides, and the time if known."""
+    """Returns for each plan the figure that decides, and the time if known, as text."""
     texts = []
     for choice in report.choices:
         value = choice.accuracy if report.goal.drop else choice.similarity
@@ -150,7 +150,7 @@ def plan_texts(report: Report) -> list[str]:
 
 
 def verdict_first(report: Report) -> tuple[Sequence[Line], Sequence[Line]]:
-    """Splits the lines into those that say which plan to ship, and the others."""
+    """Splits the report's lines into those that say which plan to ship, and the others."""
     if report.verdict not in {line.kind for line in report.lines}:
         return report.lines, ()
     first = [line for line in report.lines if line.kind in (FP16_INSTEAD, report.verdict)]
@@ -230,7 +230,7 @@ def _note_parts(report: Report) -> Iterator[ScreenPart]:
 
 
 def verdict_lines(lines: Sequence[Line], verdict: str) -> Text:
-    """Returns lines in the colour of the verdict; doubts have their own."""
+    """Returns lines in the colour of the verdict, doubts in their own colour."""
     text, style = Text(), STYLES[verdict]
     for k, line in enumerate(lines):
         text.append("\n" if k else "")
@@ -259,7 +259,7 @@ def _culprits(report: Report, most: int, console: Console) -> Table:
 
 
 def culprit_cells(report: Report, row: LayerRow) -> tuple[str, ...]:
-    """Returns a culprit's name, operator, figure if put back, loss on the curve, and loss alone."""
+    """Returns as texts a culprit's name, operator, figure if put back, loss on the curve, and loss alone."""
     losses = (loss_text(report.metric, value) for value in (row.loss, row.alone))
     return row.name, row.op_type, report.put_back_text(row), *losses
 
@@ -306,7 +306,7 @@ def _why_chosen(report: Report, rows: Sequence[CalibratorRow]) -> str:
 
 
 def calibrator_cells(report: Report, row: CalibratorRow) -> tuple[str, ...]:
-    """Returns a calibrator's cells; ``or worse`` if not all inputs were run."""
+    """Returns a calibrator's cells in the table of calibrators; ``or worse`` if not all inputs were run."""
     metric, answer = report.metric, report.answer
     layers = "-" if row.high is None else str(row.high)
     figure = figure_text(metric, row.similarity, report.threshold)
@@ -341,7 +341,7 @@ def sets_of_inputs(answer: AnswerFacts) -> list[tuple[str, Held]]:
 
 
 def held_cells(report: Report, name: str, held: Held) -> tuple[str, ...]:
-    """Returns the cells of a set of inputs."""
+    """Returns the table cells of a set of inputs, such as the number that passes."""
     figures = (figure_text(report.metric, value, report.threshold) for value in (held.mean, held.fifth, held.worst))
     return name, f"{held.holds} of {held.inputs}", *figures, held.worst_input.rsplit("/", 1)[-1]
 
@@ -363,9 +363,9 @@ def front_table(report: Report, points: Sequence[FrontPoint], console: Console) 
 
 
 def output_tables(report: Report) -> list[Table]:
-    """Returns versions of the table of final outputs: all of them, and with a task its outputs alone.
+    """Returns a table of final outputs; with a task also a shorter one, of the outputs that it judges.
 
-    Of many outputs the tables have those with the least SQNR.
+    Of many outputs they have those with the least SQNR.
     """
     of_task, figures = report.metric == AGREEMENT.name, report.outputs.int8
     shown = list(dict.fromkeys(name for _, of_plan in report.outputs.items() for name in of_plan))
@@ -469,7 +469,7 @@ def print_advice(report: Report, explanation: Explanation, console: Console) -> 
 
 
 def causes_in_short(report: Report, explanation: Explanation) -> Group | None:
-    """Returns a line for each cause, and one on the best remedy that costs less than the recipe."""
+    """Returns a line for each cause, and one on the best remedy that costs less than the recipe, if any."""
     if not explanation.causes:
         return None
     causes = [Text(_title(cause, explanation)) for cause in explanation.causes[:_CAUSES_UP_TO]]
@@ -549,7 +549,7 @@ def _cell(value: object) -> str:
 
 
 def markdown(report: Report) -> str:
-    """Implements ``Report.to_markdown``."""
+    """Returns the verdict, culprits, inputs, calibrators and notes as Markdown."""
     return "\n\n".join(_blocks(report.titled)) + "\n"
 
 

@@ -1,4 +1,4 @@
-"""The screens of all commands but ``run``. Names are never markup."""
+"""The screens of all commands but ``run``. Names are printed literally, never as markup."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def _of_paragraphs(*columns: tuple[str, int]) -> Table:
 
 
 def print_migration(report: Migration, console: Console) -> None:
-    """Prints the assumptions, the commands and the measurements."""
+    """Prints the assumptions, commands and measurements of ``migrate``."""
     table = _of_paragraphs(("Unknown", 5), ("Assumed", 4), ("Layers", 4))
     for note in report.choices:
         table.add_row(Text(note.about), Text(note.choice, style="bold"), Text(listed(note.names, LAYERS_OF_A_KIND)))
@@ -162,11 +162,11 @@ ADVICE_UP_TO = TENSORS_UP_TO = 20
 def print_comparison(
     result: Comparison, console: Console, *, top: int = 0, columns: Sequence[str] = (), weight_scales: bool = False
 ) -> None:
-    """Prints tensors, weights, advice and notes, or only ``weight_scales``.
+    """Prints tensors, weights, advice and notes; with ``weight_scales`` only the scales of weights.
 
     Args:
         top: the most rows of each table; 0 for all.
-        columns: the columns to show instead of the usual columns; raises BadInput for an unknown one.
+        columns: the columns to show instead of the default ones; raises BadInput for an unknown one.
     """
     if weight_scales:
         _print_weight_scales(result, console, top)
@@ -204,7 +204,7 @@ def _print_weight_scales(result: Comparison, console: Console, top: int) -> None
 
 
 def print_explained_tensors(explanation: Explanation, low: str, console: Console, *, top: int = 0) -> None:
-    """Prints activations and weights in FP32 and full INT8 by MSE, at most ``top`` of each; 0 for all."""
+    """Prints activations and weights in FP32 and full INT8, sorted by MSE, at most ``top`` of each; 0 for all."""
     activations = [
         (name if len(layer.outputs) == 1 else tensor.tensor, tensor)
         for name, layer in explanation.layers.items()
@@ -256,7 +256,7 @@ def print_profile(profile: Profile, console: Console, *, top: int = 0, columns: 
 def print_sensitivity(
     sensitivity: Sensitivity, console: Console, *, rows: Sequence[SensitiveOp], sort: str, top: int = 0
 ) -> None:
-    """Prints at most ``top`` rows (0: all); the column ``sort`` is left out last."""
+    """Prints at most ``top`` rows (0: all); on a narrow screen the column ``sort`` is left out last."""
     shown = rows[: top or None]
     console.print(fitted(SensitiveOp, shown, console, names=sensitivity.names, raised=(sensitivity.metric, sort)))
     full = "not measured" if sensitivity.full is None else loss_text(sensitivity.metric, sensitivity.full)
@@ -310,7 +310,7 @@ def print_worst(report: WorstReport, console: Console) -> None:
 
 
 def histogram_lines(report: WorstReport) -> Iterator[str]:
-    """Yields a line for each bar of the histogram."""
+    """Yields a line for each bar of the metric's histogram."""
     bins = report.distribution.bins
     most = max((bar.count for bar in bins), default=0)
     edges = [[figure_text(report.metric, edge) for edge in (bar.low, bar.high)] for bar in bins]
@@ -323,7 +323,7 @@ def histogram_lines(report: WorstReport) -> Iterator[str]:
 
 
 def remarks(report: WorstReport) -> list[str]:
-    """Returns the notes on the verdict."""
+    """Returns notes on the data and the search, for below the verdict."""
     notes = []
     if report.stopped:
         notes.append(f"the search was stopped: only the first {len(report.values)} samples were seen")
