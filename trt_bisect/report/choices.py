@@ -72,8 +72,8 @@ def fp16_instead(choices: Sequence[Choice], low: Precision = Precision.INT8, cos
 
 
 def predicted_ms(choices: Sequence[Choice], low: Precision, costs: str) -> tuple[float, float] | None:
-    """Returns the predicted milliseconds of an inference with cost 0, and the additional ones at cost 1; None if
-    ``costs``, their source, is no GPU's time.
+    """Returns the predicted milliseconds of an inference at cost 0, and the additional ones at cost 1; None if the
+    source ``costs`` is not the predicted times on a GPU.
     """
     full, other = choice_of(INT8, choices), choice_of(str(instead_of(low)), choices)
     if not costs.startswith("time on") or full is None or other is None or full.ms is None or other.ms is None:

@@ -124,9 +124,9 @@ def annotated(model: onnx.ModelProto, rows: Iterable[LayerRow], graph: Graph, pr
     """Returns a copy of a network with a run's findings as metadata of its nodes, also as ``doc_string`` for older
     viewers.
 
-    A node's row has the name ``prefix`` and the node's name. A key is ``trt-bisect.`` with ``precision`` (in the
-    recipe), ``similarity``, ``loss``, ``alone``, ``put_back``, ``culprit``, ``suspect``, ``why_not`` (if it cannot be
-    INT8) or ``scales``.
+    A node's row is named ``prefix`` and the node's name. A key is ``trt-bisect.`` with ``precision`` (in the recipe),
+    ``similarity``, ``loss``, ``alone``, ``put_back``, ``culprit``, ``suspect``, ``why_not`` (if it cannot be INT8) or
+    ``scales``.
     """
     copy = onnx.ModelProto()
     copy.CopyFrom(model)

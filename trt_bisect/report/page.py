@@ -72,6 +72,7 @@ def page_data(
     Args:
         recipe: the recipe's files, as from ``recipe_texts``.
         folder: the run folder in the page's commands.
+        status: ``finished``, ``running`` or ``interrupted``.
     """
     titles = titles_in(report.layers)
     report, graph, explanation, pictures = titled((report, graph, explanation, pictures), titles)

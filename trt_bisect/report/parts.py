@@ -233,7 +233,7 @@ class JudgedInputs:
     """The inputs that the curve was judged on.
 
     Attributes:
-        source: the data.
+        source: the name of the data.
         judged: the number of inputs.
         searched: the number of samples of which the judged inputs are the worst.
         places: the positions of the judged inputs in the data, from 0.

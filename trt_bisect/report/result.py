@@ -50,7 +50,6 @@ class Overview:
     Attributes:
         titles, rows: a table's titles and cells, the most important columns and rows first.
         lines: sentences that text shows instead of ``headline``; commands are indented.
-        plans: the figures of a run's plans, which ``lines`` repeat.
         methods: by method of the result, a description of its value.
     """
 
@@ -132,7 +131,6 @@ class Plot:
     Attributes:
         kind: ``panels``: each column over the rows' positions. ``ranges``: each row's range in both runs.
             ``distribution``: a histogram of one column.
-        columns: the columns of panels.
         log: the columns with a logarithmic axis.
         split: the column whose values have colours in panels.
         column: the first column of a distribution.

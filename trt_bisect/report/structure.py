@@ -151,7 +151,6 @@ class Proof:
 
     Attributes:
         difference: the largest difference from the outputs of the old plan, as a share of the largest magnitude.
-        metric: the metric or task that judges it against FP32.
     """
 
     inputs: int
@@ -176,7 +175,6 @@ class Migration(Result):
     Attributes:
         cache: the calibration cache; ``header`` is its first line.
         search: the command that names the layers to blame.
-        deployment: the source of the layer precisions.
         commands: by engine, the command that builds it.
         gone: the options that TensorRT 11 does not have, with their replacements.
     """

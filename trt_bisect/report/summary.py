@@ -103,6 +103,7 @@ def verdict_lines(
     Args:
         findings: the results of the curve.
         nothing, full: the trials with no layer low, with all.
+        rule: the metric and the threshold.
     """
     lines, answer = above_verdict(report), report.answer
     assert answer is not None
@@ -621,7 +622,7 @@ def _needed(answer: AnswerFacts, rule: Rule) -> dict[str, float]:
 
 
 def holds_on(answer: AnswerFacts, text: Callable[[float], str], plan: str) -> Iterator[str]:
-    """Yields a sentence on the numbers of inputs on which a plan passes."""
+    """Yields a sentence on the inputs on which the plan with the name ``plan`` passes."""
     parts = [
         f"{held.holds} of {held.inputs} {inputs} (worst {_figure(held.worst, text)})"
         for held, inputs in ((answer.given, "of your inputs"), (answer.held_out, "held-out inputs"))

@@ -79,7 +79,9 @@ def output_tags(origins: Iterable[Origin], layers: Mapping[str, str]) -> dict[st
 
 
 def input_tags(origins: Iterable[Origin], layers: Mapping[str, str]) -> dict[str, list[tuple[str, str]]]:
-    """Returns by tensor the ``layers`` that read it, each with the tag ``<layer>/input``, ``<layer>/input_1``."""
+    """Returns by tensor of ``origins`` the ``layers`` that read it, each with the tag ``<layer>/input``,
+    ``<layer>/input_1``.
+    """
     by_tensor = {origin.tensor: origin for origin in origins}
     taken = {f"{name.lstrip('/')}/input" for name, origin in by_tensor.items() if origin.kind == INPUT}
     readers: dict[str, list[tuple[str, str]]] = {}
@@ -400,7 +402,7 @@ class WeightPairs:
 
 
 class WeightHistograms:
-    """Histograms of weights in FP32 and rounded, made once for all runs."""
+    """Histograms of weights in FP32 and rounded, made once for all TensorBoard runs."""
 
     def __init__(self, network: Network, weights: Mapping[str, Origin], channels: LoudChannels) -> None:
         self._network, self._weights, self._channels = network, weights, channels

@@ -488,7 +488,7 @@ class ComparisonLogs(_Logs):
         self._fp32, self._int8 = (self.histograms(kind, origins) for kind in (logs.FP32, logs.INT8))
 
     def watched(self, samples: Iterable[tuple[Tensors, Tensors]]) -> Iterator[tuple[Tensors, Tensors]]:
-        """Yields the samples unchanged and counts their tensors."""
+        """Yields the samples unchanged and adds their tensors to the histograms."""
         for reference, output in samples:
             self._fp32.add(reference)
             self._int8.add(output)
@@ -498,7 +498,7 @@ class ComparisonLogs(_Logs):
     def watched_weights(
         self, weights: Iterable[tuple[Origin, np.ndarray, np.ndarray]]
     ) -> Iterator[tuple[Origin, np.ndarray, np.ndarray]]:
-        """Yields the weights of two networks unchanged and counts them."""
+        """Yields the weights of two networks unchanged and adds them to histograms."""
         self.weights = pairs = logs.WeightPairs(self._channels)
         for origin, first, second in weights:
             if origin.layer in self.tags:

@@ -83,7 +83,7 @@ class Verification(Result, Verdict):
 
     Attributes:
         asked: the emulated computation, such as ``FP32``.
-        source: the inputs.
+        source: the source of the inputs.
         tensors: the engine's inner tensors.
         other: the result of the second engine, if given.
         different: the layers that the two engines run differently.
