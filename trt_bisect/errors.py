@@ -124,7 +124,7 @@ def install(extra: str) -> str:
 
 
 def own_fault(error: Exception) -> str:
-    """Returns the message for an unexpected error."""
+    """Returns the message for an unexpected error, a fault of trt-bisect."""
     return f"an error of trt-bisect itself, {raised(error)}\nPlease report it."
 
 

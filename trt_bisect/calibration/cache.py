@@ -3,8 +3,8 @@
 The format: a first line ``TRT-<version>-<calibrator>``, then for each tensor ``name: 3c008912``, the big-endian bits of
 the float32 scale (absmax / 127). Other writers put ``0x`` before the digits, or write little-endian bits. ONNX
 Runtime's ``write_calibration_table`` writes no first line, and lines ``name 2.008338`` with the largest magnitude.
-Source: TensorRT's sampleINT8 and NVIDIA's ``polygraphy``. TensorRT ignores a cache of another version and calibrates;
-without data it then fails ("bound to nullptr", NVIDIA/Deep-Learning-Accelerator-SW issue 26).
+Source: TensorRT's sampleINT8 and NVIDIA's ``polygraphy``. TensorRT ignores a cache of another version
+(NVIDIA/Deep-Learning-Accelerator-SW issue 26).
 
 Tensors of another export, or of a simplified network, get their scales in this order:
 
@@ -331,7 +331,7 @@ class CacheScales:
 
 
 def scales_for(network: Network, cache: CalibrationCache, measured: Sequence[Scales] = ()) -> CacheScales:
-    """Finds the scales that a cache has for a network's activations, in the order at the top of the module.
+    """Finds the scales that a cache has for a network's activations, by the rules at the top of the module.
 
     ``measured`` holds, for each calibrator, its scales on inputs by tensor; they decide where names do not.
     """
@@ -431,7 +431,7 @@ class _Matching:
 
 
 def ranges_of_cache(path: Path, network: Network) -> Ranges:
-    """Reads a calibration cache's ranges for a network that may have changed since.
+    """Reads a cache's ranges for a network that may have changed since calibration.
 
     Raises BadInput if the file is no cache, or is of another network.
     """

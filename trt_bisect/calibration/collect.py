@@ -33,8 +33,8 @@ class Magnitudes:
 
     Attributes:
         histograms: by tensor; tensors without values are left out.
-        earlier: by counted tensor, the magnitude that 99.99 % of the values did not exceed before the last quarter of
-            the samples; empty if the number of samples is unknown.
+        earlier: by tensor with counts, the magnitude that 99.99 % of the values did not exceed before the last quarter
+            of the samples; empty if the number of samples is unknown.
     """
 
     histograms: Mapping[str, AbsHistogram]
@@ -86,12 +86,11 @@ def magnitudes(
 ) -> Magnitudes:
     """Counts the magnitudes of every activation of ``network`` over ``samples``.
 
-    Memory holds a histogram for each tensor, and at most about half of ``memory`` bytes of tensors.
-
     Args:
         counted: the tensors to count; None for all. Other tensors get only their largest magnitude, but a tensor that
             only a counted Relu or Clip reads gets that output's magnitudes: the two stay fused.
         on_sample: called with the number of samples done.
+        memory: tensors take at most about half of these bytes, besides a histogram for each.
         total: the number of samples, if known.
 
     Raises:

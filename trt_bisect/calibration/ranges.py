@@ -178,8 +178,8 @@ SCALE_INFINITE, SCALE_NOT_POSITIVE = "scale infinite", "scale not positive"
 
 
 def unusable_scales(network: Network) -> dict[str, list[str]]:
-    """Returns the names of layers whose Q/DQ pairs in the file have such scales, by ``SCALE_INFINITE`` and
-    ``SCALE_NOT_POSITIVE``.
+    """Returns the names of layers with infinite and non-positive scales in the file's Q/DQ pairs, by ``SCALE_INFINITE``
+    and ``SCALE_NOT_POSITIVE``.
 
     Such scales dequantize stored constants to NaN or wrong values in every plan, FP32 included.
     """

@@ -199,7 +199,7 @@ class EngineModel:
 
     @cached_property
     def attentions(self) -> tuple[tuple[Group, tuple[Group, ...]], ...]:
-        """Each attention as a group, one kernel, and as the groups of the three kernels that it is otherwise."""
+        """Each attention: its group if it is one kernel, and its groups if it is three."""
         writers = {group.writes[0]: group for group in self.groups if len(group.writes) == 1}
         attentions = []
         for last in self.groups:
@@ -275,7 +275,7 @@ class EngineModel:
 
     @cached_property
     def aliases(self) -> Mapping[str, str]:
-        """By tensor that is only a reshaped copy, its original."""
+        """The original of each tensor that is only a reshaped copy, by the copy's name."""
         same: dict[str, str] = {}
         for layer in self.network.layers:
             if layer.op_type in _SHAPES and layer.inputs:
@@ -571,7 +571,9 @@ class TimeCosts:
 
     @property
     def by_plan(self) -> bool:
-        """True if a plan is priced as a whole, false if as the sum of its layers (more than ``MOST_LAYERS``)."""
+        """True if a plan is priced as a whole, false if as the sum of its layers: in networks of more than
+        ``MOST_LAYERS``.
+        """
         return len(self.network.layers) <= MOST_LAYERS
 
     def layers(self, precisions: Iterable[Precision]) -> dict[int, dict[Precision, float]]:
@@ -607,11 +609,11 @@ class TimeCosts:
         return tuple(sorted(timed, key=lambda kernel: -kernel.ms)[:count])
 
     def starts(self, plan: PrecisionPlan) -> float:
-        """The milliseconds of one inference under a plan that launching kernels takes."""
+        """The predicted milliseconds that launches take in one inference under a plan."""
         return math.fsum(1e3 * start_of(kernel, self.gpu) for kernel in self.engine.kernels(plan))
 
     def in_attentions(self, plan: PrecisionPlan) -> float:
-        """The milliseconds of one inference under a plan that the kernels of attention take."""
+        """The predicted milliseconds that the kernels of attention take in one inference under a plan."""
         inside = {k for attention, _ in self.engine.attentions for k in attention.layers}
         timed = self._timed_kernels(plan)
         return 1e3 * math.fsum(taken for kernel, taken in timed if kernel.layers and inside.issuperset(kernel.layers))

@@ -73,8 +73,8 @@ def equalise(network: Network) -> tuple[Network, dict[tuple[str, str], np.ndarra
 
     A pair of layers is a Conv, ConvTranspose or Gemm and the next such layer, if each tensor between them has one
     reader and the operators between them commute with positive factors (Relu, LeakyRelu, PRelu, pooling, zero padding,
-    flattening; not Clip). Weights must be constant, float32, finite and not shared, and the network without Q/DQ pairs,
-    whose scales would not fit. The factors are float64, one for each channel.
+    flattening; not Clip). Weights must be constant, float32, finite and not shared, and the network without Q/DQ pairs.
+    The factors are float64, one for each channel.
     """
     pairs = dict(_Finder(network).pairs())
     channels_before = {second: channels for (_, second), channels in pairs.items()}

@@ -114,7 +114,7 @@ def refuse_other_pairs(graph: onnx.GraphProto, source: str) -> None:
 def take_out_pairs(graph: gs.Graph, unseen: Collection[str] = ()) -> ExistingPairs:
     """Removes the eight-bit Q/DQ pairs of ``graph``, in place, and returns their quantizers.
 
-    Clips named in ``unseen`` are not restored, because data show no activation there.
+    Activations that pairs replaced are restored as Clips, except those in ``unseen``, which data do not show.
     """
     pairs, taken, made = ExistingPairs(), tensor_names(graph), dict[tuple[object, ...], gs.Constant]()
     for dequantize in [node for node in graph.nodes if node.op == "DequantizeLinear"]:
@@ -359,7 +359,7 @@ def take_out_types(graph: gs.Graph, low: LowPrecision, source: str) -> frozenset
     """Makes the FP16 or BF16 tensors of a graph float32, in place, and removes the Casts between these types.
 
     A Cast to the type and directly back stays: the network itself rounds there. FP16 inputs and outputs of the network
-    keep their type; BF16 ones become float32, because ONNX Runtime has no BF16 arrays in Python.
+    keep their type; BF16 ones become float32.
 
     Returns the names of the nodes that had the type, or None without any. Raises BadInput if the file has another
     16-bit type than ``low``, or has the type inside control flow.

@@ -144,7 +144,10 @@ def _write(file: BinaryIO, model: onnx.ModelProto, initializers: Iterable[list[b
 
 
 def read_but_initializers(path: Path) -> onnx.ModelProto:
-    """Reads an ONNX file without its main graph's initializers; raises as ``read_without_weights``, or OSError."""
+    """Reads an ONNX file without its main graph's initializers.
+
+    Raises ValueError, DecodeError or OSError if it cannot be read.
+    """
     model = onnx.ModelProto()
     _read_but_initializers(model, np.memmap(path, np.uint8, "r").data)
     return model

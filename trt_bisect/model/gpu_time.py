@@ -13,8 +13,8 @@ cache.
 filters the columns, filter size x channels the depth.
 
 - *Tiles.* A kernel computes tiles of 64 x 32 to 256 x 128 values, one on each SM at a time; incomplete waves and tiles
-  take as long as full ones. Small tiles are slower, by 1 + ``tile`` (1/a + 1/b) for a x b values. TensorRT takes the
-  fastest of many kernels, the model the best tile.
+  take as long as full ones. Small tiles are slower, by 1 + ``tile`` (1/a + 1/b) for a x b values. The fastest tile
+  counts.
 - *Depth.* A tensor core takes 32 bytes of channels at a time: 32 channels in INT8, 16 in FP16, 8 in FP32 (TF32).
 - *Pictures.* With four channels or fewer, tensor cores reach a share ``image`` of their peak. FP32 kernels, and INT8
   kernels that read a format four channels wide, use the CUDA cores, at a share ``scalar`` of their peak (INT8 at four
@@ -210,7 +210,6 @@ class Product:
         rows, columns: of the result, for each group.
         channels: the length of the sums, without ``taps``.
         taps: the size of a convolution's filter.
-        precision: of the inputs.
         groups: those of a convolution, or the number of matrix products.
         by_fours: true if it reads a format four channels wide.
     """
@@ -254,7 +253,6 @@ class Kernel:
     """A kernel of an engine.
 
     Attributes:
-        name: the names of its layers.
         kind: ``NOTHING`` if it neither computes nor moves bytes, such as a Reshape.
         moved: the bytes read and written, weights included.
         is_narrow: true for a picture's change of format.
@@ -271,7 +269,9 @@ class Kernel:
 
 @dataclass(frozen=True)
 class Fit:
-    """The model's constants, explained at the top of the module; ``launch`` in microseconds on an A100."""
+    """The fitted constants: ``tile``, the overhead of small tiles; ``launch``, in microseconds on an A100; all
+    others, the shares of peaks that kernels reach.
+    """
 
     launch: float
     tile: float

@@ -9,9 +9,9 @@ Facts about TensorRT's fusions, and their sources:
   convolution; of two such branches, none on the longer one from the fork, or on the second if equally long. NVIDIA's
   TensorFlow toolkit also leaves one branch without (``ResidualConnectionQDQCase``).
 - An unquantized layer (Sigmoid, Mul, Resize, Transpose) has no constraint under weak typing
-  (``builder.tensorrt_weak``): TensorRT may give it INT8 inputs and outputs wherever a tensor has a scale. A tensor is
-  free if its maker is in INT8 or free, and an INT8 layer reads it, directly or through unquantized layers. All readers
-  of a free tensor get the rounded values.
+  (``builder.tensorrt_weak``): TensorRT may give it INT8 inputs and outputs wherever a tensor has a scale. Such a tensor
+  is rounded, for all its readers, if an INT8 layer makes it and another reads it, directly or through unquantized
+  layers.
 - Tensors inside a fused kernel are never rounded: between a convolution and its residual sum; between a convolution, a
   matrix product or a sum and its only reader if that is a Relu, a Clip or the sum with a bias; and between two
   pointwise layers (TensorRT developer guide, "Types of Fusions").

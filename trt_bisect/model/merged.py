@@ -104,8 +104,8 @@ def merged(pipeline: Pipeline) -> Network:
 
 
 def split(network: Network) -> tuple[Part, ...]:
-    """Returns the networks that were merged, with all changes, precisions and scales of the merged one; empty for
-    others.
+    """Returns the networks that were merged, with all changes, precisions and scales of the merged one; empty if
+    none were.
     """
     if network.pipeline is None:
         return ()

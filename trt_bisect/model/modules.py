@@ -89,9 +89,9 @@ def enclosing(path: str) -> list[str]:
 
 
 def module_tensors(made: Iterable[ModuleTensor]) -> list[ModuleTensor]:
-    """Returns a module and the tensor it makes for each of its calls, in the order in which calls end.
+    """Returns the module and result of each module's call, in the order in which calls end.
 
-    ``made`` has the place and tensor of each operation, in execution order; consecutive operations are one call.
+    ``made`` has the place and result of each operation, in execution order; consecutive operations are one call.
     """
     ended, running = list[ModuleTensor](), dict[str, ModuleTensor]()
     for place, tensor in made:

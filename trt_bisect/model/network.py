@@ -82,7 +82,7 @@ class Pipeline:
         run: runs the function on feeds of the merged network, with an engine for each network. Returns the outputs, and
             the reason if there are none.
         calls: by name, the mean number of calls per sample in FP32.
-        skeleton: the merged graph.
+        skeleton: the graph.
     """
 
     networks: Mapping[str, Network]
@@ -113,7 +113,6 @@ class Network:
         changes: in words, the changes of weights made to lose less in INT8.
         on_grid: weights that INT8 layers round instead of their own: near INT8 levels, but not always the nearest.
         rounded: rounded weights, shared by networks with the same weights.
-        pipeline: the networks that were merged into this one.
     """
 
     source: str
@@ -183,8 +182,7 @@ class Network:
 
     @cached_property
     def for_parser(self) -> Network:
-        """This network with nodes renamed by ``names_for_parser``, so that no layer that TensorRT's parser adds has
-        such a name.
+        """This network with nodes renamed whose names TensorRT's parser may give to layers that it adds.
 
         Each ``doc_string`` has the old name.
         """
@@ -612,7 +610,7 @@ def spec_of(value: onnx.ValueInfoProto) -> TensorSpec:
 
 
 def followed_tensors(network: Network, int8: Collection[int]) -> frozenset[str]:
-    """Returns the tensors of unquantized layers that TensorRT may hold in INT8 if the layers ``int8`` are."""
+    """Returns the tensors of unquantized layers that TensorRT may hold in INT8 if the layers ``int8`` are in INT8."""
     chosen = {k for k in int8 if network.layers[k].quantizable}
     fed, read = set[str](), set[str]()
     for layer in network.layers:

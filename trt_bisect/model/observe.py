@@ -33,9 +33,7 @@ _NO_TENSORS = ("Sequence", "Optional", "ZipMap", "DictVectorizer", "CastMap", "S
 
 @dataclass(frozen=True)
 class _Cut:
-    """A segment of the graph, run to compute one group of the tensors asked for."""
-
-    nodes: tuple[int, ...]
+    nodes: tuple[int, ...]  # a segment of the graph, run to compute one group of the tensors asked for
     reads: tuple[str, ...]
     gives: tuple[str, ...]  # the tensors of that group, and those that later segments read
     let_go: tuple[str, ...]  # the tensors that no later segment reads
@@ -112,8 +110,8 @@ def observe_in_parts(
 def observe_ahead(
     network: Network, groups: Sequence[Sequence[str]], samples: Iterable[Feeds]
 ) -> Iterator[dict[str, np.ndarray]]:
-    """Yields the tensors of each of ``groups``, by name, for one sample after another; a thread computes the next
-    group.
+    """Runs the FP32 network over samples; yields the tensors of one of ``groups`` at a time, while a thread computes
+    the next.
     """
     # Samples are drawn in the caller's thread, because they may come from a user's function.
     with ThreadsIfLong(1) as thread:
@@ -129,7 +127,7 @@ def observe_ahead(
 
 
 class Observer:
-    """Runs a graph on samples; returns the inputs and tensors asked for, one group after another.
+    """Runs a graph on samples; returns the inputs and tensors in ``groups``, one group after another.
 
     With several groups, each has a segment of the nodes that no earlier group needed; ``can_be_cut`` must be true.
 

@@ -39,8 +39,8 @@ class Boundaries:
     """The layers, by index, that compute and that last read each tensor.
 
     Attributes:
-        made: the layer that computes each tensor; -1 for the network's inputs.
-        last_read: the last layer that reads each tensor; for the network's outputs the number of layers.
+        made: -1 for the network's inputs.
+        last_read: for the network's outputs, the number of layers.
     """
 
     def __init__(self, network: Network) -> None:

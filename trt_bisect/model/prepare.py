@@ -168,7 +168,7 @@ def prepare(
 
     Returns:
         The graph; sentences on the part cut off because ONNX Runtime cannot run it, if any; and the nodes' places in
-            the PyTorch program, by name.
+        the PyTorch program, by name.
 
     Raises BadInput if the opset is too old or cannot be converted, a shape does not fit, or the graph is not valid.
     """
@@ -399,8 +399,7 @@ def names_for_parser(nodes: Sequence[str], constants: Collection[str]) -> dict[s
     """Returns, by old name, new names for nodes whose names TensorRT's parser may give to layers that it adds.
 
     The parser names such a layer after its node: the sum with the bias of ``fc`` may become ``fc_6``. Therefore a node
-    ``fc_6`` is renamed ``fc.6``. Source: ``ImporterContext::registerLayer`` in onnx-tensorrt's ``ImporterContext.cpp``;
-    seen in TensorRT-RTX 1.7.
+    ``fc_6`` is renamed ``fc.6``. Source: ``ImporterContext::registerLayer`` in onnx-tensorrt's ``ImporterContext.cpp``.
     """
     taken = {*nodes, *constants}
     names: dict[str, str] = {}

@@ -40,7 +40,6 @@ class FloatType:
     Attributes:
         onnx: the ``TensorProto.DataType``.
         name: as in ONNX type constraints: ``float16``.
-        largest: the largest finite value.
     """
 
     dtype: np.dtype[np.generic]

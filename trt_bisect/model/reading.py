@@ -98,8 +98,8 @@ def random_nodes(model: onnx.ModelProto) -> dict[str, str]:
 def relative_difference(original: np.ndarray, other: np.ndarray) -> float:
     """Returns |difference| / |original|, in norms, over the values that are finite in both.
 
-    0 if only the sizes of axes differ (a detector's number of boxes depends on float noise); 1 if the numbers of axes
-    differ, or more than half of the values are finite in only one array.
+    0 if only the sizes of axes differ, such as the number of boxes; 1 if the numbers of axes differ, or more than half
+    of the values are finite in only one array.
     """
     if original.shape != other.shape:
         return 0.0 if original.ndim == other.ndim else 1.0

@@ -195,7 +195,7 @@ def _with_weights(written: Written, options: ort.SessionOptions) -> onnx.ModelPr
 
 
 def usable_provider() -> str:
-    """Returns the execution provider for plans: that of the device in use, else CUDA's if usable."""
+    """Returns the execution provider for plans: that of the device in use, else CUDA's if usable, else the CPU's."""
     if _devices:
         return CPU if _devices[0] == CPU_DEVICE else CUDA
     # ``onnxruntime-gpu`` names CUDA even where GPU, driver or libraries are missing.

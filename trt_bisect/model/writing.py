@@ -70,7 +70,7 @@ _OWN_WORDS = "int8 fp8 fp16 bf16 typed rounded unrounded branch scale held given
 class WritingContext:
     """The facts, quantizers and rounded weights that all graphs of a network with one set of scales share.
 
-    Rounded weights take as much room as the weights; large ones are kept in files, or not at all.
+    Large rounded weights are kept in files, or not at all.
 
     Args:
         scales: of the activations without quantizers in the file.
@@ -81,7 +81,6 @@ class WritingContext:
     Attributes:
         tag: underscores that make new names unique.
         initializers: the constants of the graph, detached weights included.
-        types: the known types and shapes.
         base_slots: by quantizable layer, the inputs and outputs in the base's type if the layer is low.
     """
 
@@ -143,7 +142,7 @@ class WritingContext:
         return self._constants[key]
 
     def followed(self, int8: Collection[int]) -> frozenset[str]:
-        """Returns the tensors to round where they are made if the layers ``int8`` are in INT8."""
+        """Returns the tensors of unquantized layers to round where they are made if the layers ``int8`` are in INT8."""
         if self.held is not None:
             return self.held
         if not self._unquantized_round or self.network.low.precision is not Precision.INT8:
@@ -211,7 +210,6 @@ class GraphWriting:
         scales_are_inputs: make the scales of activations inputs of the graph, except those of the file.
 
     Attributes:
-        nodes: the nodes so far.
         scale_inputs: by rounded tensor, the name of its scale, float32 with one element.
     """
 

@@ -57,7 +57,7 @@ class Setting:
         calibration: the path of the data or the calibration cache; empty if unknown.
         has_data: true if calibration is data, not a cache.
         calibrator: None for a cache.
-        has_pairs: true if the network has Q/DQ pairs; tools that write pairs need it without.
+        has_pairs: true if the network has Q/DQ pairs.
         high: the precision of layers that are not low.
         options: the run's options on the command line, data included.
         fixed: the user's shapes for dynamic inputs.
@@ -143,9 +143,8 @@ def keeping_high(
 ) -> tuple[Command, ...]:
     """Returns the commands that keep the recipe's layers (without a recipe, ``layer``) in ``high`` and the others low.
 
-    If the recipe keeps them in ``high`` (``of_recipe``; None: the run's high precision), these are its commands, and
-    the run with ``--front``; otherwise the run that finds a recipe with ``high``. ModelOpt's command follows if the
-    layers are few.
+    If ``of_recipe``, the recipe's high precision (None: the run's), is ``high``, these are its commands and the run
+    with ``--front``; else the run that finds a recipe with ``high``. ModelOpt's command follows if the layers are few.
     """
     kept = setting.kept or (layer,)
     cache = setting.calibration or (setting.path("recipe", CACHE) if setting.build.weak else _RANGES)

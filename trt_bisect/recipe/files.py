@@ -103,7 +103,7 @@ class RecipeFiles:
         network: the network with Q/DQ pairs or Casts at its low layers.
         measured: the float network that was measured; None if the network came with Q/DQ pairs, or in FP8.
         fp16: the network in FP16, if that is the plan to ship.
-        properties: the user's ``metadata_props``, from which Ultralytics and PaddleOCR read classes and characters.
+        properties: the user's ``metadata_props``, such as class names.
         given: writes the user's file without the high layers' pairs into a folder; None if it has no pairs.
         parts: for a pipeline, the files of each network, by its name, which is also its folder.
     """
@@ -234,7 +234,8 @@ def recipe_files(
     Args:
         scales: of all activations.
         high: the precision of layers that are never low, if the network has no base.
-        build: the build of the measured engine; its ``precisions`` and ``weak`` are replaced.
+        weak: the constraints of weak typing.
+        build: that of the measured engine; its ``precisions`` and ``weak`` are replaced.
     """
     low, base = network.low, network.base or high
     lowered = {layer.index for layer in network.layers if layer.quantizable} & plan.lowered

@@ -49,7 +49,6 @@ class Build:
     """The facts, except the network, that a recipe's engine is built with.
 
     Attributes:
-        target: the version of TensorRT.
         precisions: those of the engine's layers.
         weak: true if the recipe has files for weak typing.
         shapes: the smallest, the first and the largest shape of every input.
