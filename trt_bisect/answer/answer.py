@@ -298,9 +298,6 @@ class AnswerSearch:
         return Recipe(space, frozenset(), self.experiment, space.budget, checked, meets)
 
     def _sets_that_hold(self, among: Sequence[int]) -> list[tuple[Kept, Ranges]]:
-        """Returns sets, with their ranges, that hold on the inputs ``among`` and cost less than the recipe, the
-        cheapest first.
-        """
         plans, space, in_use = self.plans, self.space, self.experiment.ranges
         if self._by_similarity:
             others = () if self.named else (*(row.ranges for row in self.tried), *plans.setup.data.candidates)

@@ -3,8 +3,7 @@ recipe (docs/concepts/ranges.md, "Changes of the network").
 
     the user's network -> channels equalised -> channels smoothed -> weights rounded for the outputs
 
-Each change is made from every other calibration sample and judged on the other given inputs. Made from all 20 samples,
-the changes of a voice detector held on the 20 given inputs and missed on 4 of 20 held-out inputs.
+Each change is made from every other calibration sample and judged on the other given inputs.
 
 A change is measured in two plans, each with its best promising calibrator: full INT8, and INT8 with the cheapest layers
 of the user's recipe high, up to a tenth of its cost. A network's loss is the geometric mean of both plans' mean losses.
@@ -109,9 +108,7 @@ def _cheapest(answer: Answer) -> list[str]:
 
 
 def _kept(plans: AnswerPlans, high: Sequence[str]) -> tuple[list[AnswerPlans], dict[str, float]]:
-    """Returns an ``AnswerPlans`` for the network after each kept change (none if all changes lower the loss too
-    little), and the mean loss with each change.
-    """
+    """Returns an ``AnswerPlans`` after each kept change (none if they lower the loss too little), and the mean losses."""
     progress, held = plans.setup.progress, _held(plans)
     progress.stage("Changing channels and weights", len(CHANGES))
     if not held:
@@ -134,8 +131,8 @@ def _kept(plans: AnswerPlans, high: Sequence[str]) -> tuple[list[AnswerPlans], d
 
 
 def losses_in_words(losses: Mapping[str, float]) -> str:
-    """Returns a text with the mean loss of each changed network; ``losses`` has them by change, that of the user's
-    network under an empty name.
+    """Returns a text with the mean loss of each changed network; ``losses`` has them by change, the user's network
+    under ``""``.
     """
     return ", ".join(f"{loss:.3g} {f'with {change}' if change else 'as it is'}" for change, loss in losses.items())
 

@@ -31,9 +31,6 @@ def _losses_of(answer: Answer) -> list[float]:
 
 
 def _noise_of(answer: Answer, losses: Sequence[float]) -> tuple[float, float]:
-    """Returns the largest loss, infinite without any; and its noise as a share: the spread of the losses, for the
-    cosine at least 0.1.
-    """
     rule = answer.experiment.rule
     finite = [loss for loss in losses if math.isfinite(loss)]
     largest = max(finite, default=0.0)

@@ -104,7 +104,6 @@ def foreseen_times(timed: TimeCosts | None) -> str:
 
 
 def _no_gain(timed: TimeCosts, full: PrecisionPlan) -> str:
-    """Returns a clause with the main reasons why the low precision is no faster; empty if it is faster."""
     low = timed.network.low
     other = instead_of(low.precision)
     floats = timed.in_all(other)

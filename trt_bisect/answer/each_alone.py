@@ -135,8 +135,8 @@ def networks_alone(plans: AnswerPlans, answer: Answer) -> tuple[NetworkRow, ...]
 
 
 def with_costs(plans: AnswerPlans, answer: Answer) -> Answer:
-    """Measures the recipe with its layers in FP16, in FP32 and with FP16 in place of all FP32, and its expensive
-    layers; returns the answer with them. Of full INT8 only ``around_fp16`` is measured.
+    """Returns the answer with its recipe measured in FP16, in FP32 and with FP16 in place of all FP32, and with its
+    expensive layers; for full INT8 only with ``around_fp16``.
     """
     if not answer.meets or answer.by_accuracy:
         return answer

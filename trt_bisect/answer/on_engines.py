@@ -6,7 +6,7 @@ Builds are slow, so engines are built only for the plans that decide, each once:
     |            |                 |               |
     misses:      passes, and the   misses: mend    holds: the unit is not needed, and goes to INT8
     the end      emulation fails:
-                 each unit alone
+                 each unit low by itself
 
 docs/concepts/strategies.md has a table of the contradictions between engine and emulation, and what is built for each.
 
@@ -382,7 +382,6 @@ class OnEngines:
         )
 
     def _passes_with_other_scales(self) -> bool:
-        """Returns true if full INT8 passes on the engine with another calibrator, whose scales are then kept."""
         plans, proposal = self.search.plans, self.proposal
         in_use = proposal.experiment.ranges
         others = [row for row in proposal.tried if row.meets and row.ranges.digest() != in_use.digest()]
@@ -441,7 +440,6 @@ class OnEngines:
         return others[enough - 1]
 
     def _grown(self) -> bool:
-        """Keeps more units high until the recipe holds; returns false if too many are needed."""
         space = self.space
         alone = self.search.alone.sensitivities(space, self.proposal.experiment.ranges)
         losses = [0.0] * len(space.units) if alone is None else alone.losses
@@ -502,7 +500,6 @@ class OnEngines:
         return math.inf if back is None or back.loss is None else back.loss
 
     def _needed(self) -> list[int]:
-        """Returns the high units without which the emulation misses, by rising loss, except the units in ``grown``."""
         units = [unit for unit in self.kept - self.grown if self._loss_in_emulation(unit) > self.budget]
         return sorted(units, key=lambda unit: (self._loss_in_emulation(unit), unit))
 
@@ -535,7 +532,6 @@ class OnEngines:
     def _first_refused(
         self, full_plan: PrecisionPlan, layers: Sequence[int], refused: dict[int, str], high: Precision
     ) -> int:
-        """Returns the first of ``layers`` with which the engine cannot build INT8; ``refused`` stay high."""
         builds, fails = 0, len(layers)
         while fails - builds > 1:
             middle = (builds + fails) // 2

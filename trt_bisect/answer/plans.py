@@ -176,7 +176,7 @@ class AnswerPlans:
         return EachInput(inputs, judge, budget, runner, store, ranges.digest(), metric, canonical, **more)
 
     def runner(self, ranges: Ranges) -> Runner:
-        """Returns the object that runs plans with these ranges: on the session, or on an engine for each plan."""
+        """Returns the object that runs plans with these ranges."""
         if self._session is not None:
             return SwitchRunner(self._session_of, ranges.scales, lambda: self._builder_with(ranges), self._at_once)
         return WholeRunner(self._builder_with(ranges))
@@ -561,7 +561,6 @@ def _warnings(setup: Setup, experiment: Experiment, given: GivenInputs) -> tuple
 
 
 def _distinct(experiment: Experiment, spill: Spill) -> tuple[list[Feeds], list[tuple[str, str]]]:
-    """Returns the inputs without repetitions, with the names of their data sets and of themselves."""
     source = experiment.about.source
     places = experiment.about.places or range(len(experiment.feeds))
     feeds = list(experiment.feeds)

@@ -135,9 +135,7 @@ def with_recipe(tried: CalibratorTried, plans: AnswerPlans, space: Space, kept: 
 
 
 def _passing(plans: AnswerPlans, aim: float, tried: Sequence[CalibratorTried]) -> CalibratorTried | None:
-    """Returns a calibrator with which full INT8 meets ``aim`` on all inputs, preferably in all settings without a
-    doubt; None if there is none.
-    """
+    """Returns a calibrator with which full INT8 meets ``aim``, if possible in all settings without a doubt; else None."""
     doubted, meeting = [], _meeting(plans, aim, tried)
     for row in meeting:
         holds, is_doubted = holds_in_all_settings(plans, plans.full, row.ranges)
@@ -171,7 +169,6 @@ def holds_in_all_settings(plans: AnswerPlans, plan: PrecisionPlan, ranges: Range
 
 
 def _meeting(plans: AnswerPlans, aim: float, tried: Sequence[CalibratorTried]) -> list[CalibratorTried]:
-    """Returns the calibrators with which full INT8 meets the budget, the best first."""
     jumps = plans.experiment.rule.metric.of_sums is None
     meeting = sorted((row for row in tried if row.meets), key=_loss)
     if tried[0].meets and not jumps and _loss(tried[0]) <= aim * (1.0 - _RESERVE_IN_USE):
@@ -182,9 +179,7 @@ def _meeting(plans: AnswerPlans, aim: float, tried: Sequence[CalibratorTried]) -
 
 
 def _finer(plans: AnswerPlans, ranges: Ranges) -> tuple[float, float]:
-    """Returns figures of full INT8, lower for better, that order ranges with the same loss: the task's disagreement at
-    other thresholds (``NEARBY``), then the worst output's noise to signal ratio.
-    """
+    """Returns figures of full INT8, lower for better, that order ranges with the same loss."""
     trial = plans.whole(plans.full, plans.with_ranges(ranges))
     task, apart = plans.experiment.task, 0.0
     if task is not None:

@@ -133,9 +133,6 @@ def deciding_settings(plans: AnswerPlans, experiment: Experiment, plan: Precisio
 def check(plans: AnswerPlans, experiment: Experiment, plan: PrecisionPlan, *, jointly: bool = True) -> Checked:
     """Measures a plan on all inputs in the settings that decide, up to the first in which it misses.
 
-    Where one session runs all plans, scales are also moved a little, and a plan with layers in FP16 is also measured as
-    ONNX Runtime runs its file.
-
     Args:
         jointly: run all inputs once more for the figures over all of them, such as the variation of the outputs, and in
             ONNX Runtime's FP16.
@@ -229,7 +226,7 @@ class SimilarityTarget:
     def put_back(
         self, plan: PrecisionPlan, experiment: Experiment, setting: str = OWN, *, to_the_end: bool = True
     ) -> PutBack:
-        """Measures ``plan``, a recipe with one unit low again, in a setting; on all inputs if ``to_the_end``."""
+        """Measures ``plan``, a recipe with one unit low again; on all inputs if ``to_the_end`` or with moved scales."""
         plans, ranges, counting = self._plans, experiment.ranges, self._plans.inputs.counting
         if setting == NUDGED:
             loss, _ = plans.nudged(plan, ranges, to_the_end=True)

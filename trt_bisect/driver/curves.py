@@ -29,13 +29,13 @@ def exhaustive(question: Question, watched: list[Step] | None = None, stride: in
     """Measures the plan with layers 0 to k in INT8 for every quantizable layer k or, with a ``stride``, only where the
     loss rises.
 
-    No layer is a suspect if full INT8 meets the threshold. A layer whose plan cannot be measured stays high in later
-    plans, as a suspect does.
+    No layer is a suspect if full INT8 meets the threshold. A layer whose plan cannot be measured stays high, as a
+    suspect does.
 
     Args:
-        watched: a list that receives each step as soon as it is decided.
-        stride: the number of layers in a step where the loss does not rise. A suspect, and a layer whose plan cannot be
-            measured, has a step of its own.
+        watched: a list that receives each step when it is decided.
+        stride: the number of layers in a step where the loss does not rise. Suspects, and layers whose plans cannot be
+            measured, have steps of their own.
     """
     full = yield question.all_but(())
     judged = not question.meets(full)
@@ -68,7 +68,7 @@ def bisect(question: Question, watched: list[Step] | None = None, blamed: Sequen
     """Finds the suspects, and the layers whose plans cannot be measured, one after another from the first layer on.
 
     Args:
-        watched: a list that receives each step as soon as it is decided.
+        watched: a list that receives each step when it is decided.
         blamed: layers that lose much by other measurements, ascending; the boundaries before and after each are
             measured first.
     """
@@ -136,8 +136,8 @@ def _next_step(
 def _leftmost(
     question: Question, low: int, high: int, so_far: LossSoFar, after: Loss, kept: tuple[int, ...], noted: list[Step]
 ) -> Search[Step | None]:
-    """Returns the first step between the positions ``low`` (-1: before the first layer) and ``high`` that is a suspect
-    or cannot be measured; None if there is none. ``after`` is the loss at ``high``.
+    """Returns the result of ``_next_step`` between the positions ``low`` and ``high`` only; ``after`` is the loss at
+    ``high``.
     """
     layers = question.quantizable[low + 1 : high + 1]
     step_of_all = so_far.step(layers, after, question.prefix(layers[-1], kept))
@@ -157,8 +157,9 @@ def _leftmost(
 def _between(
     question: Question, low: int, high: int, after: Loss, kept: tuple[int, ...]
 ) -> Search[tuple[int, Loss] | None]:
-    """Returns the boundary between two others that is nearest to the middle, and its loss; None if there is none.
-    Boundaries that cannot be measured are passed over, unless the one at ``high`` cannot be measured either.
+    """Returns the boundary nearest to the middle of two others, and its loss; None if there is none.
+
+    Boundaries that cannot be measured are passed over, unless ``high`` cannot be measured either.
     """
     for position in sorted(range(low + 1, high), key=lambda boundary: abs(boundary - (low + high) / 2)):
         loss = yield question.prefix(question.quantizable[position], kept)
@@ -176,7 +177,7 @@ def search_for(curve: str, question: Question, watched: list[Step] | None = None
     """Returns the search that measures a curve: ``full``, ``adaptive``, or ``culprits`` (a bisection).
 
     Args:
-        watched: a list that receives each step as soon as it is decided.
+        watched: a list that receives each step when it is decided.
     """
     if curve == ADAPTIVE:
         return exhaustive(question, watched, STRIDE)

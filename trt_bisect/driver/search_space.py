@@ -134,9 +134,8 @@ def knee(front: Sequence[Point], budget: float) -> Point | None:
     """Returns the point of a Pareto front after which more cost reduces the loss only little; None for fewer than three
     points.
 
-    Method: Kneedle (Satopää and others, Finding a "kneedle" in a haystack, 2011): the point farthest from the line
-    between the ends, with cost and the logarithm of the loss scaled to 0..1. The cheapest point comes first in
-    ``front``.
+    Method: Kneedle (Satopää and others, 2011): the point farthest from the line between the ends, with cost and the
+    logarithm of the loss scaled to 0..1. The cheapest point comes first in ``front``.
     """
     if len(front) < 3:
         return None

@@ -273,7 +273,7 @@ class AccuracyEvaluator:
         return self.measure_as_is(self._whole.canonical(plan))
 
     def measure_as_is(self, plan: PrecisionPlan) -> Trial:
-        """Returns the trial of a plan whose unquantized layers keep their precisions: they do not move to the base."""
+        """Returns the trial of a plan as it is: unquantized layers are not moved to the base."""
         store = self._whole.store_of(plan)
         trial = store.find(self._key(plan))
         if trial is None:

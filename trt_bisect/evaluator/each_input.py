@@ -92,8 +92,7 @@ class EachInput:
 
     Args:
         judge: compares a plan's outputs for one input with FP32's.
-        ranges: identifies the runner's scales in the keys of trials.
-        metric: the metric's name in these keys.
+        ranges, metric: words for the keys of trials.
         canonical: returns the equivalent plan under which a plan's trials are stored.
         together: by input, the number of FP32's things to compare; None if each input is judged by itself.
         ran: called with the number of inferences for a plan, and their seconds.

@@ -74,7 +74,7 @@ class RebuildEvaluator:
         return self.store
 
     def measure(self, plan: PrecisionPlan) -> Trial:
-        """Returns the trial of ``plan``, from the store if known; a failure is an outcome, not an exception."""
+        """Returns the trial of ``plan``, from the store if known; a failure is an outcome."""
         plan = self.canonical(plan)
         trial = self.store.find(plan.key())
         return self._kept(attempt(plan, self.builder, self.inputs)) if trial is None else trial
@@ -165,11 +165,11 @@ class EngineEvaluator(RebuildEvaluator):
         self._memory = memory
 
     def measure(self, plan: PrecisionPlan) -> Trial:
-        """Returns the trial of ``plan``, from the store if known; a failure is an outcome, not an exception."""
+        """Returns the trial of ``plan``, from the store if known; a failure is an outcome."""
         return self.measure_as_is(self.canonical(plan))
 
     def measure_as_is(self, plan: PrecisionPlan) -> Trial:
-        """Returns the trial of a plan whose unquantized layers keep their precisions: they do not move to the base."""
+        """Returns the trial of a plan as it is: unquantized layers are not moved to the base."""
         trial = self.store_of(plan).find(plan.key())
         if trial is not None:
             return trial
@@ -231,7 +231,7 @@ class SwitchEvaluator:
         self._session: AllPlans | None = None
 
     def measure(self, plan: PrecisionPlan) -> Trial:
-        """Returns the trial of ``plan``, from the store if known; a failure is an outcome, not an exception."""
+        """Returns the trial of ``plan``, from the store if known; a failure is an outcome."""
         plan = self.whole.canonical(plan)
         key = TrialKey(plan.key(), SWITCH).text
         trial = self.whole.store.find(key)

@@ -273,7 +273,6 @@ class Inferences:
                 run.close()
 
     def _begin(self, coming: Iterator[Measuring], begun: deque[Measuring]) -> bool:
-        """Begins as many inferences as the runner allows; returns false if all plans are done."""
         at_once = self._runner.at_once
         while True:
             if sum(len(run.waiting) for run in begun) >= at_once:

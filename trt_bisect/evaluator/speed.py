@@ -31,8 +31,8 @@ def layer_times(timed: Latency, network: Network) -> dict[int, float]:
 
 
 def measure_times(builder: Builder, network: Network, high: Iterable[Precision], feeds: Feeds) -> Times:
-    """Measures the milliseconds of each quantizable layer, on an engine in the low precision and on one in each of
-    ``high``.
+    """Measures the milliseconds of each quantizable layer in the low precision and in each of ``high``, on an engine
+    each.
 
     Raises:
         BadInput: the arithmetic is emulated, or an engine does not run or reports no layer times.

@@ -55,7 +55,7 @@ class TrialKey:
 
     @property
     def has_plan(self) -> bool:
-        """True if ``plan`` is a plan's key; false for the accuracy of FP32, which has no plan."""
+        """True if ``plan`` is a plan's key; false for FP32's accuracy."""
         return "*" in self.plan
 
 
@@ -110,8 +110,7 @@ class OutputFigures:
         clipped: the share of FP32's large values (at least half of its largest) that exceed the output's largest
             magnitude, at elements where the output has that magnitude.
         vanished: the classes that FP32 is sure of in some rows and the output predicts in none of these.
-        pooled: by kind, over all inputs together, the number of elements or rows that differ, and the number of all;
-            see ``analyzer.integers``, ``analyzer.rows`` and ``analyzer.variation``.
+        pooled: by kind, over all inputs together, the number of elements or rows that differ, and the number of all.
         columns: axis and index of columns that no longer depend on the input.
     """
 
@@ -226,9 +225,7 @@ class TrialStore:
         self.trials.update({trial.plan: trial for trial in trials})
 
     def under(self, fingerprint: str, about: Mapping[str, Any]) -> TrialStore:  # noqa: ARG002
-        """Returns the store of trials under another fingerprint; ``about`` are the parts of which the fingerprint was
-        made.
-        """
+        """Returns the store of trials under another fingerprint, which was made of the parts ``about``."""
         return self._others.setdefault(fingerprint, TrialStore())
 
 
