@@ -129,7 +129,7 @@ def labels_in_order(labels: object, samples: Dataset, dataset: object) -> tuple[
 
     Args:
         labels: a path, ``Labels``, or an array of classes.
-        dataset: a folder of pictures, from which the samples were made, or other data.
+        dataset: the folder of the samples' pictures, or other data.
 
     Raises:
         BadInput: the labels cannot be read, a sample has no label, or the order of the files is not clear.

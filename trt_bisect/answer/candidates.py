@@ -3,13 +3,11 @@ recipe (docs/concepts/ranges.md, "Changes of the network").
 
     the user's network -> channels equalised -> channels smoothed -> weights rounded for the outputs
 
-Each change is made from every other calibration sample and judged on the other given inputs.
-
 A change is measured in two plans, each with its best promising calibrator: full INT8, and INT8 with the cheapest layers
 of the user's recipe high, up to a tenth of its cost. A network's loss is the geometric mean of both plans' mean losses.
-A recipe with rounded weights must hold in its float file too, else the last change is dropped.
+With rounded weights the network must hold without Q/DQ pairs too, else the last change is dropped.
 
-Full INT8, the verdict and the culprits are those of the user's network. Held-out inputs play no part in any choice.
+Held-out inputs play no part in any choice.
 """
 
 from __future__ import annotations
@@ -108,7 +106,9 @@ def _cheapest(answer: Answer) -> list[str]:
 
 
 def _kept(plans: AnswerPlans, high: Sequence[str]) -> tuple[list[AnswerPlans], dict[str, float]]:
-    """Returns an ``AnswerPlans`` after each kept change (none if they lower the loss too little), and the mean losses."""
+    """Returns an ``AnswerPlans`` after each kept change (none if they lower the loss too little), and all mean losses
+    by change.
+    """
     progress, held = plans.setup.progress, _held(plans)
     progress.stage("Changing channels and weights", len(CHANGES))
     if not held:

@@ -1,4 +1,4 @@
-"""The lines that say on which inputs, arithmetic and margins a verdict rests."""
+"""The lines of a report that say on which inputs, arithmetic and margins the verdict rests."""
 
 from __future__ import annotations
 

@@ -104,7 +104,7 @@ def bound_on_held_out(answer: Answer) -> Bound | None:
 
 
 def answer_facts(answer: Answer) -> AnswerFacts:
-    """Returns the facts of an answer for the report."""
+    """Returns the facts of an answer (figures, culprits, doubts, margins) that the report shows."""
     rule, recipe, network = answer.experiment.rule, answer.recipe, answer.experiment.network
     held_out, held_out_inputs = None, answer.held_out_inputs
     if answer.held_out is not None and held_out_inputs is not None:

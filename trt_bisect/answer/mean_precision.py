@@ -220,8 +220,7 @@ def inside_of(size: tuple[int, int], image: tuple[float, float], *, letterbox: b
     Args:
         size: width and height of the input.
         image: width and height of the image.
-        letterbox: the image keeps its aspect ratio in the middle of the input, as Pillow pads it; else it fills the
-            input.
+        letterbox: the image keeps its aspect ratio in the middle of the input; else it fills the input.
     """
     inside = np.array(size, np.float64)
     if letterbox:

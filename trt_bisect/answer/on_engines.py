@@ -8,7 +8,7 @@ Builds are slow, so engines are built only for the plans that decide, each once:
     the end      emulation fails:
                  each unit low by itself
 
-docs/concepts/strategies.md has a table of the contradictions between engine and emulation, and what is built for each.
+Contradictions between engine and emulation, and what is built for each: docs/concepts/strategies.md.
 
 Mend. If a recipe misses, the engine computes something otherwise than its file says. The distance between the outputs
 of engine and emulation for the *same* plan shows where. The recipe's units stay high, the first n other units are in
@@ -17,9 +17,8 @@ distance with the logarithms at both ends, so that neither an accumulation of ro
 is mistaken for the place. The unit found stays high. If this does not halve the distance, it has no single place, and
 the recipe grows by the units that lose most for their cost when only they are low in the emulation.
 
-Put back. Each unit that the emulation needs, and each wrong kernel, is put back; it goes to INT8 if the recipe holds
-without it on the engine. Then all units measured with it high are measured anew. Units kept for a reserve, and units by
-which a recipe grew, are not put back: an engine for each would decide nothing.
+Put back. If a unit put back goes to INT8, all units measured with it high are measured anew. Units kept for a reserve,
+and units by which a recipe grew, are not put back: an engine for each would decide nothing.
 
 Invariants. The verdict and every figure of a unit put back are measured on engines, on all given inputs. No plan is
 built twice, also after a stop (the trials are in the journal); a plan without INT8 is built once for all scales.
@@ -187,7 +186,7 @@ class OnEngines:
 
     @property
     def space(self) -> Space:
-        """The units to choose from."""
+        """The units from which the recipe is chosen."""
         return self.proposal.recipe.space
 
     @property

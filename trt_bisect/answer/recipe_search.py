@@ -10,8 +10,6 @@ are high, all other units are low.
                  Passes 2 to 4 repeat until no set is cheaper
     5 reserve    passes 2 to 4 with half of the budget, among sets that cost at most a quarter more
 
-Settings. A plan is checked with its own scales, with scales moved a little, and as ONNX Runtime runs FP16.
-
 Reserve. The cheapest set uses all of the budget on the worst given input, and other inputs lose more. So a set that
 leaves half of the budget unused becomes the recipe if it costs little more. Without such a set, the one with the
 smallest mean loss becomes the recipe, among the sets measured to hold that cost little more. On eight networks 12 of
@@ -89,8 +87,8 @@ FP16_LOSES = 0.25  # units stay high in FP16 if the plan with all units in FP16 
 
 
 def allowed(effort: str, units: int, inputs: int) -> float:
-    """Returns the number of inferences that a search may take with ``inputs`` given inputs, without those that measure
-    the gain of each unit afterwards; infinite for thorough effort.
+    """Returns the number of inferences that a search may take, less one for each unit to measure its gain; infinite for
+    thorough effort.
     """
     least = OF_FEW if units <= FEW_UNITS and effort == DEFAULT else LEAST_ALLOWED
     return max((SWEEPS[effort] * inputs - 1.0) * units, least)
@@ -356,7 +354,6 @@ class RecipeSearch:
             self.on_recipe(recipe)
 
     def _measure(self, number: int, kept: Kept) -> Measured:
-        """Measures a set on the judged inputs, on all inputs, and with scales moved a little, until it misses."""
         plans, ranges, plan = self.plans, self.ranges[number], self.space.plan(kept)
         limit = self.space.budget
         loss = self._loss(plan, ranges)
@@ -426,8 +423,6 @@ class RecipeSearch:
     def _without_unneeded(self, number: int, recipe: Recipe) -> Recipe:
         """Returns the recipe without the high units that it does not need: the plan holds without them and costs no
         more.
-
-        If the result misses in another setting, bisection finds how many of these units can go low.
         """
         space = self.space
         elsewhere = set[int]()
@@ -501,8 +496,7 @@ def with_all_put_back(target: Target, recipe: Recipe) -> Recipe:
     """Measures the recipe with each of its units low again, on all inputs; returns it with ``put_back`` and ``faster``
     filled.
 
-    A plan that misses only in another setting is measured in that setting. A unit that no setting needs stays high for
-    the reserve, or because the plan is slower without it.
+    A plan that misses only in another setting is measured in that setting.
     """
     space, experiment = recipe.space, recipe.experiment
     put_back, faster = dict[int, PutBack](), set[int]()

@@ -167,7 +167,7 @@ class Answer:
 def recipe_of(setup: Setup, options: RunOptions, answer: Answer) -> RecipeFiles:
     """Returns the files of the recipe, with the shapes of all samples.
 
-    Plugin libraries have absolute paths, for commands that run in another folder; a bare name stays.
+    Plugin libraries have absolute paths, for commands that run in another folder.
     """
     experiment, plan, feeds = answer.experiment, answer.recipe.plan, answer.inputs.given.feeds
     network, builder, scales = experiment.network, experiment.builder, experiment.ranges.scales

@@ -135,7 +135,7 @@ def with_recipe(tried: CalibratorTried, plans: AnswerPlans, space: Space, kept: 
 
 
 def _passing(plans: AnswerPlans, aim: float, tried: Sequence[CalibratorTried]) -> CalibratorTried | None:
-    """Returns a calibrator with which full INT8 meets ``aim``, if possible in all settings without a doubt; else None."""
+    """Returns a calibrator with which full INT8 meets ``aim``, if possible in all settings without a doubt."""
     doubted, meeting = [], _meeting(plans, aim, tried)
     for row in meeting:
         holds, is_doubted = holds_in_all_settings(plans, plans.full, row.ranges)

@@ -1,8 +1,6 @@
-"""The searches for suspects, and the boundaries that each measures.
+"""The searches for suspects, ``exhaustive`` and ``bisect`` (docs/concepts/strategies.md).
 
-``exhaustive`` measures every boundary or, on large networks, the ends of strides and every boundary of a stride where
-the loss rises (docs/concepts/strategies.md). ``bisect`` measures both sides of each suspect. Where the loss grows
-steadily along the network, both find the same suspects.
+Where the loss grows steadily along the network, both find the same suspects.
 """
 
 from __future__ import annotations
@@ -34,8 +32,7 @@ def exhaustive(question: Question, watched: list[Step] | None = None, stride: in
 
     Args:
         watched: a list that receives each step when it is decided.
-        stride: the number of layers in a step where the loss does not rise. Suspects, and layers whose plans cannot be
-            measured, have steps of their own.
+        stride: the number of layers in a step where the loss does not rise.
     """
     full = yield question.all_but(())
     judged = not question.meets(full)
@@ -106,9 +103,7 @@ def _both_sides(question: Question, blamed: Sequence[int], low: int) -> Iterator
 
 
 def _gallop(low: int, last: int, suspects: int) -> Iterator[int]:
-    """Yields boundaries after ``low`` in strides that double, beginning with the mean distance of the suspects so far:
-    close suspects then take fewer plans than by halving.
-    """
+    """Yields boundaries after ``low`` in strides that double, beginning with the suspects' mean distance so far."""
     stride = math.ceil((low + 1) / suspects) if suspects > 1 else last + 1
     position = low + stride
     while position < last:
@@ -136,8 +131,8 @@ def _next_step(
 def _leftmost(
     question: Question, low: int, high: int, so_far: LossSoFar, after: Loss, kept: tuple[int, ...], noted: list[Step]
 ) -> Search[Step | None]:
-    """Returns the result of ``_next_step`` between the positions ``low`` and ``high`` only; ``after`` is the loss at
-    ``high``.
+    """Returns the first step between ``low`` (-1: before all layers) and ``high`` that is a suspect or cannot be
+    measured; None if there is none. ``after`` is the loss at ``high``.
     """
     layers = question.quantizable[low + 1 : high + 1]
     step_of_all = so_far.step(layers, after, question.prefix(layers[-1], kept))

@@ -184,7 +184,7 @@ class NoiseEstimates(Estimates):
         self._limits = limits
 
     def usual(self, _limit: float) -> float:
-        """Returns the sum of noise up to which a plan probably holds: a quarter of full INT8's noise."""
+        """Returns a quarter of full INT8's noise, up to which plans probably hold."""
         return self.limit / 4
 
     def learn(self, low: np.ndarray, measured: Measured, limit: float) -> None:
@@ -202,7 +202,6 @@ class NoiseEstimates(Estimates):
         return self._below(low, places) @ self._limits, np.full(len(low), 0.5)
 
     def _below(self, low: np.ndarray, places: Sequence[int]) -> np.ndarray:
-        """Returns the chance that the noise of each set is below each of ``LIMITS``: float64 ``[sets, limits]``."""
         noise = (low @ self.sums(places)).max(axis=1) / self.limit
         return _normal_below(np.log(LIMITS[None] / np.maximum(noise, 1e-9)[:, None]) / LIMIT_SPREAD)
 

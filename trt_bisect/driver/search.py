@@ -69,8 +69,7 @@ class Step:
 
     Attributes:
         layers: several if no plan between could be measured, or if none of them is a suspect.
-        before: the loss before the step.
-        loss: the loss of ``plan``, after the step; None if it could not be measured.
+        before, loss: the losses; ``loss`` is None if ``plan``, after the step, could not be measured.
         suspect: the loss rises enough (``Question.step``) to make the layer a suspect.
         highest: the largest loss of all steps before.
     """
@@ -127,7 +126,7 @@ class LossSoFar:
     """The last and the largest loss on the curve so far; suspects and layers set aside are high in these plans.
 
     Losses can fall where roundings cancel. Each loss is compared with the largest before it, so a layer after which the
-    loss only rises back is no suspect. An infinite loss is forgotten once a finite one is measured.
+    loss only rises back is no suspect.
     """
 
     last: float

@@ -264,12 +264,12 @@ class AccuracyEvaluator:
         return {} if trial is None or trial.failed else dict(trial.outputs[ACCURACY].values)
 
     def known(self, plan: PrecisionPlan) -> Trial | None:
-        """Returns the trial of a plan; None if not measured."""
+        """Returns the trial with a plan's accuracy; None if not measured."""
         canonical = self._whole.canonical(plan)
         return self._whole.store_of(canonical).find(self._key(canonical))
 
     def measure(self, plan: PrecisionPlan) -> Trial:
-        """Returns the trial of a plan; its output ``accuracy`` holds the figures."""
+        """Returns the trial with a plan's accuracy, under the output ``accuracy``."""
         return self.measure_as_is(self._whole.canonical(plan))
 
     def measure_as_is(self, plan: PrecisionPlan) -> Trial:

@@ -61,8 +61,7 @@ class PoolLoss(Protocol):
     With ``alone`` both counts are of one input.
     """
 
-    def __call__(self, name: str, differ: float, of_all: float, *, alone: bool = False) -> float:
-        """Returns the loss of the pool ``name``."""
+    def __call__(self, name: str, differ: float, of_all: float, *, alone: bool = False) -> float: ...
 
 
 @dataclass(frozen=True)

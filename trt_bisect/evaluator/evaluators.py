@@ -27,7 +27,6 @@ class RebuildEvaluator:
     """Builds an engine for each plan and runs the inputs on it; no plan is measured twice.
 
     Args:
-        compare: makes the figures of the outputs.
         high: the precision of high layers, and of unquantized layers if the network has no base.
         pool: tries several plans at a time; None tries them in this process.
     """

@@ -105,8 +105,7 @@ class SwitchRunner:
 def switch_session(
     builder: Builder, facts: TensorFacts, memory: int, more: Collection[Precision] = ()
 ) -> AllPlans | None:
-    """Returns an ONNX Runtime session that runs all plans, with a thread for each inference; None if the builder
-    emulates nothing or ONNX Runtime refuses the session.
+    """Returns an ONNX Runtime session that runs all plans, with a thread for each inference; None if there can be none.
 
     The session keeps at most ``memory`` bytes of tensors. ``more`` are precisions besides the network's high and low
     ones.

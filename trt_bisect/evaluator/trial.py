@@ -131,7 +131,7 @@ class Trial:
 
     Attributes:
         plan: the ``TrialKey`` as text.
-        outcome: one of the outcomes in ``trial.py``.
+        outcome: ``measured``, ``not finite``, or a failure such as ``build failed``.
         outputs: the figures of each final output.
         ran: by layer index, the precision to which the layer's inputs were rounded (``Engine.ran``).
         message: the error, or the builder's warnings.
