@@ -55,11 +55,7 @@ class GivenInputs:
 
 
 class PoolLoss(Protocol):
-    """Returns the loss of a pool (a count over all inputs, such as of rows): ``differ`` of ``of_all`` things differ
-    from FP32's.
-
-    With ``alone`` both counts are of one input.
-    """
+    """The loss of a pool: a count over all inputs, such as of rows."""
 
     def __call__(self, name: str, differ: float, of_all: float, *, alone: bool = False) -> float: ...
 
