@@ -57,7 +57,8 @@ class GivenInputs:
 class PoolLoss(Protocol):
     """The loss of a pool: a count over all inputs, such as of rows."""
 
-    def __call__(self, name: str, differ: float, of_all: float, *, alone: bool = False) -> float: ...
+    def __call__(self, name: str, differ: float, of_all: float, *, alone: bool = False) -> float:
+        """Returns the loss if ``differ`` of ``of_all`` things differ from FP32's; with ``alone`` on one input."""
 
 
 @dataclass(frozen=True)
