@@ -322,7 +322,7 @@ class CacheScales:
     Attributes:
         found: in execution order.
         unsure: by tensor without a sure entry, the reason.
-        far: the tensors found by name whose scale is far from a calibrator's.
+        far: the tensors found by name whose scale is far from the calibrators' on inputs.
     """
 
     found: tuple[TensorScale, ...]

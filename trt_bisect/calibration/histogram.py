@@ -221,8 +221,7 @@ class Calibrator:
     """A calibration method and its parameter.
 
     Attributes:
-        method: ``entropy`` (TensorRT's, 2048 bins and 128 levels), ``minmax``, ``percentile``, or ``mse`` (least mean
-            squared error).
+        method: ``entropy`` (TensorRT's), ``minmax``, ``percentile``, or ``mse`` (least mean squared error).
         percentile: the percentile of |x|, in percent; the default for methods that use none.
 
     Raises:

@@ -74,7 +74,7 @@ def use_device(device: str | None, *, or_cpu: bool = False) -> None:
     """Sets the device of later sessions.
 
     Args:
-        device: ``cpu`` or ``cuda:0``; None: the first CUDA device for plans if usable, else the CPU.
+        device: ``cpu`` or ``cuda:0``; None: plans use the first CUDA device, if usable, else the CPU.
         or_cpu: use the CPU if ONNX Runtime has no such GPU.
 
     Raises EngineUnavailable if ONNX Runtime gets no session on the device.

@@ -232,7 +232,6 @@ def recipe_files(
     pairs hold the scales and decide the precisions.
 
     Args:
-        scales: of all activations.
         high: the precision of layers that are never low, if the network has no base.
         weak: the constraints of weak typing.
         build: that of the measured engine; its ``precisions`` and ``weak`` are replaced.
@@ -345,7 +344,10 @@ def _trt_type(kind: Precision | str | None) -> str | None:
 
 
 def readme(network: Network, weak: WeakPlan, refused: list[str], build: trtexec.Build, texts: Collection[str]) -> str:
-    """Returns the recipe's README: the purpose of each file in ``texts``, and the commands for the target version."""
+    """Returns the recipe's README: the purpose of each file in ``texts``, and the commands for the target version.
+
+    ``refused`` has the reasons why trtexec cannot build the recipe.
+    """
     low = network.low
     name, title = network_file(low.precision), low.title
     commands = recipe_commands("", build, name)

@@ -25,7 +25,7 @@ _PASSED = ("Identity", "QuantizeLinear", "DequantizeLinear")
 def without_pairs(network: Network, high: Collection[str]) -> Callable[[Path], None] | None:
     """Returns a function that writes the network's file, without the pairs of the layers ``high``, into a folder.
 
-    Returns None if the file cannot be read again, lacks a layer in its main graph (such as inside a function), or has a
+    Returns None if the file cannot be read again, lacks a layer in its main graph, or has a
     pair that other layers need too.
     """
     source = Path(network.source)
