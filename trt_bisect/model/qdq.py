@@ -92,8 +92,8 @@ class WrittenSwitch(Written):
     """A graph for all plans.
 
     Attributes:
-        gates: layer index and precision that each gate selects. The input ``gates_input``, bool ``[gates + followed]``, is true
-            where the layer has that precision. A layer without a true gate has the last of its precisions.
+        gates: layer index and precision that each gate selects. The input ``gates_input``, bool ``[gates + followed]``,
+            is true where the layer has that precision. A layer without a true gate has the last of its precisions.
         followed: the tensors that some plans round where they are made; their gates come last.
         scales: the rounded activations, whose scales are the input ``scales_input``, float32 ``[scales]``.
         gates_input, scales_input: the names of these inputs; empty without any.
