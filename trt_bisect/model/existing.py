@@ -335,9 +335,9 @@ def _restore(source: gs.Tensor, producer: gs.Node, first: Quantizer, name: str, 
 
 
 def low_of_pairs(pairs: ExistingPairs, low: LowPrecision, source: str) -> LowPrecision:
-    """Returns the low precision of the pairs in a file, or ``low`` without pairs.
+    """Returns FP8 if all pairs in a file are FP8, INT8 if others are, ``low`` without pairs.
 
-    Raises BadInput if ``low`` is neither INT8 nor the pairs' precision.
+    Raises BadInput if ``low`` is neither INT8 nor the precision of all pairs.
     """
     every = [quantizer for chain in (*pairs.inputs.values(), *pairs.outputs.values()) for quantizer in chain]
     if not every:
