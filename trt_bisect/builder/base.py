@@ -121,7 +121,7 @@ class Engine(Protocol):
 
     Attributes:
         ran: by layer index, the precision that ran: the plan's if the graph's Q/DQ pairs and Casts set it, else the
-            kernel's as the engine reports it. ``region`` and ``dla`` stand for a precision that is not reported.
+            engine's report of its kernel, or ``region`` or ``dla`` if that is silent.
         messages: the builder's warnings.
     """
 
@@ -133,7 +133,7 @@ class Engine(Protocol):
         ...
 
     def latency(self, feeds: Feeds) -> Latency | None:
-        """Times inferences on a sample; returns None if the engine is emulated. Raises TrialFailed."""
+        """Returns the measured time of an inference on a sample, None if emulated; raises TrialFailed."""
         ...
 
     def __enter__(self) -> Engine: ...

@@ -57,8 +57,8 @@ def mark_unfused(definition: Definition) -> None:
 def listen(trt: ModuleType, cuda: Any, context: Any, dtypes: Mapping[str, np.dtype[Any]]) -> Any:
     """Attaches a debug listener to an execution context and returns the listener.
 
-    After an inference its ``tensors`` hold the debug tensors as arrays, by the engine's names. ``dtypes`` has the NumPy
-    type of each TensorRT type, by name; tensors of other types are left out.
+    Its ``tensors`` hold the last inference's debug tensors by the engine's names; types that ``dtypes``, NumPy's by
+    TensorRT's names, lacks are left out.
     """
 
     class KeepingListener(trt.IDebugListener):  # type: ignore[name-defined,misc]
@@ -91,8 +91,8 @@ def _pointer(capsule: Any) -> int:
 def on_graph(shown: Outputs, inspected: str, graph: onnx.GraphProto) -> Iterator[tuple[str, np.ndarray]]:
     """Yields an engine's debug tensors (``shown``, by the engine's names) with their names in the ONNX graph.
 
-    A tensor whose memory format groups channels or puts them last comes twice: the second time reordered, named with
-    the ending `` as stored``. A tensor with padded channels is left out. ``inspected`` is the engine inspector's JSON.
+    A tensor in a format that is not linear comes twice, first reordered as ``... as stored``; one with padded channels
+    is left out. ``inspected`` is the engine inspector's JSON.
     """
     made = {node.name: list(node.output) for node in graph.node}
     tensors = {name for names in made.values() for name in names}
@@ -152,10 +152,10 @@ class EngineTensor(NanForNull):
 def engine_tensors(
     writer: PlanWriter, plan: PrecisionPlan, infer: Callable[[Feeds], Outputs], samples: Iterable[Feeds]
 ) -> tuple[EngineTensor, ...]:
-    """Compares the debug tensors of a plan's engine, as ``infer`` returns them, with the emulation.
+    """Returns the tensors of a plan's engine in execution order, each compared with the emulation.
 
-    Returns one entry for each tensor in execution order, with the worst figures over ``samples``. Raises BadInput if
-    ONNX Runtime refuses a sample, and TrialFailed if the engine fails.
+    ``infer`` runs the engine; figures are the worst over ``samples``. Raises BadInput if ONNX Runtime refuses a sample,
+    and TrialFailed if the engine fails.
     """
     beside, rows = None, dict[str, EngineTensor]()
     exact = all(precision is Precision.FP32 for precision in plan.precisions)

@@ -144,9 +144,6 @@ def engine_version(engine: str) -> str:
 def choose_typing(engine: str, typing: str = AUTO) -> str:
     """Returns ``weak`` or ``strong``: the typing asked for, or strong for ``auto``.
 
-    Under strong typing the graph's Q/DQ pairs decide what is rounded; TensorRT before 10 chooses the precisions of
-    other layers itself, among those allowed.
-
     Raises BadInput if the engine lacks the typing, and EngineUnavailable if the engine cannot be imported.
     """
     if typing not in (AUTO, *TYPINGS):
@@ -162,10 +159,10 @@ def choose_typing(engine: str, typing: str = AUTO) -> str:
 
 
 def typing_of(engine: str, typing: str, low: LowPrecision, *, cached: bool = False) -> str:
-    """Returns ``weak`` or ``strong``: the typing asked for, or the usual one of the low precision for ``auto``.
+    """Returns ``weak`` or ``strong``: the typing asked for, or for ``auto`` the usual one of the low precision.
 
     This is strong typing, except with TensorRT before 10.12 if the scales are a calibration cache's (``cached``), and
-    with TensorRT before 10 in FP16. Raises like ``choose_typing``, and BadInput for FP8 with weak typing.
+    before 10 in FP16. Raises like ``choose_typing``, and BadInput for FP8 with weak typing.
     """
     if low is FP8 and typing == "weak":
         raise BadInput("FP8 needs strong typing.", "Leave out --typing weak.")
@@ -191,7 +188,7 @@ def make_builder(
     options: BuildOptions,
     profile_shapes: ProfileShapes | None = None,
 ) -> Builder:
-    """Makes the builder of a network's engines, with an engine from ``choose_engine``, a typing from ``choose_typing``.
+    """Makes the builder of a network, for an engine and a typing from ``choose_engine`` and ``choose_typing``.
 
     ``profile_shapes`` are the shapes of dynamic inputs; ONNX Runtime needs none.
 
@@ -225,7 +222,7 @@ def open_builder(
     profile_shapes: ProfileShapes | None = None,
     process: WorkerProcess | None = None,
 ) -> Builder:
-    """Makes a builder like ``make_builder``, but for an NVIDIA engine in a worker process, and also for a pipeline.
+    """Makes a builder like ``make_builder``, for a pipeline too; an NVIDIA engine works in a worker process.
 
     Builders may share ``process``; the default is a new one. Raises like ``make_builder``.
     """

@@ -1,8 +1,7 @@
 """Reads the reports of TensorRT's engine inspector: fused layers, their precisions, kernels and times.
 
 A *region* is one engine layer, ``{ForeignNode[first...last]}``, that TensorRT's compiler (Myelin) made of many layers,
-or that runs on the DLA. Its precisions are not reported, and may not be those asked for (TensorRT issues 3889 and
-4505).
+or that runs on the DLA. Its precisions are not reported, and may not be those asked for.
 """
 
 from __future__ import annotations
@@ -29,6 +28,7 @@ from trt_bisect.precision import Precision
 # "Metadata"}]}. TensorRT 11 splits "Format/Datatype" in two. Without detailed verbosity an engine lists names only;
 # with dynamic shapes, formats need an execution context whose input shapes are set. TensorRT 10 lists a region's
 # kernels instead of the region (__myl_...), with their ONNX nodes in the metadata (issue 4397).
+# A region may not run in the precisions asked for: issues 3889 and 4505.
 _NOTHING = frozenset({"NoOp", "Constant", "Shape", "Signal", "Wait"})
 _NOT_COMPUTE = _NOTHING | {"Reformat", "HostToDeviceCopy"}
 _FORMAT_KEYS = ("Format/Datatype", "DataType", "Datatype", "Format")
@@ -348,7 +348,7 @@ def graph_beside(profile: Path) -> Path:
 
 
 def kernels_of(network: Network, profile: Path) -> tuple[tuple[Kernel, float], ...]:
-    """Reads trtexec's profile and the layer file next to it; returns each kernel and its mean seconds in one inference.
+    """Returns the kernels in trtexec's profile, and in the layer file next to it, each with its mean seconds.
 
     A kernel has the indices of its layers in ``network``. Raises BadInput if a file cannot be used, or no kernel
     contains a layer of the network.

@@ -46,7 +46,6 @@ def serve(descriptor: int, parent: int, work: object | None = None) -> None:
 
     Args:
         descriptor: the connection's file descriptor.
-        parent: the parent's process id.
         work: has a method for each request; by default it builds and runs engines.
     """
     for stop in (signal.SIGINT, signal.SIGTERM):  # a terminal, or a scheduler, sends them to all: the parent decides
@@ -187,16 +186,12 @@ class IsolatedBuilder:
     def __init__(
         self, make: Callable[[], Builder], timeout: float | None = None, process: WorkerProcess | None = None
     ) -> None:
-        """Starts the builder.
+        """Starts the builder; raises the errors of ``make``, and EngineUnavailable if the process ends.
 
         Args:
             make: makes the builder, in the worker; must be picklable.
             timeout: seconds for a build or an inference; None: no limit.
             process: the worker process, which builders may share; by default a new one.
-
-        Raises:
-            BadInput: ``make`` raised it.
-            EngineUnavailable: ``make`` raised it, or the process ended.
         """
         self._make = make
         self._timeout = timeout
@@ -243,8 +238,7 @@ class IsolatedEngine:
     """An engine in a worker process; built again if that process was replaced.
 
     Attributes:
-        ran: the precision of each layer by index, as in ``Engine``; if TensorRT reports it, known after the first
-            inference.
+        ran: as in ``Engine``; what TensorRT reports is known after the first inference.
     """
 
     def __init__(self, make: Callable[[], tuple[Worker, BuiltEngine]], timeout: float | None) -> None:

@@ -96,7 +96,6 @@ class SwitchSession:
     """The session of all plans: runs any plan that gives each layer one of its ``choices``, with any scales.
 
     Args:
-        scales: of the activations, by default.
         choices: for each layer, the precisions that it may have, as ``choices_of`` returns them.
         facts: the tensors' shapes and types, needed to cut the network into pieces; None keeps it whole.
         memory: the most bytes of cached tensors.

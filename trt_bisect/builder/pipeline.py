@@ -1,8 +1,4 @@
-"""Builders and engines of a pipeline, a user's function that runs several networks: one engine for each network.
-
-The emulation caches a network's outputs by feeds and its part of the plan: most plans of a search differ in one
-network.
-"""
+"""Builders and engines of a pipeline, a user's function that runs several networks: one engine for each network."""
 
 from __future__ import annotations
 
@@ -63,10 +59,7 @@ class PipelineEngine:
         return outputs
 
     def latency(self, feeds: Feeds) -> Latency | None:
-        """Returns the engines' latencies, each times its mean number of calls for a sample in FP32; None if emulated.
-
-        The time of the function itself is not in it.
-        """
+        """Returns the sum of the engines' latencies, each times its mean calls for a sample; None if emulated."""
         total: Latency | None = None
         for part, engine in zip(self._parts, self._engines, strict=True):
             time, calls, prefix = engine.latency(part.of(feeds)), self._pipeline.calls[part.name], prefix_of(part.name)
@@ -91,9 +84,9 @@ class PipelineEngine:
 
 
 class PipelineBuilder:
-    """Builds the engines of a pipeline, one for each network; ``make`` makes a network's builder from its scales.
+    """Builds the engines of a pipeline, one for each of the networks that ``network`` merges, from one plan for all.
 
-    ``network`` is the networks merged into one, whose plans these are.
+    ``make`` makes a network's builder.
     """
 
     def __init__(self, network: Network, scales: Scales, make: MakeBuilder) -> None:
@@ -122,11 +115,11 @@ class EmulatedPipelineBuilder(PipelineBuilder):
     builders: list[OnnxRuntimeBuilder]  # type: ignore[assignment]
 
     def has_plain(self, plan: PrecisionPlan) -> bool:
-        """Returns true if ``plain`` computes a plan exactly: only INT8 and FP32, on a CPU with exact integer sums."""
+        """Returns true if ``plain`` computes a plan exactly."""
         return self.builders[0].has_plain(plan)
 
     def plain(self, plan: PrecisionPlan, *, integers: bool = True) -> PipelineEngine:
-        """Builds the engine from the Q/DQ files that TensorRT would get, with ONNX Runtime's default optimisations.
+        """Builds the engine from the plan's Q/DQ files, with ONNX Runtime's default optimisations.
 
         ``integers=False`` leaves out its INT8 kernels.
         """
@@ -195,13 +188,13 @@ class PipelineSession:
         return _copied(outputs)
 
     def forget(self) -> None:
-        """Empties the caches of tensors."""
+        """Empties the caches."""
         self._kept.clear()
         for session in self._sessions:
             session.forget()
 
     def close(self) -> None:
-        """Closes the sessions and empties the caches; the next inference makes the sessions again."""
+        """Closes the sessions and empties the caches."""
         self._kept.clear()
         for session in self._sessions:
             session.close()

@@ -429,7 +429,7 @@ class TensorRTStrongBuilder:
         *,
         engine: str = tensorrt_build.TENSORRT,
     ) -> None:
-        """Starts the engine.
+        """Starts TensorRT.
 
         Raises BadInput if a dynamic input has no shapes or TensorRT before 11.4 should use the DLA, and
         EngineUnavailable if the engine is missing or does not start.

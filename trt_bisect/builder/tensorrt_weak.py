@@ -24,9 +24,7 @@ unquantized layers:
     conv3 (high) --> relu --> conv2 (INT8)                   read, not fed: high
 
 **Invariants.** A high layer and its outputs both get its high precision: with a constraint on the layer only, TensorRT
-could round the output. TensorRT computes tensors without a range in floats, so a tensor that the parser added gets a
-range only if it is constant, inside a quantizable layer, or a moved copy of another. No node's name is another's with a
-number (``Network.for_parser``).
+could round the output. No node's name is another's with a number (``Network.for_parser``).
 """
 
 from __future__ import annotations
@@ -172,7 +170,7 @@ def set_ranges(trt: ModuleType, definition: Any, steps: list[WalkStep], network:
     """Sets the dynamic range, scale times 127, of float tensors, so that TensorRT needs no calibrator.
 
     Of the tensors that the parser added, moved copies get the range of their source, values inside a quantizable layer
-    the range of its output, and constants their largest magnitude. Others get none.
+    the range of its output, and constants their largest magnitude. TensorRT computes others in floats.
     """
     ranges: dict[str, float] = {}
 
@@ -374,7 +372,7 @@ class WeakPlan:
 
 @runtime_checkable
 class TellsWeakPlan(Protocol):
-    """A builder with weak typing that can tell its constraints, in this process or in a worker process."""
+    """A builder, here or in a worker process, that can tell the constraints of weak typing."""
 
     def weak_plan(self, plan: PrecisionPlan) -> WeakPlan:
         """Returns the constraints with which TensorRT runs a plan; raises TrialFailed if the graph cannot be parsed."""
@@ -384,8 +382,8 @@ class TellsWeakPlan(Protocol):
 def weak_plan(builder: Builder, network: Network, plan: PrecisionPlan) -> WeakPlan:
     """Returns the constraints that carry out a plan under weak typing: the builder's own, else those on ONNX nodes.
 
-    TensorRT's parser names a node's main layer after the node, as in the recipe's ``network.onnx``; layers that it
-    adds, such as the sum with a Gemm's bias, stay free.
+    ONNX nodes have the names of the recipe's ``network.onnx``. Layers that TensorRT's parser adds, such as the sum with
+    a Gemm's bias, stay free.
     """
     if builder.typing == "weak" and isinstance(builder, TellsWeakPlan):
         with suppress(TrialFailed):
@@ -431,10 +429,10 @@ class TensorRTWeakBuilder:
         *,
         calibration_cache: bytes | None = None,
     ) -> None:
-        """Starts TensorRT and writes the FP32 network to a temporary folder.
+        """Starts TensorRT, which reads ``calibration_cache``, if given, instead of ``scales``.
 
-        If ``calibration_cache`` is given, TensorRT reads it instead of ``scales``. Raises BadInput if a dynamic input
-        has no shapes, and EngineUnavailable if TensorRT is missing, does not start, or has no weak typing.
+        Raises BadInput if a dynamic input has no shapes, and EngineUnavailable if TensorRT is missing, does not start,
+        or has no weak typing.
         """
         self._in_file = network
         self._network = network = network.for_parser

@@ -6,8 +6,7 @@ import re
 
 from trt_bisect.errors import BadInput
 
-AUTO = "auto"
-"""The Ray cluster that this machine belongs to."""
+AUTO = "auto"  # the Ray cluster that this machine belongs to
 GOES_ON = "What was measured is kept, and the same command goes on from there, without --cluster too."
 _LOCAL = re.compile(r"local:([1-9]\d{0,3})")
 _RAY = re.compile(r"(?!local:)(?:ray://)?(?:\[[0-9A-Fa-f:.]+\]|[^\s:/\[\]]+):\d{1,5}")
@@ -27,6 +26,6 @@ def check_address(address: str) -> None:
 
 
 def local_processes(address: str) -> int | None:
-    """Returns the N of ``local:N``, or None for another text."""
+    """Returns the N of ``local:N``; None for another address."""
     local = _LOCAL.fullmatch(address)
     return None if local is None else int(local[1])

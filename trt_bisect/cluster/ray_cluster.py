@@ -1,11 +1,4 @@
-"""A Ray cluster, on which each plan is a task.
-
-Ray runs in a process of its own (``RayProcess``), because it ends its process when the cluster's head has been gone for
-a minute, takes over the signals, and writes to stderr.
-
-Tasks, not actors (``ray.util.ActorPool``): an actor stays on its node, and a plan that waits for a lost actor would not
-go to a free node. Ray starts a plan again whose worker or node was lost.
-"""
+"""A Ray cluster, on which each plan is a task. Ray runs in a process of its own (``RayProcess``)."""
 
 from __future__ import annotations
 
@@ -36,6 +29,8 @@ from trt_bisect.precision import PrecisionPlan
 from trt_bisect.support.files import ScratchFolder
 from trt_bisect.support.text import counted
 
+# Tasks, not actors (ray.util.ActorPool): an actor stays on its node, and a plan that waits for a lost actor would not
+# go to a free node.
 TRIES = 3  # a task whose worker or node was lost is started again
 _REACH_SECONDS = 5.0
 _JOIN_SECONDS = 60.0
@@ -45,7 +40,7 @@ _FULL_SECONDS = 60.0  # a cluster without room for a task is then given up
 
 
 def open_cluster(address: str, say: Callable[[str], None]) -> Cluster:
-    """Returns the workers at an address (see ``check_address``); the caller closes them.
+    """Returns the workers at an address of ``--cluster``, as ``check_address`` explains; the caller closes them.
 
     Raises BadInput if Ray is not installed, or no cluster answers there.
     """
@@ -58,7 +53,7 @@ class RayCluster(AbstractContextManager["RayCluster"]):
 
     Attributes:
         size: the number of tasks that the living nodes can run at a time, without nodes that were refused.
-        holder: the pool that last sent its content to the workers.
+        holder: the pool whose ``TrialSpec`` the workers have.
     """
 
     def __init__(self, address: str, say: Callable[[str], None]) -> None:
@@ -75,6 +70,8 @@ class RayCluster(AbstractContextManager["RayCluster"]):
         try:
             _reach(address)
             problem = f"'{address}' answers, but cannot be joined as a Ray cluster"
+            # Ray ends its process when the cluster's head has been gone for a minute, takes over the signals, and
+            # writes to stderr.
             self._process = Worker(environment, __name__)
             self._process.ask(("connect", address), _JOIN_SECONDS)
         except (OSError, OverflowError, UnicodeError, RuntimeError, TrialFailed) as error:
@@ -97,13 +94,12 @@ class RayCluster(AbstractContextManager["RayCluster"]):
     def begin(self, key: str, content: bytes) -> None:
         """Begins the plan with this key as soon as a worker is free.
 
-        Args:
-            content: see ``RayWorkerPool.begin``; empty: as for the plan before.
+        ``content`` is the pickled ``TrialSpec`` and timing cache; empty if they are those of the plan before.
         """
         self._ask("begin", key, content)
 
     def ended(self) -> tuple[str, Any]:
-        """Waits for the next plan to end; returns its key and its result, or the TrtBisectError that ended it.
+        """Waits for the next plan to end; returns its key, and ``try_plan``'s result or the TrtBisectError instead.
 
         The error is EngineUnavailable if the plan's worker was lost each time.
 
@@ -170,7 +166,7 @@ class RayWorkerPool:
         return self._cluster.size
 
     def begin(self, plan: PrecisionPlan) -> None:
-        """Begins to try a plan. The first call also sends the ``TrialSpec`` and this machine's timing cache."""
+        """Begins to try a plan as soon as a worker is free."""
         content = b""
         if self._cluster.holder is not self:
             cache = self._timing_cache
@@ -180,9 +176,7 @@ class RayWorkerPool:
         self._cluster.holder = self
 
     def ended(self) -> Attempt:
-        """Waits for the next plan to end, and returns the attempt. Raises as ``RayCluster.ended``, and errors of the
-        worker.
-        """
+        """Returns the attempt at the next plan to end; raises like ``RayCluster.ended``, and errors of the worker."""
         key, result = self._cluster.ended()
         if isinstance(result, EngineUnavailable):
             return Attempt(PrecisionPlan.from_key(key), Trial(key, LOST, message=result.problem))
@@ -199,8 +193,6 @@ class RayWorkerPool:
 
 
 class _Event(NamedTuple):
-    """The state of the tasks after a wait; ``key`` is empty if no plan has ended."""
-
     key: str
     result: Any
     said: list[str]
@@ -260,7 +252,7 @@ class RayProcess:
         return f"{counted(workers, 'worker')} on {counted(len(self._nodes), 'node')}"
 
     def begin(self, key: str, content: bytes) -> None:
-        """Begins the plan with this key."""
+        """Begins the plan with this key as a task; ``content`` as in ``RayCluster.begin``."""
         if content:
             self._content = self._ray.put(np.frombuffer(content, np.uint8))
         self._submit(_Task(key, self._content))
@@ -318,12 +310,7 @@ class RayProcess:
 
 
 def _make_call() -> Callable[..., Any]:
-    """Returns the function of all tasks: it calls ``try_plan``, and reports its node and the packages that the node
-    lacks.
-
-    Ray pickles a nested function by value, so that a node without trt-bisect can report that.
-    """
-
+    # Ray pickles a nested function by value, so that a node without trt-bisect can report that.
     def call(version: str, content: list[Any], plan: str) -> tuple[str, str, Any]:
         import ray
 
@@ -362,8 +349,6 @@ def try_plan(content: Any, plan: str) -> tuple[str, Attempt, bytes]:
 
 
 class _PlanWorker:
-    """A ``TrialSpec``, and its builder in a process of its own."""
-
     def __init__(self, spec: TrialSpec, timings: bytes) -> None:
         self._inputs, self._timed = spec.inputs, spec.timed
         self._scratch = ScratchFolder()

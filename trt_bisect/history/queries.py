@@ -79,8 +79,9 @@ class HistoryEntry:
         return f"{report.engine} {report.typing}" if report.engine == "tensorrt" else report.engine
 
     def continues(self, before: HistoryEntry) -> bool:
-        """Returns true if this entry replaces ``before``: the fingerprint, metric, threshold and strategy are the same,
-        and so is the start, unless ``before`` is unfinished.
+        """Returns true if this entry replaces ``before``: fingerprint, metric, threshold and strategy are the same.
+
+        The start must be the same too, unless ``before`` is unfinished.
         """
         question = ("fingerprint", "metric", "threshold", "share", "strategy")
         is_same = all(getattr(self.report, name) == getattr(before.report, name) for name in question)
@@ -111,7 +112,7 @@ def _leaves(kind: kinds.Type, name: str = "") -> Iterator[tuple[tuple[str, ...],
 
 
 def table_of(entries: Iterable[HistoryEntry]) -> pd.DataFrame:
-    """Returns a table with one row for each entry. Missing numbers are NaN or NA."""
+    """Returns a table with a row for each entry. Missing numbers are NaN or NA."""
     import pandas as pd
 
     columns = _columns()
@@ -129,10 +130,9 @@ def _value_at(entry: HistoryEntry, path: tuple[str, ...]) -> object:
 
 
 def write_table(table: pd.DataFrame, path: Path, option: str) -> None:
-    """Writes a table as CSV or Parquet: times in UTC, tuples and dictionaries as JSON, but names in Parquet as lists.
+    """Writes a table to the file of ``option``, ``--csv`` or ``--parquet``: times in UTC, other objects as JSON.
 
-    Raises:
-        BadInput: PyArrow is not installed, or the file cannot be written.
+    In Parquet, names are lists. Raises BadInput if PyArrow is missing, or the file cannot be written.
     """
     texts = table.copy()
     for name in table.select_dtypes(object):
@@ -151,8 +151,7 @@ def write_table(table: pd.DataFrame, path: Path, option: str) -> None:
         raise BadInput(error.problem, f"Choose another with {option}.") from error
 
 
-LATENCY_MOVED = 0.05
-"""A latency has changed if it differs by more than this share."""
+LATENCY_MOVED = 0.05  # a latency has changed if it differs by more than this share
 _NAMES_UP_TO = 3
 _BARS = "▁▂▃▄▅▆▇█"
 _PARTS = {
@@ -222,7 +221,7 @@ RUNS_DRAWN = 40
 
 
 def print_entries(entries: Sequence[HistoryEntry], console: Console, path: Path, *, by_run: bool, top: int) -> None:
-    """Prints a row for each group of ``trends``, or for each run: at most ``top`` rows, all for 0."""
+    """Prints a row for each group of ``trends``, or with ``by_run`` for each run: at most ``top`` rows, all for 0."""
     if not entries:
         console.print(f"The history {path} has no such run.", markup=False, soft_wrap=True)
         return
@@ -234,7 +233,7 @@ def print_entries(entries: Sequence[HistoryEntry], console: Console, path: Path,
 
 
 def trend_table(groups: Sequence[Sequence[HistoryEntry]], console: Console) -> Table:
-    """Returns one row for each group of ``trends``: the last figures, and sparklines of full INT8 and its latency."""
+    """Returns a table with a row for each group of ``trends``: the last figures, and sparklines of full INT8."""
     timed = any(entry.report.milliseconds("int8") is not None for group in groups for entry in group)
     figures = ("INT8>", "over runs", "Recipe>", "Culprits>", *(("INT8 ms>", "over runs") if timed else ()))
     table = titled("Label", "Engine", "Metric", "Runs>", "Last, UTC", "Verdict", *figures, "Changed last")
@@ -256,7 +255,7 @@ def trend_table(groups: Sequence[Sequence[HistoryEntry]], console: Console) -> T
 
 
 def run_table(groups: Sequence[Sequence[HistoryEntry]], top: int, console: Console) -> Table:
-    """Returns one row for each of the last ``top`` runs, all for 0, in the order of recording."""
+    """Returns a table with a row for each of the last ``top`` runs, all for 0, in the order of recording."""
     rows = sorted((entry for group in groups for entry in group), key=lambda entry: entry.id)
     pairs = (pair for group in groups for pair in pairwise(_finished(group)))
     differing = {after.id: changes(before.report, after.report) for before, after in pairs}

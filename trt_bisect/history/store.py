@@ -1,7 +1,6 @@
 """The history: the reports of all runs, in one file of JSON lines next to the run folders.
 
-The file is a cache of the run folders. A run appends its report when it ends; no line ever changes, but a later line
-may replace an earlier one (``_folded``).
+A run appends its report when it ends; no line ever changes, but a later line may replace an earlier one.
 """
 
 from __future__ import annotations
@@ -34,8 +33,7 @@ if TYPE_CHECKING:
 
 HISTORY = "trt-bisect-history.jsonl"
 BESIDE, NONE = "beside", "none"
-LOCK_TIMEOUT = 30.0
-"""Seconds to wait for another process that writes."""
+LOCK_TIMEOUT = 30.0  # seconds to wait for another process that writes
 _LOOK_AGAIN = 0.05
 _KIND = "trt-bisect history"
 _ADD = "Move it away; 'trt-bisect history --add FOLDER' records the run folders again."
@@ -100,7 +98,7 @@ class History:
         ]
 
     def reports(self, **selection: Any) -> pd.DataFrame:
-        """Returns a pandas table of ``past``. Its columns are the fields of ``HistoryEntry`` and of ``Report``."""
+        """Returns the entries that ``past`` selects as a pandas table, a column for each field of entry and report."""
         return table_of(self.past(**selection))
 
     def copy(self, path: str | Path) -> None:
@@ -156,7 +154,7 @@ def _damaged(path: Path, error: Exception) -> BadInput:
 
 
 def unreadable(path: Path, error: OSError) -> BadInput:
-    """Returns the BadInput for a history that cannot be read."""
+    """Returns the BadInput for a history that is missing or cannot be read."""
     if isinstance(error, FileNotFoundError):
         remedy = "A run creates it, and so does 'trt-bisect history --add FOLDER'."
         return BadInput(f"There is no history '{path}'.", remedy)
@@ -165,10 +163,6 @@ def unreadable(path: Path, error: OSError) -> BadInput:
 
 @contextmanager
 def _writing(path: Path) -> Iterator[FileIO]:
-    """Opens a history for writing, for one process at a time; removes an incomplete line at the end.
-
-    Raises BadInput if the file cannot be written or stays locked for ``LOCK_TIMEOUT`` seconds.
-    """
     try:
         path.touch()
         file = path.open("r+b", buffering=0)
@@ -192,12 +186,10 @@ def _writing(path: Path) -> Iterator[FileIO]:
 
 
 def _folded(lines: Iterable[HistoryEntry]) -> list[HistoryEntry]:
-    """Returns the entries without those that later lines replace, in the order of recording.
-
-    A report replaces an earlier report of its run that it continues (``HistoryEntry.continues``). Its folder and label,
-    if any, become those of all entries of the run. A report in which nothing was measured, without a fingerprint, is
-    replaced by the next report in its folder.
-    """
+    """Returns the entries without those that later lines replace, in the order of recording."""
+    # A report replaces the report of its run that it continues. Its folder and label, if any, become those of all
+    # entries of the run. A report without a fingerprint, in which nothing was measured, is replaced by the next in its
+    # folder.
     entries: dict[int, HistoryEntry] = {}
     of_run: dict[str, list[int]] = {}
     blank: dict[str, int] = {}
@@ -225,15 +217,14 @@ def _folded(lines: Iterable[HistoryEntry]) -> list[HistoryEntry]:
 
 
 def holds_run(folder: Path) -> bool:
-    """Returns true if a folder has the file of a report."""
+    """Returns true if a folder has a report, finished or not."""
     return any((folder / name).is_file() for name in (SO_FAR, REPORT))
 
 
 def run_folders(places: Iterable[Path]) -> list[Path]:
     """Returns the run folders among ``places`` and under them, the oldest run first. Links are not followed.
 
-    Raises:
-        BadInput: one of the places has no run folder, or only reports that cannot be read.
+    Raises BadInput if one of the places has no run folder, or only reports that cannot be read.
     """
     began: dict[Path, datetime] = {}
     for start in places:
@@ -294,11 +285,9 @@ def _run_of(folder: Path) -> tuple[str, dict[str, Mapping[str, Any]]]:
 def history_of(where: Path, *, recording: bool = False) -> History:
     """Returns the history for a path: a history file, the folder that has one, or a run folder next to one.
 
-    A folder without a history file has the history of a folder directly below, such as a suite's ``nightly``; without
-    that, the history is read from the run folders below, or, with ``recording``, a new file is begun.
-
-    Raises:
-        BadInput: several folders below have a history file.
+    A folder without a history file has that of a folder directly below, such as a suite's ``nightly``. Without that,
+    the history is read from the run folders below, or with ``recording`` a new file is begun. Raises BadInput if
+    several folders below have a history file.
     """
     if not where.is_dir():
         return History(where)
@@ -315,7 +304,7 @@ def history_of(where: Path, *, recording: bool = False) -> History:
 
 
 def history_file(history: str | Path, folder: Path) -> Path | None:
-    """Returns the path of the history: ``beside`` means next to the run folder, ``none`` no history (None)."""
+    """Returns the path of the history file: ``beside`` means next to the run folder, ``none`` no history (None)."""
     if str(history) == NONE:
         return None
     return folder.absolute().parent / HISTORY if str(history) == BESIDE else Path(history)
@@ -325,8 +314,7 @@ def history_file(history: str | Path, folder: Path) -> Path | None:
 def recorded(folder: Path | None, history: str | Path, say: Callable[[str], None], label: str = "") -> Iterator[None]:
     """Records the run folder, if any, in the history at the end of the block, also after an error or an interrupt.
 
-    An error in the recording is shown and not raised. ``history``: see ``history_file``; ``label``: see
-    ``History.record``.
+    ``history`` is ``beside``, ``none`` or a path. An error in the recording is shown and not raised.
     """
     try:
         yield

@@ -1,10 +1,7 @@
 """The network that a command asks for, with the precisions and scales that the user fixes, by layer or in a plan.
 
-The plan's file (docs/howto/keep-high.md) is TOML or JSON, with the keys of a recipe's ``plan.json``: ``layers`` maps a
-layer or pattern (see ``matching``) to a precision, or to a table of ``activation`` and ``weight``, of which only the
-side in ``fp32`` is needed; ``scales`` maps an activation to its INT8 scale; ``one_scale`` lists layers whose weights
-have one scale each; ``low`` and ``high`` are precisions; ``activations`` is ``int16`` for 16-bit activations in all
-INT8 layers. With ``changes`` the plan is for the network file next to it. ``model`` and ``build`` are ignored.
+The plan's file (docs/howto/keep-high.md) is TOML or JSON, with the keys of a recipe's ``plan.json``; ``model`` and
+``build`` are ignored.
 """
 
 from __future__ import annotations
@@ -51,9 +48,8 @@ def matching(network: Network, pattern: str) -> list[Layer]:
     """Returns the layers that a pattern names, in execution order.
 
     Args:
-        pattern: the name of a layer or PyTorch module; ``op:`` and an operator; ``re:`` and a regular expression for
-            names; ``recipe:`` and a run folder, for its recipe's high layers; ``sensitivity:FOLDER:N``, for the N
-            layers that lose most alone by that command's result; or a name with ``*``, ``?`` and ``[...]``.
+        pattern: the name of a layer or PyTorch module, perhaps with ``*``, ``?`` and ``[...]``; or a text that begins
+            with ``re:``, ``op:``, ``recipe:`` or ``sensitivity:`` (docs/howto/keep-high.md).
 
     Raises:
         BadInput: the pattern names no layer (the message has similar names), or cannot be read.
@@ -87,7 +83,7 @@ def matching(network: Network, pattern: str) -> list[Layer]:
 
 
 def logged_layers(board: Board | None, network: Network | None) -> Board | None:
-    """Returns the TensorBoard settings with the layers that their patterns name; raises BadInput if one names none."""
+    """Returns TensorBoard's settings with the names of the layers to log; raises BadInput if a pattern names none."""
     if board is None or not board.only:
         return board
     if network is None:
@@ -248,13 +244,13 @@ def _with_scales(network: Network, plan: FilePlan) -> Network:
 
 
 def fixed_notes(network: Network) -> tuple[str, ...]:
-    """Returns a note on the layers that the user fixed; empty if there are none."""
+    """Returns a note on the layers whose precision the user fixed; empty if there are none."""
     fixed = fixed_text(network)
     return (f"fixed by you: {fixed}",) if fixed else ()
 
 
 def refuse_emulated_only(network: Network, engine: str) -> None:
-    """Raises BadInput if a layer has INT16, or INT8 on one side only, and the engine is not the emulation."""
+    """Raises BadInput if an engine gets what only the emulation has: INT16, or only a weight or activation in INT8."""
     if engine == ONNXRUNTIME:
         return
     remedy = "Add --engine onnxruntime, which emulates them."
@@ -282,8 +278,10 @@ class FilePlan:
     Attributes:
         layers: the precision by layer or pattern, in the order of the file.
         scales: the INT8 scale by activation.
+        high: the precision of layers that cannot be low.
+        one_scale: layers or patterns whose weights have one scale each.
         wide: true if layers in INT8 have 16-bit activations.
-        changes: see ``Network.changes``; if not empty, the plan is for the network file next to it.
+        changes: the recipe's changes of weights, in words; if not empty, the plan is for the network file next to it.
     """
 
     source: str
@@ -385,7 +383,7 @@ def asked_network(options: NetworkOptions, model: GivenModel | Callable[..., Any
 
     Args:
         model: a ``Network`` keeps its low precision if the options ask for INT8.
-        shapes: of dynamic inputs.
+        shapes: of dynamic inputs, by name.
 
     Raises:
         BadInput: a library or a file cannot be used, or an option does not fit the network.
@@ -415,7 +413,7 @@ def use_machine(options: NetworkOptions) -> None:
 
 
 def as_emulated(network: Network, engine: str) -> Network:
-    """Returns the network with its file's zero points if the emulation runs it on an FP32 base, else unchanged."""
+    """Returns the network with its Q/DQ pairs' zero points if the emulation runs it on an FP32 base, else unchanged."""
     # An NVIDIA engine refuses zero points: there, and on a base in 16 bits, the pairs are symmetric.
     in_floats = network.base in (None, Precision.FP32)
     if not network.asymmetric or not in_floats or choose_engine(engine) != ONNXRUNTIME:
@@ -430,9 +428,10 @@ def read_network(
     low: LowPrecision | None = None,
     base: Precision | None = None,
 ) -> Network:
-    """Returns a network without the precisions and scales that the options fix; see ``asked_network``.
+    """Returns the network of a command, before the user's precisions and scales are fixed; exports PyTorch modules.
 
-    ``low`` is by default INT8, or that of a ``Network`` given. Raises BadInput if a library or the file cannot be used.
+    ``shapes`` are those of dynamic inputs; ``low`` is by default INT8, or that of a ``Network`` given. Raises BadInput
+    if a library or the file cannot be used.
     """
     use_machine(options)
     data = [getattr(options, name, None) for name in ("calibration", "inputs", "dataset")]

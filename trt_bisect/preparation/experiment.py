@@ -1,4 +1,4 @@
-"""An experiment: a network and everything that measures its plans; and the setup that experiments share."""
+"""An experiment: a network and everything that measures its plans; and the setup that a command's experiments share."""
 
 from __future__ import annotations
 
@@ -59,13 +59,13 @@ class Experiment:
         references: the reference's outputs for the judged inputs.
         about: the report's facts on the judged inputs.
         data: the calibration data; None for given ranges.
-        more: all data given: a recipe has to hold on their samples.
-        parts: everything that the figures depend on.
+        more: all data sets given; a recipe has to hold on their samples.
+        parts: everything that the figures depend on, by name.
         strategy: ``emulation``, ``bisect`` or ``exhaustive``.
-        curve: the boundaries of the curve; see ``driver.curves.search_for``.
-        classes: how each judged output of classes is read.
+        curve: the curve to measure: ``full``, ``adaptive``, or ``culprits`` (a bisection).
+        classes: by output name, the axis and the kind of its classes.
         task: judged instead of the metric; None without a task.
-        integers: how outputs of integers are read.
+        integers: the ways to compare integer outputs.
     """
 
     network: Network
@@ -90,17 +90,17 @@ class Experiment:
 
     @property
     def key(self) -> str:
-        """The fingerprint of ``parts``."""
+        """The fingerprint of everything that the figures depend on."""
         return fingerprint(self.parts)
 
     @property
     def whole(self) -> RebuildEvaluator:
-        """The evaluator that builds a whole engine for each plan."""
+        """The evaluator that builds an engine for each plan, instead of one session for all plans."""
         return self.evaluator.whole if isinstance(self.evaluator, SwitchEvaluator) else self.evaluator
 
     @property
     def question(self) -> Question:
-        """The search problem, as the search drivers take it."""
+        """The search problem: the number of layers, those that may move, their precisions, and the budget."""
         network, rule, high = self.network, self.rule, self.whole.high
         fixed = {layer.index: layer.fixed for layer in network.layers if layer.fixed is not None}
         low, base = network.low.precision, network.base
@@ -109,9 +109,10 @@ class Experiment:
     def comparison_with(
         self, references: Sequence[Outputs], inputs: Sequence[Feeds] = (), *, deciding: bool = False
     ) -> Comparer:
-        """Returns the comparison of outputs with ``references``, FP32's outputs for other ``inputs``.
+        """Returns a comparer of outputs with other ``references``, FP32's outputs for ``inputs``.
 
-        ``inputs`` are needed to tell how far outputs vary with them; ``deciding`` leaves only the figures that decide.
+        ``inputs`` are needed to tell how far outputs vary with them. With ``deciding`` it computes only figures that
+        decide.
         """
         metric = self.rule.metric
         only = metric if deciding else None
@@ -120,7 +121,7 @@ class Experiment:
 
 
 def all_trials(*experiments: Experiment) -> list[Trial]:
-    """Returns the trials of experiments; a shared store counts once."""
+    """Returns the trials of all experiments; experiments that share a store count once."""
     stores = dict.fromkeys(experiment.store for experiment in experiments)
     return [trial for store in stores for trial in tuple(store.trials.values())]
 
@@ -132,8 +133,7 @@ class Setup:
     Attributes:
         read: the network before layers without usable ranges are kept high.
         folder: the run folder; None to keep nothing.
-        judged_by: the reference for plans; None for the network in FP32.
-        notes: the report's notes so far.
+        judged_by: the reference that ``--reference`` names; None for the network in FP32.
         in_memory: the trials, if there is no folder.
         began: the start, on the clock of ``perf_counter``.
         started: the start, since the epoch.
@@ -162,9 +162,9 @@ class Setup:
         progress: Progress,
         judgement: Callable[[JudgeOptions, str, Precision], Judgement] = Judgement,
     ) -> Setup:
-        """Returns the setup of a command on a network.
+        """Returns the setup of a command on a network; ``judgement`` makes the object that judges outputs.
 
-        Raises BadInput if the folder has another network's run, or another reference cannot be used.
+        Raises BadInput if the folder has another network's run, or ``--reference`` cannot be used.
         """
         refuse_another_network(folder, network)
         notes, calibration, scale = noted(NETWORK, network.notes), options.calibration, network.stand_in
@@ -195,7 +195,7 @@ class Setup:
 
     @contextmanager
     def with_cluster(self) -> Iterator[None]:
-        """Opens the cluster that tries plans."""
+        """Opens the cluster whose workers try plans, until the ``with`` block ends."""
         with open_cluster(self.options.cluster, self.progress.say) as self._cluster:
             yield
 
@@ -205,7 +205,7 @@ class Setup:
         return options if self.folder is None else replace(options, timing_cache=self.folder / TIMING_CACHE)
 
     def builder_for(self, network: Network, engine: str, ranges: Ranges, feeds: Iterable[Feeds]) -> Builder:
-        """Returns a builder for the shapes of all data given; ``feeds`` have the usual shapes."""
+        """Returns a builder of engines for the shapes of all data given; ``feeds`` begin with the usual shapes."""
         cached = is_cache_path(self.options.calibration)
         is_asked = choose_engine(self.options.engine) == engine
         asked = self.options.asked_typing if is_asked else AUTO
@@ -222,14 +222,14 @@ class Setup:
         compare: Compare,
         store: TrialStore,
     ) -> RebuildEvaluator:
-        """Returns the evaluator that builds a whole engine for each plan, on the cluster's workers if any."""
+        """Returns the evaluator that builds an engine for each plan, on the cluster's workers if there are any."""
         workers = self.workers(network, builder, ranges, feeds)
         return RebuildEvaluator(network, builder, feeds, compare, store, self.options.high_precision, workers)
 
     def workers(
         self, network: Network, builder: Builder, ranges: Ranges, feeds: Sequence[Feeds], *, timed: bool = False
     ) -> WorkerPool | None:
-        """Returns the workers that try plans on ``feeds``; None if only ``builder`` can, as for a pipeline."""
+        """Returns the workers that try (with ``timed`` also time) plans on ``feeds``; None if only ``builder`` can."""
         if network.pipeline is not None:
             return None
         options, shapes = self._profiled(network, builder.engine, feeds)
@@ -245,20 +245,20 @@ class Setup:
         return replace(options, sizes=profile.sizes), profile.shapes
 
     def profile(self, network: Network, feeds: Iterable[Feeds]) -> Profile:
-        """Returns the shapes and sizes of all samples given; ``feeds`` have the usual ones."""
+        """Returns the smallest, usual and largest shapes of all samples given; ``feeds`` begin with the usual ones."""
         has_sizes = any(may_be_sizes(spec.dtype, spec.shape) for spec in network.inputs)
         if network.is_static and not has_sizes:
             return profile_of(islice(feeds, 1))
         return self.data.profile(feeds)
 
     def reference_engine(self, builder: Builder) -> Engine:
-        """Opens the reference that judges outputs: the network in FP32, or ``judged_by``."""
+        """Returns the engine whose outputs are the reference: the network in FP32, or that of ``--reference``."""
         return builder.reference() if self.judged_by is None else self.judged_by
 
     def with_ranges(self, experiment: Experiment, ranges: Ranges, network: Network | None = None) -> Experiment:
-        """Returns the experiment with other ranges, on whole engines, with a fingerprint of its own.
+        """Returns the experiment with other ranges, an engine built for each plan, and a fingerprint of its own.
 
-        ``network`` may be another network of the same inputs and outputs; the references of ``experiment`` judge it.
+        ``network`` may be another network with the same inputs and outputs; the references of ``experiment`` judge it.
         """
         is_other = network is not None and network is not experiment.network
         network = network or experiment.network
@@ -280,12 +280,12 @@ class Setup:
         )
 
     def with_network(self, experiment: Experiment, network: Network, ranges: Ranges) -> Experiment:
-        """Returns the experiment with another network; raises BadInput if no layer can be in INT8."""
+        """Returns the experiment with another network and its ranges; raises BadInput if no layer can be in INT8."""
         network, _ = keeping_unusable_high(network, ranges)
         return self.with_ranges(experiment, ranges, network)
 
     def with_curve(self, experiment: Experiment) -> Experiment:
-        """Returns the experiment that measures the curve: in the emulation, with one session for all plans."""
+        """Returns the experiment to measure the curve with; in the emulation, one session runs all its plans."""
         builder = experiment.builder
         if experiment.strategy != EMULATION or not isinstance(builder, EmulatedBuilder):
             return experiment
@@ -295,7 +295,7 @@ class Setup:
     def fingerprint_parts(
         self, network: Network, builder: Builder, ranges: Ranges, feeds: Sequence[Feeds]
     ) -> dict[str, Any]:
-        """Returns everything that the figures of a trial depend on."""
+        """Returns everything that the figures of a trial depend on, by name."""
         options, base, asked_task = self.options.build_options(), self.options.base_precision, self.options.asked_task()
         parts: dict[str, Any] = {
             "model": replace(network, base=Precision.FP32).digest(),

@@ -57,7 +57,7 @@ class GivenData:
         self.fed = FedData(network, progress.say)
 
     def ranges(self, calibration: Any) -> tuple[Ranges, Dataset | None]:
-        """Returns the ranges, with the scales that the user fixed, and the calibration data, if any."""
+        """Returns the ranges, with the scales that the user fixed, and the calibration data set or None."""
         ranges, data = self._ranges(calibration)
         return with_scales_given(ranges, self._network.scales), data
 
@@ -134,15 +134,15 @@ class GivenData:
         return self.holdout.kept
 
     def profile(self, feeds: Iterable[Feeds]) -> Profile:
-        """Returns the shapes and sizes of all samples given; ``feeds`` have the usual ones."""
+        """Returns the smallest, usual and largest shapes of all samples given; ``feeds`` begin with the usual ones."""
         return profile_of(feeds).covering(opened.inferences.profile for _, opened in self._opened)
 
     def shapes(self, feeds: Iterable[Feeds]) -> dict[str, str]:
-        """Returns the shapes of dynamic inputs over all samples given, as text; empty for a static network."""
+        """Returns, as text by name, the shapes of dynamic inputs over all samples given; empty for a static network."""
         return {} if self._network.is_static else _shapes(self.profile(feeds))
 
     def open(self, source: Any) -> Dataset:
-        """Returns a source as a data set for the network; opens each source once."""
+        """Returns a path, function or object as a data set for the network; opens each source once."""
         for given, opened in self._opened:
             if given is source:
                 return opened
@@ -154,7 +154,7 @@ class GivenData:
 
 
 class DataCalibration:
-    """Ranges from data, each computed at its first use, or read from the run folder."""
+    """Ranges from data. Each is computed at its first use, or read from the run folder."""
 
     def __init__(
         self, network: Network, data: Dataset, options: MeasuringOptions, folder: Path | None, progress: Progress
@@ -170,7 +170,7 @@ class DataCalibration:
 
     @cached_property
     def candidates(self) -> tuple[Ranges, ...]:
-        """The ranges of each calibrator in ``collect.CANDIDATES``."""
+        """The ranges of each calibrator: entropy, min-max, percentiles and mse."""
         return self._kept(cached_inputs.CANDIDATES, "candidates", lambda: candidates(self.magnitudes))
 
     @cached_property
@@ -230,19 +230,19 @@ class FedData:
             say(f"PART: {network.part}")
 
     def opened(self, data: Dataset) -> None:
-        """Records how the data set's pictures become inputs."""
+        """Records, for the report, how the pictures of a newly opened data set become inputs."""
         if data.pictures:
             self._pictures[data.source] = data.pictures
 
     def calibrated_with(self, data: Dataset) -> Dataset:
-        """Computes statistics of the first samples; returns the calibration data, which fills a sketch when read."""
+        """Computes statistics of the first samples; returns the calibration data, whose next reading records values."""
         self._calibrated_with = data.source
         data = self._sketch.watching(data)
         self._calibration = self._looked_at(data.inferences.first(MOST_SAMPLES), data.source)
         return data
 
     def validated_with(self, data: Dataset) -> Dataset:
-        """Returns the validation data, which fills a sketch when read."""
+        """Returns the validation data; its next reading records values to compare with the calibration data."""
         self._validated_with = self._validation.watching(data)
         return self._validated_with
 
@@ -253,7 +253,7 @@ class FedData:
 
         Args:
             ranges: compared with the inputs if there are no calibration data.
-            data: a sketch of the data that the inputs come from.
+            data: recorded values of the data set that the inputs come from.
             of_calibration: true if the inputs are calibration samples.
         """
         first, drifts, drift_of_validation = feeds[:MOST_SAMPLES], dict[str, Drift](), dict[str, Drift]()

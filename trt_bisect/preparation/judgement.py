@@ -46,7 +46,7 @@ class Reference(ABC):
 
     Attributes:
         digest: of the reference and, with saved outputs, of the samples.
-        names: by layer index in the judged network, the reference's layer; empty if unknown.
+        names: by layer index in the judged network, the matching layer of the reference; empty if unknown.
     """
 
     digest: str
@@ -56,7 +56,7 @@ class Reference(ABC):
 
     @abstractmethod
     def infer(self, feeds: Feeds) -> Outputs:
-        """Returns the outputs for a sample, under the judged network's names."""
+        """Returns the outputs for a sample, by the names of the judged network's outputs."""
 
     def latency(self, feeds: Feeds) -> None:  # noqa: B027 - it has no time
         """Returns None: a reference is not timed."""
@@ -72,7 +72,7 @@ class SavedOutputs(Reference):
     """Saved outputs as the reference, for the samples that they were saved for.
 
     Raises:
-        BadInput: the run cannot be read, or does not fit the samples or the network's outputs.
+        BadInput: the file cannot be read, or does not fit the samples or the network's outputs.
     """
 
     def __init__(self, network: Network, samples: Dataset, path: Path) -> None:
@@ -87,7 +87,7 @@ class SavedOutputs(Reference):
         self.digest = sha.hexdigest()
 
     def infer(self, feeds: Feeds) -> Outputs:
-        """Returns the saved outputs for a sample; raises BadInput if there are none."""
+        """Returns the outputs that were saved for a sample; raises BadInput if there are none."""
         outputs = self._outputs.get(digest_of_feeds(feeds))
         if outputs is None:
             raise BadInput(
@@ -135,7 +135,7 @@ def outputs_of(
 class ReferenceAsItRuns(Reference):
     """A dynamically quantized network, a session, a function or a PyTorch module as the reference.
 
-    If its source code is unavailable, its digest differs in each process.
+    A function without source code has another digest in each process.
     """
 
     def __init__(self, network: Network, runs: AsItRuns, given: Any) -> None:
@@ -201,7 +201,7 @@ class ReferenceNetwork(Reference):
         return Observer(as_is.writer.write(as_is.plan), [list(self._outputs.values())], reference.source)
 
     def infer(self, feeds: Feeds) -> Outputs:
-        """Returns the outputs for a sample; raises BadInput if none matches, or ONNX Runtime refuses the sample."""
+        """Returns the outputs for a sample; raises BadInput if no output matches, or ONNX Runtime refuses it."""
         theirs = self._theirs(feeds)
         if self._observer is None:
             self._observer = self._opened(feeds, theirs)
@@ -213,8 +213,8 @@ class Judgement:
     """The metric, the task and the rule that a network's outputs are judged by.
 
     Attributes:
-        told: FP32's outputs for further inputs, which tell how a task reads outputs.
-        integers: how outputs of integers are read.
+        told: FP32's outputs for more inputs than the judged ones, to recognize a detector's outputs by.
+        integers: the ways to compare integer outputs.
     """
 
     def __init__(self, options: JudgeOptions, source: str, low: Precision = Precision.INT8) -> None:
@@ -226,18 +226,19 @@ class Judgement:
 
     @cached_property
     def asked_metric(self) -> Metric:
-        """The metric that the options name; with a task, its agreement."""
+        """The metric that the options name; with a task, the agreement of its results."""
         return AGREEMENT if self.options.task is not None else find_metric(self.options.metric)
 
     @property
     def threshold(self) -> float | None:
-        """The worst value that is still good; None for the metric's own."""
+        """The worst acceptable value that the user gives; None for the metric's default."""
         return None if self.options.threshold is None else float(self.options.threshold)
 
     def outputs(self, outputs: Outputs) -> tuple[str, ...]:
-        """Returns the names of the judged outputs: those that the user names, else those of ``outputs_to_judge``.
+        """Returns the names of the judged outputs: those that the user names, else all arrays of numbers.
 
-        Raises BadInput if one is no array of numbers, or there are none.
+        A user's own metric judges only floats if there are any. Raises BadInput if there are none, or one is no array
+        of numbers.
         """
         own_metric = bool(self.asked_metric.code)
         judged = list(self.options.outputs) or outputs_to_judge(outputs, self.integers, own_metric=own_metric)
@@ -248,12 +249,12 @@ class Judgement:
         return tuple(judged)
 
     def slices(self, outputs: tuple[str, ...], reference: Sequence[Outputs]) -> Slices:
-        """Returns the slices of outputs that a relative metric judges apart; none for a user's function as metric."""
+        """Returns the parts of outputs that a relative metric judges by themselves; none for a user's own metric."""
         metric = self.asked_metric
         return Slices() if metric.code else find_slices(reference, outputs, apart=metric.name in RELATIVE)
 
     def rule(self, outputs: tuple[str, ...], reference: Sequence[Outputs]) -> Rule:
-        """Returns the rule for outputs; raises BadInput if the threshold does not fit the metric."""
+        """Returns the metric and its threshold for the named outputs; raises BadInput if they do not fit."""
         metric, entries = self.metric(outputs, reference), self.entries(outputs)
         # A threshold in decibels or of an error is none for a share of equal elements.
         fits = metric is not EQUAL or self.asked_metric.name in FRACTIONS
@@ -290,7 +291,7 @@ class Judgement:
         return [{name: outputs[name] for name in names} for outputs in reference]
 
     def metric(self, outputs: tuple[str, ...], reference: Sequence[Outputs]) -> Metric:
-        """Returns the metric, with its figure for equal outputs; ``EQUAL`` if only integers are judged."""
+        """Returns the metric with its figure for equal outputs; for integers only, the share of equal elements."""
         metric = self.asked_metric
         by_equality = self.by_equality(reference[0])
         if metric is not AGREEMENT and not metric.code and all(output_of(name) in by_equality for name in outputs):

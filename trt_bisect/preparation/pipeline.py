@@ -1,7 +1,6 @@
 """A pipeline: a user's function that runs several networks on a sample, as one network with one data set.
 
-The function runs once in FP32 on all samples. Each network is calibrated on the feeds that it gets there; the
-function's outputs are the reference for plans.
+The function runs once in FP32 on all samples. Each network is calibrated on the feeds that it gets there.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ Function = Callable[[Mapping[str, "Net"], Any], Any]
 
 
 class _TooManyCalls(BaseException):
-    """A BaseException: the function's ``except Exception`` must not catch it."""
+    """Stops a function that calls its networks too often; its ``except Exception`` does not catch this."""
 
 
 @dataclass
@@ -56,7 +55,7 @@ class Net:
     _calls: _Calls
 
     def __call__(self, feeds: Mapping[str, Any]) -> Outputs:
-        """Returns the outputs by name."""
+        """Runs the network and returns its outputs by name."""
         self._calls.count += 1
         if self._calls.count > self._calls.most:
             raise _TooManyCalls
@@ -74,11 +73,11 @@ class Net:
         return [made[name] for name in outputs or (spec.name for spec in self._network.outputs)]
 
     def get_inputs(self) -> tuple[TensorSpec, ...]:
-        """Returns the inputs, with ``name`` and ``shape``, like ONNX Runtime's session."""
+        """Returns the inputs, like ``onnxruntime.InferenceSession.get_inputs``."""
         return self._network.inputs
 
     def get_outputs(self) -> tuple[TensorSpec, ...]:
-        """Returns the outputs, with ``name`` and ``shape``, like ONNX Runtime's session."""
+        """Returns the outputs, like ``onnxruntime.InferenceSession.get_outputs``."""
         return self._network.outputs
 
 
@@ -88,9 +87,9 @@ class Program:
 
     Attributes:
         labels: the samples' names in messages.
-        most: the user's limit of calls for a sample; None for the default.
-        calls: the number of calls in FP32, for each sample.
-        lost: for each sample, NaN in place of outputs.
+        most: the user's limit of network calls for a sample; None for the default.
+        calls: for each sample, the number of network calls in FP32.
+        lost: for each sample, NaN in place of outputs, for when the function fails.
     """
 
     function: Function
@@ -102,7 +101,7 @@ class Program:
     lost: list[Outputs] = field(default_factory=list)
 
     def __call__(self, feeds: Feeds, engines: Mapping[str, Infer]) -> tuple[Outputs, str]:
-        """Runs a plan on a sample (see ``Pipeline.run``); returns the outputs, and the reason if the function failed.
+        """Runs the function on a sample, with an engine for each network; returns its outputs and its error, if any.
 
         If the function fails, its outputs are NaN. Raises TrialFailed if an engine does not run, or the function fails
         on a sample that FP32 was not run on.
@@ -126,7 +125,7 @@ class Program:
         return {name: outputs.get(name, lost) for name, lost in self.lost[place].items()}, ""
 
     def in_fp32(self, place: int, engines: Mapping[str, Infer]) -> Outputs:
-        """Runs the function in FP32 on a sample for the first time, and returns its outputs.
+        """Runs the function in FP32 on the sample at an index, records its calls, and returns its outputs.
 
         Raises BadInput if the function fails, or has other outputs than for the first sample.
         """
@@ -262,9 +261,8 @@ def opened(
     """Runs a pipeline once in FP32; returns its networks merged into one, and each set of samples as a data set for it.
 
     Args:
-        given: the sets of samples.
         calibration: by network, data, a calibration cache or ranges, instead of what the function feeds it.
-        most: the most calls for a sample; default: ten times as many as in FP32.
+        most: the most network calls for a sample; default: ten times as many as in FP32.
         spill: keeps the feeds of the networks.
 
     Raises:

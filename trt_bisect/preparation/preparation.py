@@ -59,7 +59,7 @@ STAYS_HERE = (
 def prepared(setup: Setup, *, emulated: bool = False) -> Iterator[Experiment]:
     """Prepares an experiment; in the ``with`` block the journal and the cluster are open.
 
-    With ``emulated`` it measures in the emulation, whatever engine is asked for.
+    ``emulated`` measures in the emulation, whatever engine is asked for.
 
     Raises:
         BadInput: an argument cannot be used.
@@ -112,7 +112,10 @@ def prepared(setup: Setup, *, emulated: bool = False) -> Iterator[Experiment]:
 
 
 def chosen_engine(setup: Setup) -> tuple[str, str]:
-    """Returns the engine and the strategy that the options ask for; raises BadInput if they do not fit the network."""
+    """Returns the engine and the strategy (``emulation``, ``bisect`` or ``exhaustive``) that the options ask for.
+
+    Raises BadInput if they do not fit the network.
+    """
     network, options = setup.read, setup.options
     refuse_unknown_outputs(setup)
     refuse_without_low(network)
@@ -228,9 +231,7 @@ def find_worst(
     """Returns the ``count`` inputs of a data set that lose most in full INT8.
 
     With ``keep``, Ctrl-C returns the inputs found so far. Without, inputs on which FP32 finds something for the task
-    come first, since a search of layers needs them.
-
-    Raises BadInput if FP32 or full INT8 cannot be built or run.
+    come first. Raises BadInput if FP32 or full INT8 cannot be built or run.
     """
     plan = network.full(setup.options.high_precision)
     try:
@@ -249,7 +250,10 @@ def find_worst(
 def worst_between(
     setup: Setup, fp32: Engine, low: Engine, samples: Dataset, count: int, keep: bool = False
 ) -> WorstInputs:
-    """Returns the inputs of a data set on which two engines differ most; raises TrialFailed if an engine fails."""
+    """Returns the inputs of a data set on which two engines differ most; ``keep`` as in ``find_worst``.
+
+    Raises TrialFailed if an engine fails.
+    """
     judgement = setup.judgement
     return worst_inputs(
         samples,
@@ -360,9 +364,9 @@ def file_figure_noted(
     rule: Rule,
     options: BuildOptions,
 ) -> list[str]:
-    """Returns a sentence with the figure of the user's file in ONNX Runtime, with its pairs at the plan's low layers.
+    """Returns a sentence with the figure of the user's Q/DQ file, with pairs at the plan's low layers only.
 
-    Empty if no pair is asymmetric, or the file cannot be run.
+    Empty if no pair is asymmetric, or ONNX Runtime cannot run the file.
     """
     if not network.asymmetric:
         return []

@@ -106,7 +106,7 @@ class Hooked:
     """Runs a PyTorch module, or an exported program, and gives the tensors of all its submodules.
 
     Attributes:
-        modules: the tensors of each call in the last inference.
+        modules: for each call of a submodule in the last inference, its path and class, and the name of its tensor.
 
     Raises:
         EngineUnavailable: PyTorch has no such ``device``.
@@ -123,7 +123,7 @@ class Hooked:
         self._names = [*inspect.signature(module.forward).parameters]
 
     def digest(self) -> str:
-        """Returns the digest of the module as PyTorch prints it, its parameters and buffers."""
+        """Returns the digest of the module: its printed form, parameters and buffers."""
         sha = hashlib.sha256(str(self.module).encode())
         for name, values in self.module.state_dict().items():
             sha.update(name.encode())
@@ -142,7 +142,7 @@ class Hooked:
         return tuple(TensorSpec(name, array.dtype, (1, *array.shape[1:])) for name, array in arrays.items())
 
     def run(self, feeds: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Returns the tensors by module (for further calls ``act@2`` and so on) and the outputs."""
+        """Runs the module; returns the outputs, and each submodule's tensor by path (``act@2`` for its second call)."""
         import torch
 
         fed = {name: torch.as_tensor(values).to(self._device) for name, values in feeds.items()}

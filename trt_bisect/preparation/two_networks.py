@@ -1,4 +1,4 @@
-"""Two networks that are compared unchanged: floats, Q/DQ pairs, dynamic quantization, sessions, functions, modules."""
+"""Two networks that are compared unchanged: in floats, with Q/DQ pairs or dynamic quantization, or functions."""
 
 from __future__ import annotations
 
@@ -44,7 +44,8 @@ class AsItRuns:
         inputs: empty if unknown.
         run: returns the tensors for feeds, by name.
         weights: by name in the float network, the integer levels and the quantizer of each weight.
-        modules: returns, after an inference, the tensor of each call of a PyTorch module, and the outputs.
+        modules: returns, after an inference, each call of a PyTorch module with its tensor's name, and the outputs'
+            names.
         digest: of a PyTorch module; else empty.
     """
 
@@ -73,7 +74,10 @@ class AsItRuns:
 def weights_as_they_are(
     origins: Iterable[Origin], constant: Callable[[str], np.ndarray], given: AsItRuns
 ) -> Iterator[tuple[Origin, np.ndarray, np.ndarray]]:
-    """Yields each weight's origin, its float values (from ``constant``) and its dequantized values in ``given``."""
+    """Yields each of the weights ``origins`` that ``given`` has in integers, with its float and its dequantized values.
+
+    ``constant`` returns a weight's float values by name.
+    """
     for origin in origins:
         if origin.tensor not in given.weights:
             continue
@@ -101,7 +105,7 @@ def refuse_with_other(options: OtherOptions) -> None:
 def same_tensors(
     first: AsItRuns, second: AsItRuns, ours: Mapping[str, np.ndarray], others: Mapping[str, np.ndarray]
 ) -> dict[str, str]:
-    """Returns, for tensors of ``first``, the tensor of ``second`` with the same shape and the same module or name.
+    """Returns, by tensor name in ``first``, the tensor of ``second`` with the same shape and the same module or name.
 
     ``ours`` and ``others`` are their tensors on the same sample.
     """
@@ -116,7 +120,7 @@ def same_tensors(
 
 
 def as_it_runs(given: Any, options: DeviceOptions) -> AsItRuns | None:
-    """Returns a network that runs unchanged: dynamic quantization, a session, a function or a module; None for others.
+    """Returns a dynamically quantized network, a session, a function or a module as it runs; None for anything else.
 
     ``options`` tell a module's device, and the data that show its inputs.
     """
@@ -188,7 +192,7 @@ class Planned:
 
     @property
     def network(self) -> Network:
-        """The network."""
+        """The network that runs under the plan."""
         return self.writer.network
 
     @classmethod
@@ -199,11 +203,11 @@ class Planned:
         return cls(PlanWriter(in_file, {}, GraphTarget.ONNXRUNTIME), plan)
 
     def origins(self) -> dict[str, Origin]:
-        """Returns the network's float tensors by name, with their roundings."""
+        """Returns the network's float tensors by name, each with its layer and the roundings that it gets."""
         return activation_origins(self.network, self.writer, self.plan.lowered, sides_of(self.plan))
 
     def weights(self) -> list[Origin]:
-        """Returns the network's weights, with their roundings."""
+        """Returns the network's weights, each with its layer and the roundings that it gets."""
         return weight_origins(self.network, self.writer, self.plan.lowered, sides_of(self.plan))
 
     def as_it_runs(self) -> AsItRuns:
@@ -236,6 +240,7 @@ class TwoNetworks:
     Attributes:
         feeds_of_second: returns a sample with the names and dtypes of the second network's inputs.
         origins: by name in the first network, each tensor that both have, with its roundings in the second.
+        groups: the number of groups of tensors that ``on`` yields.
 
     Raises:
         BadInput: their inputs cannot be matched, or ONNX Runtime refuses a network.
@@ -286,9 +291,9 @@ class TwoNetworks:
         return tuple(self._layers.get(layer, layer) for layer in layers)
 
     def on(self, feeds: Feeds, position: int) -> Iterator[tuple[Tensors, Tensors]]:
-        """Yields the tensors of both networks on a sample, in groups that fit the memory, by their names in the first.
+        """Runs both networks on a sample; yields tensors of the first and of the second, by name in the first.
 
-        Raises BadInput if ONNX Runtime refuses the sample.
+        They come in groups that fit the memory. Raises BadInput if ONNX Runtime refuses the sample.
         """
         second = self._runs[1](self.feeds_of_second(feeds), position)
         for first in self._runs[0](feeds, position):
@@ -296,7 +301,7 @@ class TwoNetworks:
             del first
 
     def weights(self) -> Iterator[tuple[Origin, np.ndarray, np.ndarray]]:
-        """Yields each weight of a matched layer in the first network and, rounded, in the second.
+        """Yields each weight of a matched layer, with its values in the first network and, rounded, in the second.
 
         Leaves out layers whose outputs do not match, because another layer was folded into one of them.
         """

@@ -1,4 +1,4 @@
-"""A run folder: locked while a run works in it, with tensors and removable files."""
+"""A run folder: its lock while a run works in it, and the files in it that can be removed."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def _remove(path: Path) -> None:
 
 
 def refuse_another_network(folder: Path | None, network: Network) -> None:
-    """Raises BadInput if a folder holds the run of another network: another file, with other content."""
+    """Raises BadInput if a folder holds the run of another network, with another file and other content."""
     if folder is None:
         return
     # The same file with other content is a new version; another file with the same content was moved.

@@ -67,7 +67,7 @@ class Replaced(Generic[Value]):
     """A file that its writer replaces as a whole; parsed again after each replacement.
 
     Attributes:
-        stamp: time in nanoseconds, size in bytes and inode; zeros without a file.
+        stamp: modification time in nanoseconds, size in bytes and inode; zeros without a file.
     """
 
     def __init__(self, path: Path, parse: Callable[[Path], Value | None]) -> None:
@@ -88,7 +88,7 @@ class Replaced(Generic[Value]):
 
     @property
     def when(self) -> float:
-        """The file's time in seconds since the epoch; 0 without a file."""
+        """The file's modification time in seconds since the epoch; 0 without a file."""
         return self.stamp[0] / 1e9
 
 
@@ -102,9 +102,10 @@ class Snapshot:
 
     Attributes:
         report: the report so far, or the finished one; without layers while the first run in a folder still prepares.
+        status: ``running``, ``finished`` or ``interrupted``.
         progress: the content of ``progress.json``; None if the run is not running.
         when: the start of the run, in seconds since the epoch.
-        whole: the report is finished.
+        whole: true if the report is finished.
     """
 
     report: Report
@@ -116,7 +117,7 @@ class Snapshot:
 
 @dataclass(frozen=True)
 class State:
-    """The data of a page until the next change; ``body`` is its JSON."""
+    """The data of a run's page until its next change; ``body`` is its JSON, ``zipped`` the same with gzip."""
 
     data: PageData
     body: bytes
@@ -145,7 +146,7 @@ class RunFolder:
         self._state: State | None = None
 
     def snapshot(self) -> Snapshot:
-        """Returns the current state; raises Gone if no file of a run can be read."""
+        """Returns the run's current state; raises Gone if no file of a run can be read."""
         so_far, report, running = self._so_far.value(), self._report.value(), self._progress.value()
         if running is not None and not (
             {*_SHOWN, "began"} <= set(running)
@@ -171,7 +172,7 @@ class RunFolder:
         return Snapshot(shown, status, progress, when, whole)
 
     def state(self) -> State:
-        """Returns the page's data, the same object as before if nothing changed; raises Gone as ``snapshot``."""
+        """Returns the page's data, the same object as before if nothing changed; raises Gone like ``snapshot``."""
         snapshot = self.snapshot()
         graph, explanation, pictures = self._graph.value(), self._explanation.value(), self._pictures.value()
         layers = (self._plan.value() or {}).get("layers")
@@ -197,8 +198,8 @@ class RunFolder:
         return self._state
 
 
+# the kinds of results that have a page of tables
 RESULTS: tuple[type[Result], ...] = (Comparison, Sensitivity, WorstReport, Profile, CheckReport)
-"""The kinds of results that have a page of tables."""
 _WIDTH, _HEIGHT, _MARGIN = 96, 22, 4
 DEEPEST = 3  # levels below the listed folder
 _MOST_FOLDERS = 5000
@@ -206,7 +207,7 @@ _MOST_FOLDERS = 5000
 
 @dataclass(frozen=True)
 class Row:
-    """A row of the list: a run, or the saved result of another command, which has no figures of a plan.
+    """A row of the list of runs: a run, or the saved result of another command, which has no figures of a plan.
 
     Attributes:
         name: the path of the run folder or of the result's page, below the listed folder.
@@ -242,7 +243,7 @@ class Row:
 
     @property
     def began(self) -> str:
-        """``when`` in UTC, in ISO 8601; empty if unknown."""
+        """The start in UTC, in ISO 8601; empty if unknown."""
         try:
             return datetime.fromtimestamp(self.when, timezone.utc).isoformat(timespec="seconds") if self.when else ""
         except (OSError, OverflowError, ValueError):
@@ -250,16 +251,16 @@ class Row:
 
     @property
     def took(self) -> str:
-        """``seconds`` as text."""
+        """The duration as text; empty if unknown."""
         return "" if self.seconds is None else duration(self.seconds)
 
     def value(self, plan: str) -> str:
-        """Returns the figure of a plan as text for sorting."""
+        """Returns the figure of ``int8`` or ``recipe`` as text to sort by; empty if there is none."""
         value = self.values.get(plan)
         return "" if value is None else repr(value)
 
     def figure(self, plan: str) -> str:
-        """Returns the figure of a plan with its unit; empty if there is none."""
+        """Returns the figure of ``int8`` or ``recipe`` with its unit; empty if there is none."""
         value = self.values.get(plan)
         text = "" if value is None else figure_text(self.metric, value)
         return with_low(text, self.low) if text and plan == "int8" else text
@@ -325,9 +326,7 @@ def is_run_folder(folder: Path) -> bool:
 
 
 class Runs:
-    """The run folders and results under ``folder``. Links and hidden folders are ignored, as are names that are not
-    UTF-8.
-    """
+    """The run folders and results under ``folder``, without links, hidden folders and names that are not UTF-8."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -379,7 +378,7 @@ class Runs:
 
 
 def folders_under(folder: Path) -> Iterator[str]:
-    """Yields the relative paths of the folders below ``folder``, level by level."""
+    """Yields the relative paths of the folders up to three levels below ``folder``, level by level."""
     level, seen = [""], 0
     for _ in range(DEEPEST):
         level = [f"{above}/{name}".lstrip("/") for above in level for name in _folders_in(folder / above)]
@@ -402,12 +401,12 @@ _PACKAGE = "trt_bisect.view"
 
 
 def render_index(runs: Runs, nonce: str) -> str:
-    """Returns the HTML page that lists the runs; ``nonce`` permits its script and style."""
+    """Returns the HTML page that lists the runs; ``nonce`` permits its style and script in the browser."""
     template = environment(_PACKAGE).get_template("index.html.j2")
     title, style, script = runs.folder.resolve().name, Markup(asset("page.css")), Markup(asset("index.js"))
     return template.render(icon=icon(), title=title, entries=runs.rows(), nonce=nonce, style=style, script=script)
 
 
 def render_rows(runs: Runs) -> str:
-    """Returns the rows of that page's table as HTML."""
+    """Returns the rows of the table of runs as HTML."""
     return environment(_PACKAGE).get_template("rows.html.j2").render(entries=runs.rows())

@@ -67,8 +67,9 @@ class Certificate:
 
 
 def given_certificate(path: Path, key: Path | None) -> Certificate:
-    """Returns the user's certificate; raises BadInput if it cannot be used with the key, or the key has a
-    passphrase.
+    """Returns the user's certificate.
+
+    Raises BadInput if it cannot be used with the key, or the key has a passphrase.
     """
 
     def no_passphrase() -> str:
@@ -86,13 +87,10 @@ def given_certificate(path: Path, key: Path | None) -> Certificate:
 
 
 def own_certificate(host: str, folder: Path | None = None) -> Certificate:
-    """Returns a self-signed certificate for ``host``, this machine's name and loopback: the kept one if it is still
-    valid.
+    """Returns a self-signed certificate for ``host``, this machine's name and loopback: the last one while it is valid.
 
     It is kept in ``folder``, by default in the user's configuration, or in a temporary folder if that is not writable.
-
-    Raises:
-        BadInput: the package ``cryptography`` is not installed.
+    Raises BadInput if the package ``cryptography`` is not installed.
     """
     try:
         import cryptography  # noqa: F401
@@ -190,8 +188,7 @@ class TokenAuth:
     replaces the token in later requests.
 
     Args:
-        names: the allowed host names of requests, without ports; any if empty. On a server bound to loopback they block
-            pages of other sites whose names resolve to this machine (DNS rebinding).
+        names: the allowed host names of requests, without ports; any if empty.
         secure: the cookie is sent over TLS only.
     """
 
@@ -201,7 +198,7 @@ class TokenAuth:
         self._secure = "; Secure" if secure else ""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answers a request."""
+        """Passes a request on, or answers 403."""
         request = Request(scope)
         scheme, _, token = request.headers.get("authorization", "").partition(" ")
         if scheme.lower() != "token":
@@ -236,7 +233,7 @@ _NOT_FRAMED = {"content-security-policy": "frame-ancestors 'none'"}
 
 
 def make_app(folder: Path) -> Starlette:
-    """Returns the web application, without ``TokenAuth``, for a run folder or for all run folders under a folder."""
+    """Returns the web application, open without a token, for a run folder or for all run folders under a folder."""
     if is_run_folder(folder):
         state = Throttled(RunFolder(folder).state)
         routes = [*_run_routes("/", lambda _: state()), _result_route("/{path}", Runs(folder))]
@@ -323,9 +320,7 @@ _NICE = 10
 
 
 def check_folder(folder: Path) -> None:
-    """Raises BadInput unless a folder is a run folder, has run folders under it, or is empty, so that a run may begin
-    there.
-    """
+    """Raises BadInput unless a folder is a run folder, has run folders under it, or is empty, for a run to begin in."""
     if folder.is_file():
         raise BadInput(f"'{folder}' is a file.", f"Give its folder: trt-bisect view {shlex.quote(str(folder.parent))}")
     if not folder.is_dir():
@@ -402,6 +397,7 @@ def _host_and_port(bound: socket.socket) -> tuple[str, int]:
 
 def make_server(folder: Path, bound: socket.socket, token: str, certificate: Certificate | None) -> uvicorn.Server:
     """Returns the server of a folder; ``run(sockets=[bound])`` serves until it is stopped."""
+    # This blocks pages of other sites whose names resolve to this machine (DNS rebinding).
     names = LOOPBACK_NAMES if is_loopback(bound) else frozenset[str]()
     app = TokenAuth(make_app(folder), token, names=names, secure=certificate is not None)
     return uvicorn.Server(
