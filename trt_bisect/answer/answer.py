@@ -89,7 +89,8 @@ class AnswerSearch:
         self.recipe: Recipe | None = None
 
     def choose_ranges(self) -> Experiment:
-        """Chooses the ranges with which full INT8 is most similar to FP32, and returns the experiment with them.
+        """Chooses the ranges with which full INT8 passes or, if it does not, loses least; returns the experiment with
+        them.
 
         If an accuracy is the goal, the first ranges with which full INT8 reaches it are taken.
 

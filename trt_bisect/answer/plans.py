@@ -139,7 +139,9 @@ class AnswerPlans:
         return self.experiment.network.full(self.experiment.whole.high)
 
     def give_back(self) -> None:
-        """Frees memory for other engines: the session's tensors, and the session if its weights exceed ``--memory``."""
+        """Frees memory for other engines: tensors of the session for all plans, and the session if its weights exceed
+        ``--memory``.
+        """
         if self._session is None:
             return
         self._session.forget()
@@ -341,7 +343,7 @@ class AnswerPlans:
     ) -> Trial:
         """Returns the trial of a plan on some inputs (by default all given ones), with the figures of all metrics.
 
-        The plan runs on the session that runs all plans if possible, so that its figures are those of the search.
+        It runs on the session for all plans if possible, so that its figures are those of the search.
 
         Args:
             name: the words for the inputs on the progress bar.

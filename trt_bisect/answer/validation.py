@@ -95,7 +95,7 @@ class Recipe:
 
     @property
     def plan(self) -> PrecisionPlan:
-        """The plan with these units high."""
+        """The plan with the recipe's units high."""
         return self.space.plan(self.kept)
 
     @property

@@ -84,7 +84,7 @@ class EachInput:
     the share of all compared things that differ.
 
     Attributes:
-        taken: the number of losses so far, one input each, those in the journal included.
+        taken: the number of inferences so far, those in the journal included.
 
     Args:
         judge: compares a plan's outputs for one input with FP32's.

@@ -255,7 +255,7 @@ class SwitchEvaluator:
         return trial
 
     def close(self) -> None:
-        """Frees the session's memory; the next plan opens a session again."""
+        """Closes the ONNX Runtime session that runs all plans; the next plan opens it again."""
         if self._session is not None:
             self._session.close()
             self._session = None

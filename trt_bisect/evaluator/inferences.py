@@ -1,4 +1,4 @@
-"""Runs plans on inputs, as many inferences at a time as a runner allows."""
+"""Runs the inferences of plans on inputs, several at a time."""
 
 from __future__ import annotations
 
@@ -87,8 +87,8 @@ class SwitchRunner:
 
     @contextmanager
     def opened(self, plan: PrecisionPlan) -> Iterator[Infer]:
-        """Yields the function that runs a plan on an input; builds an engine only for a plan that the session cannot
-        run.
+        """Yields the function that runs a plan on an input: on the session for all plans or, if it cannot, on an
+        engine.
         """
         session = self._session_of(plan)
         if session is not None:
