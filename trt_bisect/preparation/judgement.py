@@ -249,7 +249,7 @@ class Judgement:
         return tuple(judged)
 
     def slices(self, outputs: tuple[str, ...], reference: Sequence[Outputs]) -> Slices:
-        """Returns the parts of outputs that a relative metric judges by themselves; none for a user's own metric."""
+        """Returns the parts of outputs, which a relative metric judges by themselves; none for a user's own metric."""
         metric = self.asked_metric
         return Slices() if metric.code else find_slices(reference, outputs, apart=metric.name in RELATIVE)
 

@@ -217,7 +217,8 @@ class Row:
         seconds: the duration of a finished run.
         values: the figures by plan, ``int8`` and ``recipe``.
         culprits: None for a command that names no culprits.
-        history: the figures of full INT8 in all runs of the same model and metric, the oldest first, up to this run.
+        history: full INT8's figures in all runs of the same model, metric and low precision, the oldest first, up to
+            this run.
     """
 
     name: str
