@@ -49,10 +49,10 @@ class Advice:
         layers: the layers that lose accuracy: the INT8 layers that read the rounded tensor, or the layer that makes it.
         tensor: the tensor's name.
         kind: ``input``, ``activation``, ``output`` or ``weight``.
-        reason: a constant of this module, from ``LOW_SIMILARITY`` to ``UNDERFLOW``.
+        reason: the kind of the finding, such as ``starved range`` or ``overflow``.
         words: the evidence, a sentence.
-        figure: the share of values that a starved range holds in few levels, or that calibration clips; or the loudest
-            channel's multiple of the others.
+        figure: the share of values in few levels or clipped, or the loudest channel's multiple of the others; else
+            None.
     """
 
     index: Annotated[int | None, Column("#", "Place in execution order", INDEX, rank=1)]
@@ -76,8 +76,8 @@ def advise(
     """Returns the findings on all tensors and weights, in execution order.
 
     Args:
-        weights: whole weights, not channels.
-        least_cosine: tensors with a lower cosine are reported.
+        weights: whole, not by channel.
+        least_cosine: a tensor with a lower cosine is a finding.
         sides: the names of both runs in texts; default: FP32 and ``low``.
     """
     tensors, weights = tuple(tensors), tuple(weights)
@@ -97,7 +97,9 @@ def advise(
 
 
 def in_short(reason: str, found: Sequence[Advice], low: str, calibrator: str = "calibration") -> str:
-    """Returns a reason of this module as a clause with the figures of ``found``; any other text unchanged."""
+    """Returns the cause ``reason`` as a clause with the figures of ``found``, such as "calibration clips 2% of the
+    weights"; other texts unchanged.
+    """
     sides = " and ".join(sorted({WEIGHT if advice.kind == WEIGHT else ACTIVATION for advice in found}))
     text = number if reason == ONE_CHANNEL else percent
     values = [advice.figure for advice in found if advice.figure is not None]
@@ -229,12 +231,12 @@ _MOST_CAUSES = 3
 
 @dataclass(frozen=True)
 class LossAlone:
-    """The losses with one layer alone in INT8, in units of the metric's loss; None where not measured.
+    """The final output's losses by which a layer is blamed; None where not measured.
 
     Attributes:
-        both: with its weights and activations rounded.
-        weight: with its weights alone rounded.
-        activation: with its activations alone rounded.
+        both: if only this layer is in INT8.
+        weight: if only its weights are rounded.
+        activation: if only its activations are rounded.
         alone: by how much the loss of full INT8 falls if this layer alone stays high.
     """
 
@@ -249,10 +251,10 @@ class Evidence:
     """The evidence against a culprit.
 
     Attributes:
-        findings: the findings of ``advise`` on the whole network.
-        checked: the structure check's findings on the whole network.
-        alone: the losses with the culprit alone in INT8, if measured.
-        loss: the loss that the culprit added in the run.
+        findings: those on tensors and weights of the whole network.
+        checked: those of the structure check.
+        alone: the losses of the culprit alone, if measured.
+        loss: the loss of the culprit on the curve.
     """
 
     layer: Layer
@@ -265,8 +267,8 @@ class Evidence:
 
     @cached_property
     def blame(self) -> str | None:
-        """The side to blame: ``weight``, ``activation`` or ``both``; None if not measured, or if the layer alone loses
-        little.
+        """The part of the layer to blame: ``weight``, ``activation`` or ``both``; None if not measured, or if the layer
+        alone loses little.
         """
         alone = self.alone
         if alone is None or alone.both is None or alone.both < _LEAST_SHARE * self.budget:
@@ -284,7 +286,7 @@ class Evidence:
 
     @cached_property
     def causes(self) -> list[Advice]:
-        """The findings that can be causes on the side to blame (or both sides), the most important first."""
+        """The findings on the weights or activations to blame that can be causes, the most important first."""
         sides = (self.blame,) if self.blame in (WEIGHT, ACTIVATION) else (ACTIVATION, WEIGHT)
         ranks = [(side, reason) for side in sides for reason in _CAUSES[side]]
         findings = [advice for advice in self.findings if self.layer.name in advice.layers]
@@ -299,7 +301,7 @@ class Evidence:
 
     @property
     def reasons(self) -> tuple[str, ...]:
-        """All reasons once: the structure check's errors, the causes, the check's other findings, then symptoms."""
+        """The kinds of the layer's findings: the structure check's errors, causes, its other findings, symptoms."""
         errors = [finding.kind for finding in self.structure if finding.severity == ERROR]
         others = [finding.kind for finding in self.structure if finding.severity != ERROR]
         faint = any(advice.reason == LOW_SIMILARITY and self.layer.name in advice.layers for advice in self.findings)
@@ -307,11 +309,11 @@ class Evidence:
         return tuple(dict.fromkeys([*errors, *causes, *others, *([LOW_SIMILARITY] if faint else [])]))
 
     def has(self, reason: str, side: str | None = None) -> bool:
-        """Returns true if ``reason`` is a cause on ``side`` (default: either side)."""
+        """Returns true if ``reason`` is a cause on ``side``: ``weight``, ``activation`` or, if None, either."""
         return any(advice.reason == reason and side in (None, _side(advice)) for advice in self.causes)
 
     def paragraph(self) -> str:
-        """Returns the evidence in words."""
+        """Returns the evidence against the culprit as sentences."""
         name = f"'{self.layer.name}' ({self.layer.op_type})"
         cost = f"{name} loses more than the threshold allows."
         if self.loss is not None:

@@ -30,8 +30,8 @@ class Classes:
 
     Attributes:
         axis: the class axis, from 0; None if unknown.
-        kind: ``SHARES``, ``OWN`` or ``LOGITS``.
-        guessed: several axes are longer than 1, and the shape alone decided.
+        kind: ``SHARES`` (they sum to 1 along the axis), ``OWN`` (independent probabilities) or ``LOGITS``.
+        guessed: the shape alone decided between several axes.
     """
 
     axis: int | None
@@ -43,7 +43,7 @@ class Classes:
         return metric not in OF_CLASSES or self.axis is not None or (metric == "kl" and self.kind == OWN)
 
     def rows(self, array: np.ndarray) -> np.ndarray:
-        """Returns an array as ``[rows, classes]``."""
+        """Returns an output as ``[rows, classes]``, with the class axis last."""
         assert self.axis is not None
         moved = np.moveaxis(np.atleast_1d(array), self.axis, -1)
         return moved.reshape(math.prod(moved.shape[:-1]), moved.shape[-1])
@@ -56,7 +56,7 @@ class Classes:
     def sure(self, output: np.ndarray) -> np.ndarray:
         """Returns bool ``[rows]``, true where the class is certain; all false if a value is not finite.
 
-        A certain class is ``_SURE`` times as probable as the next and, unless values are logits, at least 0.5 probable.
+        A certain class is three times as probable as the next and, unless values are logits, at least 0.5 probable.
         """
         rows = self.rows(output)
         if not rows.size or not np.isfinite(rows).all():
@@ -72,15 +72,15 @@ class Classes:
 
     @property
     def middle(self) -> float:
-        """The value between the two classes of an output with one value per row."""
+        """The value that separates the two classes of an output with one value per row: 0.5, of logits 0."""
         return 0.0 if self.kind == LOGITS else 0.5
 
 
 def top1(reference: np.ndarray, output: np.ndarray, classes: Classes) -> float:
     """Returns the share of rows that have the same class in both arrays.
 
-    The class is the index of the largest value; of a single value, its side of ``middle``. Values that are not finite
-    in the reference are no class; a row without finite values is left out.
+    The class is the index of the largest value; of one probability, true above 0.5, of one logit above 0. Values that
+    are not finite in the reference are no class; a row without finite values is left out.
     """
     finite = np.isfinite(reference)
     if finite.all():
@@ -93,13 +93,12 @@ def top1(reference: np.ndarray, output: np.ndarray, classes: Classes) -> float:
 class Divergence:
     """KL(reference || output) in nats for one input, the mean over rows, in float64.
 
-    Both become probabilities: ``SHARES`` are divided by their sum, as in ``scipy.stats.entropy``; ``LOGITS`` go through
-    a softmax; each value p of ``OWN``, and the sigmoid p of ``LOGITS`` with one class, is a row (p, 1 - p). A
+    Both become probabilities: those that sum to 1 are divided by their sum, as in ``scipy.stats.entropy``; logits go
+    through a softmax; each independent probability p, and the sigmoid p of a single logit, is a row (p, 1 - p). A
     probability of the output below 1e-12 counts as 1e-12.
 
     Args:
         reference: values that are not finite are no class; a row without finite values is left out.
-        finite: true where the reference is finite.
         keeps: keep the reference's probabilities in memory.
     """
 
@@ -154,7 +153,8 @@ def sigmoid(values: np.ndarray) -> np.ndarray:
 
 
 def find_classes(reference: Sequence[np.ndarray], axis: int | None = None) -> Classes:
-    """Finds the classes of an output, given by input. The class axis is the first of these that exists:
+    """Finds the classes of an output from ``reference``, its FP32 array for each input. The class axis is the first
+    that exists of
 
     1. ``axis``, from either end;
     2. the only axis along which FP32's values are probabilities that sum to 1 (within 0.01), or their logarithms;
@@ -206,7 +206,7 @@ def kl_of_any_rows(reference: np.ndarray, output: np.ndarray) -> np.ndarray:
 def classes_of(
     reference: Sequence[Outputs], judged: Iterable[str], metric: str, axis: int | None = None
 ) -> tuple[dict[str, Classes], list[str]]:
-    """Returns the classes of each numeric output, and notes on guessed axes.
+    """Returns the classes of each numeric output by name, and notes on guessed class axes.
 
     Raises:
         BadInput: a judged output lacks ``axis``, or the metric needs an unknown axis.

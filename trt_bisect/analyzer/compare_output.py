@@ -1,4 +1,4 @@
-"""Comparison of one output with the FP32 output, input by input, with the facts for doubts on a pass."""
+"""Comparison of one output with the FP32 output, input by input, with the figures that can make a pass doubtful."""
 
 from __future__ import annotations
 
@@ -31,8 +31,6 @@ _NO_FIGURES: dict[str, float] = {}  # Of an output of which nothing could be com
 
 
 class _PreparedReference:
-    """The FP32 output for one input, and all that is computed from it alone."""
-
     def __init__(
         self, values: np.ndarray, metrics: Sequence[Metric], classes: Classes, *, least: float, keeps: bool
     ) -> None:
@@ -78,11 +76,10 @@ class OutputJudge:
     """Compares an output with the FP32 output on the same inputs.
 
     Args:
-        reference: the FP32 output by input.
-        classes: default: found from ``reference``.
-        predicted: the classes that may vanish; default: ``classes``, if their axis is known.
+        reference: the FP32 output for each input.
+        predicted: the classes that may vanish in a plan; default: ``classes``, if their axis is known.
         faint: the indices of further inputs that relative metrics leave out.
-        with_facts: also compute the facts for doubts.
+        with_facts: also look for clipping and vanished classes.
     """
 
     def __init__(
@@ -117,10 +114,10 @@ class OutputJudge:
         self._axis = rows_axis(self._reference)
 
     def figures(self, outputs: Sequence[np.ndarray]) -> OutputFigures:
-        """Returns the figures of an output, given by input; each metric's value is that of the worst input.
+        """Returns the figures of an output, one array for each input; each metric's value is that of the worst input.
 
-        Arrays of different shapes are compared in their common region, if they have any. Values that are not finite in
-        the reference are left out; an input without finite values counts only if no input has any.
+        Arrays of different shapes are compared in their common region. Values not finite in the reference are left out;
+        an input without finite values counts only if no input has any.
         """
         rows, rows_by_input, shapes = lost_rows(self._reference, outputs, self._axis)
         notes: dict[str, None] = {shapes: None} if shapes else {}
@@ -141,7 +138,9 @@ class OutputJudge:
         )
 
     def at(self, place: int, output: np.ndarray) -> OutputFigures | None:
-        """Returns the figures for input number ``place``; None if the metrics do not count there."""
+        """Returns the figures for the input of index ``place``; None if FP32's output there is almost zero or not
+        finite.
+        """
         is_faint = place in self._faint and all(metric.name in RELATIVE for metric in self._metrics)
         if is_faint or place in self._unusable:
             return None
@@ -186,7 +185,9 @@ class OutputJudge:
 
 
 def faint_places(octaves: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
-    """Returns the indices of inputs with an almost zero output, from the ``octave`` of each output on each input."""
+    """Returns the indices of inputs with an almost zero output, from the ``octave`` of each output's norm,
+    ``[inputs][outputs]``.
+    """
     columns = [[exponent for exponent in column if exponent != NEVER_FAINT] for column in zip(*octaves, strict=True)]
     medians = [median_low(column) if column else NEVER_FAINT for column in columns]
     return tuple(
@@ -197,7 +198,7 @@ def faint_places(octaves: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
 
 
 def judging_notes(reference: Sequence[Outputs], judged: Iterable[str], metric: Metric) -> list[str]:
-    """Returns notes on inputs that the metric cannot judge, and on figures that no other run can reuse."""
+    """Returns notes on faint inputs of a relative metric, and on a user's metric that no other run can reuse."""
     if not is_reusable(metric.code):
         return [
             f"the metric '{metric.name}' is a closure, or not from a source file: another run measures everything again"
@@ -221,7 +222,7 @@ def are_single_scores(arrays: Sequence[np.ndarray]) -> bool:
 
 
 def low_score_text(name: str, values: Mapping[str, float | None]) -> str:
-    """Returns a sentence, without a full stop, on a single score that FP32 keeps low on all inputs; else empty."""
+    """Returns a clause on a single score that FP32 keeps low on all inputs; else empty."""
     largest, error = values.get(LARGEST_SCORE), values.get("max_abs")
     if largest is None or error is None:
         return ""
@@ -254,7 +255,7 @@ def octave(norm: float) -> int:
 
 
 def finite_rows(array: np.ndarray) -> np.ndarray:
-    """Returns the finite values of an output as a user's metric gets them."""
+    """Returns the finite values of an output as ``[rows, last axis]``, or ``[n, 1]`` if some are not finite."""
     values = np.asarray(array, np.float64)
     finite = np.isfinite(values)
     return rows_of(values, None if finite.all() else finite)
@@ -275,7 +276,7 @@ _LEAST_SHARE = 0.005
 
 
 class ReachOfOutput:
-    """Measures clipping and, with ``classes``, vanished classes of an output; ``reference`` is FP32's by input."""
+    """Measures clipping and, with ``classes``, vanished classes of outputs; ``reference`` is FP32's by input."""
 
     def __init__(self, reference: Sequence[np.ndarray], classes: Classes | None) -> None:
         self._reference = reference
@@ -283,8 +284,8 @@ class ReachOfOutput:
         self._largest = largest_magnitude(*reference)
 
     def facts(self, outputs: Sequence[np.ndarray]) -> dict[str, Any]:
-        """Returns ``reach``, ``clipped`` and ``vanished`` of ``OutputFigures``; empty if shapes differ, or FP32 is zero
-        or not finite.
+        """Returns ``reach``, ``clipped`` and ``vanished`` of ``OutputFigures``; empty if shapes differ, or FP32's
+        output is zero or not finite.
         """
         same = all(r.shape == o.shape for r, o in zip(self._reference, outputs, strict=True))
         if not same or self._largest == 0.0 or not math.isfinite(self._largest):
@@ -342,15 +343,13 @@ def similarity(
     NaN if the output is not finite, or nothing can be compared.
 
     Args:
-        reference: an array, or arrays by name.
-        output: an array, or arrays by the same names.
-        metric: a built-in metric, ``module:function``, or a function; see ``find_metric``.
+        metric: a built-in metric, ``module:function``, or a function of two arrays.
         class_axis: the axis of the classes, for ``kl`` and ``top1``; default: found from ``reference``.
 
     Raises:
         BadInput: the metric is unknown, or needs an unknown class axis.
         KeyError: ``output`` lacks an output of ``reference``.
-        TypeError: one argument is an array and the other a dictionary.
+        TypeError: only one argument is a dictionary.
     """
     chosen = find_metric(metric)
     if isinstance(reference, Mapping) != isinstance(output, Mapping):

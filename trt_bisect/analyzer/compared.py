@@ -41,13 +41,13 @@ class ComparedPart:
 
     Attributes:
         origin: the tensor and its layer.
-        shape: the shape on the first sample.
+        shape: the shape in the first sample.
         dtype: the dtype in the FP32 run.
         quantized_dtype: the type that it is rounded to, such as ``int8``; empty if not rounded.
         scale: the INT8 scale; the largest if each channel has its own.
         figures: INT8 against FP32, before the tensor's own rounding; for a weight, after rounding against before.
-        fp32: the statistics of the values in FP32.
-        int8: the statistics of the values in INT8.
+        fp32: the statistics in FP32.
+        int8: the statistics in INT8.
     """
 
     origin: Annotated[LayerTensor, NestedColumns()]
@@ -79,11 +79,11 @@ class ComparedTensor(ComparedPart):
     """The comparison of a whole tensor.
 
     Attributes:
-        rounding: the error of the tensor's own rounding alone.
+        rounding: the error if only this tensor is rounded.
         loud: the channel with the largest magnitude.
         loud_input: the input channel of a weight with the largest magnitude.
         worst_cosine: the lowest cosine of a sample on which the FP32 tensor is not almost zero; None for a weight.
-        note: samples that could not be compared; and the Q/DQ pairs, if there are several.
+        note: remarks on samples that were left out, and on several Q/DQ pairs.
         observer: the origin of the scale: the calibrator, the largest value of a weight, or the file.
         histogram: the values in FP32, and the values that the INT8 layers read.
         map: a histogram of each channel of a weight in FP32.
@@ -110,7 +110,7 @@ class Compared(ComparedTensor):
     origin: Origin
 
     def row_by(self, observer: str) -> ComparedTensor:
-        """Returns the comparison as a table row; ``observer`` is the scale's origin."""
+        """Returns the comparison as a table row; ``observer`` names the calibrator or other source of the scale."""
         quantizers = self.origin.quantizers
         axes = [quantizer.axis for quantizer in quantizers if np.size(quantizer.scale) > 1]
         scale = quantizers[0].scale if quantizers else None
@@ -237,7 +237,8 @@ def compare_tensors(
 
     Args:
         samples: for each sample, the tensors of the FP32 run and of the INT8 run.
-        origins: by tensor; the result has their order.
+        origins: the tensors by name; the result has their order.
+        on_sample: called after each sample.
     """
     comparisons = {name: _TensorComparison(origin) for name, origin in origins.items()}
     with ThreadsIfLong(cores()) as pool:
@@ -255,13 +256,15 @@ ComparedWeights = tuple[tuple[Compared, ...], tuple[ComparedChannel, ...]]
 
 
 def compare_weights(network: Network, origins: Iterable[Origin]) -> ComparedWeights:
-    """Compares weights before and after rounding, whole and by channel."""
+    """Compares weights before and after rounding; returns whole weights, and all their channels."""
     values = ((origin, network.constant(origin.tensor)) for origin in origins)
     return compare_weight_pairs((origin, array, rounded_weight(array, origin)) for origin, array in values)
 
 
 def compare_weight_pairs(weights: Iterable[tuple[Origin, np.ndarray, np.ndarray]]) -> ComparedWeights:
-    """Compares weights, each (origin, values in FP32, values in the low run), whole and by channel."""
+    """Compares weights, each (origin, values in FP32, values in the low run); returns whole weights, and all their
+    channels.
+    """
     tensors: list[Compared] = []
     channels: list[ComparedChannel] = []
     for origin, values, rounded in weights:

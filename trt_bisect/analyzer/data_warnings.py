@@ -59,7 +59,7 @@ def first_layer(network: Network, name: str) -> FirstLayer | None:
 
 
 def has_large_weights(network: Network, layer: FirstLayer) -> bool:
-    """Returns true if pixels of 0 to 255 would make the outputs of most channels exceed 100."""
+    """Returns true if pixels of 0 to 255 would make most of the first layer's output channels exceed 100."""
     weights = [network.constant(node.input[1]) for node in layer.convolutions]
     sums = np.concatenate([np.abs(weight.reshape(len(weight), -1)).sum(axis=1) for weight in weights])
     return bool(np.median(sums) >= _FITS_SMALL_VALUES)
@@ -68,8 +68,8 @@ def has_large_weights(network: Network, layer: FirstLayer) -> bool:
 def first_outputs(network: Network, layer: FirstLayer, samples: Iterable[Feeds]) -> tuple[float, float] | None:
     """Returns the largest magnitude in the first layer's input on at most four samples, and the spread of its outputs.
 
-    The spread is the median over the output channels of standard deviation / |mean|, after the bias or batch
-    normalisation. None if ONNX Runtime refuses a sample.
+    The spread is the channels' median of standard deviation / |mean|, after bias or batch normalisation. None if ONNX
+    Runtime refuses a sample.
     """
     outputs = [_biased(network, node) for node in layer.convolutions]
     names = list(dict.fromkeys((layer.reads, *outputs)))
@@ -96,7 +96,7 @@ def first_outputs(network: Network, layer: FirstLayer, samples: Iterable[Feeds])
 def feeds_state(network: Network, name: str) -> bool:
     """Returns true if an input is a recurrent state, which is 0 at the start of a sequence.
 
-    It reaches the initial state of an LSTM, GRU, RNN, Loop or Scan, or an output (not the only one) has its shape.
+    It reaches the initial state of an LSTM, GRU, RNN, Loop or Scan; or some outputs, but not all, have its shape.
     """
     followed, graph = {name}, network.skeleton.graph
     for node in graph.node:
@@ -168,7 +168,7 @@ _GIVE_MORE = "Give a few hundred samples like the data in production"
 
 
 def on_values(network: Network, fed: Sequence[FedInput], samples: Iterable[Feeds], source: str) -> Iterator[str]:
-    """Yields a warning for each input of the wrong scale, or (nearly) constant."""
+    """Yields a warning for each input of the wrong scale, or (nearly) constant; ``source`` names the data."""
     states = zero_states(network, fed)
     for data in fed:
         if data.std == 0.0 and data.samples > 1:
@@ -232,7 +232,7 @@ def on_drift(drifts: Mapping[str, Drift], calibration: str, source: str) -> Iter
 
 
 def on_growing_ranges(seen: Magnitudes, samples: int | None) -> Iterator[str]:
-    """Yields a warning on few samples, or on ranges that still grow with the last quarter of the calibration data."""
+    """Yields a warning on too few calibration samples, or on ranges that still grow with the last quarter of them."""
     if samples is not None and samples < _LEAST_SAMPLES:
         yield f"calibrated with {counted(samples, 'sample')}: too few for the range of activations. {_GIVE_MORE}"
         return

@@ -1,4 +1,4 @@
-"""Doubts on a plan that passes, and the bound on the share of similar inputs that miss.
+"""Doubts on a plan that passes, and the bound on the share of inputs like the held-out ones that miss.
 
 The bound is the exact binomial one of Clopper and Pearson (1934).
 """
@@ -49,8 +49,8 @@ class Doubt:
     """A reason not to trust a pass.
 
     Attributes:
-        output: the output, or a group of its elements (``Slice.name``).
-        kind: ``VARIES_LESS`` or another constant next to it.
+        output: the output, or a part of it such as ``output0[:, 4:84]``.
+        kind: such as ``clipped``, ``class vanished`` or ``variation lost``.
     """
 
     output: str
@@ -73,7 +73,7 @@ def is_destroyed(rule: Rule, trial: Trial) -> bool:
 
 
 def doubts(rule: Rule, trial: Trial) -> tuple[Doubt, ...]:
-    """Returns the doubts on a passing trial (with a task, also on its findings); empty for other trials."""
+    """Returns the doubts on a passing trial, with a task also on the outputs it reads; else empty."""
     return tuple(_found(rule, trial)) if rule.meets(trial) else ()
 
 
@@ -129,10 +129,10 @@ def _of_counts(name: str, figures: OutputFigures) -> Iterator[Doubt]:
 
 
 def constant_outputs(rule: Rule, references: Sequence[Outputs]) -> tuple[tuple[Doubt, ...], tuple[str, ...]]:
-    """Returns doubts if no judged output depends on the input in FP32; if only some do not, notes on them.
+    """Returns doubts if no judged output depends on the input in FP32; else notes on the judged outputs that do not.
 
     An output does not depend on the input if it is 0 everywhere, or bitwise equal on several inputs. Integers are left
-    out. With a task, all outputs are judged.
+    out.
     """
     floats = [name for name in outputs_to_judge(references[0]) if references[0][name].dtype.kind == "f"]
     named = {output_of(name) for name in rule.outputs}
@@ -164,8 +164,8 @@ def _on_worst_input(figures: OutputFigures) -> tuple[float | None, float | None]
 def sqnr_disagreement(rule: Rule, trial: Trial) -> Doubt | None:
     """Returns a doubt if cosine meets the threshold and SQNR does not, or the other way round.
 
-    For small errors without an offset, ``1 - cosine = noise / (2 signal)``: the threshold T of cosine corresponds to an
-    SQNR of ``-10 log10(2 (1 - T))``, with the mean removed from the signal. A difference of 3 dB is allowed.
+    For small errors without an offset, the threshold T of cosine corresponds to an SQNR of ``-10 log10(2 (1 - T))``,
+    with the mean removed from the signal. A difference of 3 dB is allowed.
     """
     if rule.metric.name != "cosine" or rule.budget <= 0.0:
         return None
@@ -195,17 +195,17 @@ def sqnr_disagreement(rule: Rule, trial: Trial) -> Doubt | None:
 
 @dataclass(frozen=True)
 class Bound:
-    """The upper bound on the share of similar inputs that miss, from the held-out inputs.
+    """The upper bound on the share of inputs like the held-out ones that miss.
 
     Attributes:
         inputs: the number of held-out inputs.
-        missed: the number of held-out inputs that miss.
-        most: with probability ``sure``, at most this share of similar inputs misses.
+        missed: the number of these that miss.
+        most: the bound: with probability ``sure``, at most this share misses.
         sure: the probability of the bound.
-        next: a lower, round bound that more held-out inputs with the same miss rate would give.
-        more: the number of further inputs that the bound ``next`` takes.
-        by: how an input misses: empty for the threshold; where an accuracy decides, ``class`` for another class than in
-            FP32, ``agreement`` for an agreement below the task's.
+        next: a lower, round bound that more held-out inputs could give.
+        more: the number of further inputs for it, with the same share of misses.
+        by: how an input misses: empty by the threshold, ``class`` by another class than in FP32, ``agreement`` by an
+            agreement below the task's threshold.
     """
 
     inputs: int
@@ -218,7 +218,7 @@ class Bound:
 
 
 def bound_of(inputs: int, missed: int, by: str = "") -> Bound:
-    """Returns the bound if ``missed`` of ``inputs`` held-out inputs miss."""
+    """Returns the bound if ``missed`` of ``inputs`` held-out inputs miss; ``by`` is ``Bound.by``."""
     most = upper_bound(inputs, missed)
     rounder = next((share for share in _ROUND if missed / inputs < share < most), None)
     more = None if rounder is None else _further(inputs, missed, rounder)
@@ -226,10 +226,7 @@ def bound_of(inputs: int, missed: int, by: str = "") -> Bound:
 
 
 def upper_bound(inputs: int, missed: int) -> float:
-    """Returns the upper bound on the share of inputs that miss; 1 if all miss.
-
-    With this share, ``missed`` or fewer misses among ``inputs`` have probability 1 - ``SURE``.
-    """
+    """Returns the upper bound, with 95 % confidence, on the share of inputs that miss; 1 if all miss."""
     least, most = missed / inputs, 1.0
     for _ in range(_STEPS):
         middle = (least + most) / 2

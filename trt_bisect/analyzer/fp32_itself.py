@@ -25,7 +25,9 @@ _MEANS_NOTHING = (
 
 
 def randomness(network: Network, first: Outputs, second: Outputs) -> str:
-    """Returns a sentence if two FP32 runs on the same input differ, or the file drops values at random; else empty."""
+    """Returns a sentence if two FP32 runs on the same input differ, or the ONNX file has random operators; else
+    empty.
+    """
     apart = {
         name: relative_difference(np.asarray(value), np.asarray(second[name]))
         for name, value in first.items()
@@ -53,11 +55,10 @@ def data_warnings(
     labels: Sequence[str],
     memory: int,
 ) -> Iterator[str]:
-    """Yields sentences on data for which FP32 itself gives nothing to compare.
+    """Yields warnings on inputs for which FP32 itself gives nothing to compare: values not finite, scores near 0.
 
     Args:
         names: the judged outputs.
-        references: FP32's outputs by input.
         labels: the names of the inputs.
         memory: the most bytes of tensors in memory.
     """

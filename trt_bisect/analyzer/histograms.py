@@ -18,7 +18,7 @@ class Histogram:
     Attributes:
         edges: float64 ``[bins + 1]``, from the least to the largest value; empty without values.
         counts: int64 ``[bins]``; a bin includes its left edge, and the last bin its right edge too.
-        squares: the sum of the squares.
+        squares: the sum of the values' squares.
     """
 
     edges: np.ndarray
@@ -35,7 +35,7 @@ class TensorHistogram:
         low: the left edge of the first bin.
         high: the right edge of the last bin.
         fp32: the counts in the FP32 run.
-        int8: the counts in the INT8 run, of the values that the INT8 layers read; empty with one run.
+        int8: the counts in the INT8 run, of the values that the INT8 layers read; empty without this run.
     """
 
     low: float
@@ -45,10 +45,9 @@ class TensorHistogram:
 
 
 class GrowingHistogram:
-    """Counts of values in equal bins around zero, in groups: one for each tensor, run or channel.
+    """Counts of values in equal bins around zero, for each of several groups: tensors, runs or channels.
 
-    The bin width doubles until all values fit. Values that are not finite are only counted, in ``nonfinite``. The
-    number of bins of a group is even.
+    The width of a bin doubles until all values fit. Values that are not finite are only counted, in ``nonfinite``.
     """
 
     def __init__(self, groups: int = 1, bins: int = 1024) -> None:
@@ -95,7 +94,9 @@ class GrowingHistogram:
         return counts
 
     def seen(self, group: int = 0, most: int = 128) -> Histogram:
-        """Returns the histogram of a group, its bins merged in pairs until there are at most ``most``."""
+        """Returns the histogram of the group with this index, its bins merged in pairs until there are at most
+        ``most``.
+        """
         counts = self._counts[[group]]
         least, largest = float(self._least[group]), float(self._largest[group])
         sums = float(self._sum[group]), float(self._squares[group])
@@ -112,7 +113,7 @@ class GrowingHistogram:
         return Histogram(edges, merged, *sums)
 
     def together(self) -> TensorHistogram | None:
-        """Returns the groups (one or two runs) as one histogram; None without a finite value."""
+        """Returns the counts of one or two groups in the same bins; None without a finite value."""
         exponent = int(self._exponents.max())
         counts = np.array([self._widened(group, exponent) for group in range(len(self._counts))])
         if not counts.any():
@@ -151,8 +152,8 @@ class ChannelMap:
         low: the left edge of the first bin.
         high: the right edge of the last bin.
         step: the number of neighbouring channels in a row; 1 up to ``MOST_ROWS`` channels.
-        rows: one text a row, one character a bin: the number of binary digits of the count, from 10 on as a letter.
-            ``0`` is no value, ``1`` 1 value, ``2`` 2 or 3, ``3`` 4 to 7, ``a`` 512 to 1023.
+        rows: a text for each row, a character for each bin: the count's number of binary digits, from 10 on as a
+            letter. ``1`` is 1 value, ``3`` 4 to 7, ``a`` 512 to 1023.
     """
 
     axis: int

@@ -1,4 +1,4 @@
-"""Outputs of integers and booleans (labels, class maps, masks, indices, counts), judged by equality.
+"""Outputs of integers and booleans, such as labels and masks, judged by equality.
 
 Cohen's kappa (1960) is the agreement beyond chance: a map with 97 % equal elements has kappa 0 if one of two classes is
 lost.
@@ -44,13 +44,13 @@ _LEVEL_TYPES = (onnx.TensorProto.UINT8, onnx.TensorProto.INT8)
 
 @dataclass(frozen=True)
 class Integers:
-    """The ways to compare integer outputs.
+    """The outputs of integers that are compared in special ways.
 
     Attributes:
-        sets: by output of indices, the axis along which their order has no meaning.
+        sets: outputs of indices, with the axis along which their order has no meaning.
         levels: outputs of 8-bit quantities, such as pixels, which are judged like floats.
         selections: outputs whose rows may come in any order, such as NonMaxSuppression's.
-        as_floats: float outputs that a Cast made of labels, indices or truth values.
+        as_floats: float outputs cast from labels, indices or truth values, judged like integers.
     """
 
     sets: Mapping[str, int] = field(default_factory=dict)
@@ -59,11 +59,11 @@ class Integers:
     as_floats: frozenset[str] = frozenset()
 
     def of(self, outputs: Outputs) -> tuple[str, ...]:
-        """Returns the names of the outputs judged by equality."""
+        """Returns the names of the ``outputs`` judged by equality, as integers are."""
         return tuple(name for name, value in outputs.items() if self.is_one(name, value))
 
     def is_one(self, name: str, value: object) -> bool:
-        """Returns true if an output is judged by equality."""
+        """Returns true if output ``name`` with this ``value`` is judged by equality."""
         if not isinstance(value, np.ndarray):
             return False
         return name in self.as_floats or (value.dtype.kind in "iub" and name not in self.levels)
@@ -73,8 +73,8 @@ PLAIN = Integers()
 
 
 def integers_of(network: Network) -> Integers:
-    """Finds the outputs that are indices of TopK, rows of NonMaxSuppression, 8-bit quantities, or labels made
-    floats.
+    """Finds a network's outputs that are indices of TopK, rows of NonMaxSuppression, 8-bit quantities, or labels cast
+    to floats.
     """
     makers = {name: node for node in network.skeleton.graph.node for name in node.output}
     sets: dict[str, int] = {}
@@ -113,7 +113,7 @@ def _rounds(node: onnx.NodeProto, network: Network) -> bool:
 
 
 def integers_text(name: str, values: Mapping[str, float | None]) -> str:
-    """Returns a sentence, without a full stop, on elements that differ; empty without any."""
+    """Returns a clause on the elements of an output that differ from FP32's; empty if none do."""
     equal, worst, kappa = (values.get(figure) for figure in (ALL_EQUAL, EQUAL.name, KAPPA))
     if equal is None or worst is None or equal == 1.0:
         return ""
@@ -126,9 +126,9 @@ class IntegerJudge:
     """Compares an integer output with FP32's on the same inputs.
 
     Args:
-        reference: the FP32 output by input.
+        reference: the FP32 output for each input.
         unordered: the axis along which indices are compared as sets; None to compare each element at its index.
-        by_rows: compare rows wherever they are; see ``Integers.selections``.
+        by_rows: the rows may come in any order.
     """
 
     def __init__(self, reference: Sequence[np.ndarray], unordered: int | None = None, *, by_rows: bool = False) -> None:
@@ -139,9 +139,10 @@ class IntegerJudge:
         self._few = median_low([array.size for array in self._reference]) < FEW_ELEMENTS
 
     def figures(self, outputs: Sequence[np.ndarray]) -> OutputFigures:
-        """Returns the figures of an output, given by input; ``EQUAL`` is that of the worst input.
+        """Returns the figures of an output, one array for each input; the share of equal elements is that of the worst
+        input.
 
-        An input on which the outputs have no common region does not count, unless both are empty.
+        An input without a common region does not count, unless both outputs are empty.
         """
         compared = [self._compared(place, np.asarray(output)) for place, output in enumerate(outputs)]
         both, shares = [common for common, *_ in compared], tuple(share for *_, share in compared)
@@ -164,7 +165,7 @@ class IntegerJudge:
         return OutputFigures(values, True, note, by_input, pooled={**pooled, **rows})
 
     def at(self, place: int, output: np.ndarray) -> OutputFigures:
-        """Returns the figures for input number ``place``."""
+        """Returns the figures for the input of index ``place``."""
         (common, _), equal, share = self._compared(place, output)
         rows = rows_at(self._reference[place], output, self._axis)
         values = {} if share is None else {EQUAL.name: share}

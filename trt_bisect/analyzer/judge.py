@@ -1,4 +1,4 @@
-"""Comparison of final outputs with FP32's, and of the resulting figures with the threshold."""
+"""Comparison of final outputs with FP32's, and of the figures with the threshold."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Rule:
     Attributes:
         threshold: the worst value that is still good.
         share: a layer is a suspect if it loses at least this share of the budget.
-        outputs: the names of the judged outputs or groups (``Slice.name``); empty for all. The worst decides.
+        outputs: the judged outputs, or parts such as ``output0[:, 4:84]``; empty for all. The worst decides.
         reads: the outputs that the task reads.
     """
 
@@ -79,7 +79,7 @@ class Rule:
         return loss_text(self.metric.name, loss)
 
     def judged(self, trial: Trial) -> Mapping[str, OutputFigures]:
-        """Returns the figures of the judged outputs."""
+        """Returns a trial's figures of the judged outputs."""
         return self.judged_of(trial.outputs)
 
     def judged_of(self, outputs: Mapping[str, OutputFigures]) -> Mapping[str, OutputFigures]:
@@ -87,7 +87,7 @@ class Rule:
         return {name: figures for name, figures in outputs.items() if not self.outputs or name in self.outputs}
 
     def loss(self, trial: Trial) -> float | None:
-        """Returns the loss of the worst output, on its worst input or over all inputs together.
+        """Returns the loss of a trial's worst output, on its worst input or over all inputs together.
 
         None if the trial failed; infinity if an output is not finite.
         """
@@ -117,8 +117,8 @@ class Rule:
         return own is not None and own <= self.budget
 
     def pools(self, figures: OutputFigures) -> Mapping[str, tuple[float, float]]:
-        """Returns the judged entries of ``figures.pooled``: rows, labels or classes and, if the metric passes, the
-        variation.
+        """Returns the counts of ``figures.pooled`` that judge an output: rows, labels or classes and, if the metric
+        passes, the variation.
         """
         # Labels decide if all judged outputs are integers: next to floats, a strict share of equal elements would fail
         # good plans.
@@ -128,16 +128,18 @@ class Rule:
         return {name: counts for name, counts in figures.pooled.items() if name in kinds}
 
     def missed(self, kind: str) -> float:
-        """Returns the share above which a figure over all inputs, of this kind, is a miss."""
+        """Returns the share of differing rows, classes or variation (``kind``), over all inputs, above which an output
+        misses.
+        """
         # If the user accepts a cosine below 0.5, as little of the variation may be left.
         accepted = 1.0 - self.threshold**2 if kind == VARIATION and self.metric.name == "cosine" else 0.0
         return max(_MISSED[kind], accepted)
 
     def pooled_loss(self, kind: str, differ: float, of_all: float, *, alone: bool = False) -> float:
-        """Returns the loss of a figure over all inputs, of which ``differ`` of ``of_all`` things differ.
+        """Returns the loss if ``differ`` of ``of_all`` rows, labels or classes (``kind``) differ, over all inputs.
 
-        For labels it is the share that differs; for other kinds it is 0 unless the figure is a miss. ``alone``: the
-        figure is of a single input, and is judged even if there are few things.
+        For labels it is this share; for other kinds it is 0 unless the share is a miss. ``alone``: the counts are of
+        one input.
         """
         share = min(1.0, differ / of_all) if of_all else 0.0
         if kind == LABELS:
@@ -157,7 +159,7 @@ class Rule:
         """Returns the metric's value for the worst output on its worst input; None if the trial failed or is not
         finite.
 
-        If a figure over all inputs decides, it is the metric's value with the same loss.
+        If a share over all inputs decides, such as that of lost rows, it is the metric's value with the same loss.
         """
         if trial is None or trial.failed:
             return None
@@ -169,9 +171,9 @@ class Rule:
         return value if value is not None and self.own_loss(worst) == loss else self.metric.value(loss)
 
     def by_input(self, trial: Trial | None) -> ByInput | None:
-        """Returns the figures of each input, from its worst output; None if the trial failed or had one input.
+        """Returns a trial's figures by input, each from its worst output; None if the trial failed or had one input.
 
-        A figure over all inputs counts only if it is a miss, or no output is judged by input.
+        Shares of differing rows, labels or classes count only if they miss, or no output is judged by input.
         """
         judged = [] if trial is None or trial.failed else list(self.judged(trial).values())
         own = [figures for figures in judged if self.own_loss(figures) is not None]
@@ -208,8 +210,8 @@ class Rule:
         return max(judged, key=lambda name: self.output_loss(judged[name]), default="")
 
     def deciding(self, trial: Trial) -> tuple[str, str]:
-        """Returns the name of the worst output, and the key of the pooled figure that decides (empty if the metric
-        does).
+        """Returns the name of the worst output, and the kind of counts that decides, such as ``rows``; empty if the
+        metric does.
         """
         judged = {} if trial.failed else self.judged(trial)
         name = self.worst_of(judged)
@@ -243,15 +245,15 @@ class ByInput:
     With a task, an input on which FP32 finds nothing does not count; findings invented there lower the agreement.
 
     Attributes:
-        inputs: the number of inputs that count.
-        misses: the number of inputs that miss the threshold.
-        mean: the mean of the finite values.
-        fifth: the 5th percentile of the finite values by NumPy's definition; the 95th if lower is better.
+        inputs: the number of inputs that are judged.
+        misses: the number of these that miss the threshold.
+        mean: the mean of the finite ``values``.
+        fifth: their 5th percentile by NumPy's definition; the 95th if lower is better.
         worst: the index of the worst input.
         values: the metric on each input; None without a value, or if FP32's output is almost zero.
-        faint: the indices of the inputs that do not count.
+        faint: the indices of the inputs without a value.
         together: the threshold is for all inputs together.
-        invented: with a task, the number of further inputs on which the plan finds something and FP32 nothing.
+        invented: the number of further inputs on which only the plan finds something.
     """
 
     inputs: int
@@ -272,7 +274,7 @@ def make_rule(
     outputs: Sequence[str] = (),
     low: Precision = Precision.INT8,
 ) -> Rule:
-    """Returns a ``Rule``; the default threshold is the metric's for the ``low`` precision.
+    """Returns a ``Rule``; without a ``threshold``, with the metric's default for the ``low`` precision.
 
     Raises:
         BadInput: the metric has no default threshold, a value is out of range, or the threshold allows no loss.
@@ -316,18 +318,17 @@ def refuse_per_cent(metric: Metric, value: float, name: str) -> None:
 
 
 class Comparer:
-    """Compares the outputs for every input with FP32's, by all metrics.
+    """Compares the final outputs for all inputs with FP32's: each output and each part of one.
 
     Args:
-        reference: the FP32 outputs by input.
         extra: the user's own metric.
-        classes: by output or group; default: found from ``reference``.
-        slices: groups to compare as well as whole outputs.
+        classes: by output or part; default: found from ``reference``.
+        slices: parts to compare as well as whole outputs.
         task: its agreement becomes one more entry.
         integers: how to compare integer outputs, unless ``extra`` judges them.
         only: the one metric to compute.
-        with_facts: also compute the facts for doubts.
-        inputs: the feeds; with them, the outputs' variation over the inputs is compared.
+        with_facts: also look for clipping and vanished classes.
+        inputs: the feeds; with them, the outputs' variation is compared.
     """
 
     def __init__(
@@ -368,7 +369,9 @@ class Comparer:
                 )
 
     def __call__(self, outputs: Sequence[Outputs]) -> dict[str, OutputFigures]:
-        """Returns the figures by output, group and task; a group that predicts nothing is left out."""
+        """Returns the figures by output, part and task, from the outputs for each input, without parts whose scores
+        predict nothing.
+        """
         parts = [self._with_groups(of_input) for of_input in outputs]
         figures = {name: judge.figures([part[name] for part in parts]) for name, judge in self._judges.items()}
         figures |= {name: with_variation(figures[name], found) for name, found in self._variations(parts).items()}
@@ -388,7 +391,7 @@ class Comparer:
         return variations
 
     def at(self, place: int, outputs: Outputs) -> dict[str, OutputFigures]:
-        """Returns the figures for input number ``place``, without outputs that do not count there."""
+        """Returns the figures by output for the input of index ``place``, without outputs that do not count there."""
         part = self._with_groups(outputs)
         figures = {name: judge.at(place, np.asarray(part[name])) for name, judge in self._judges.items()}
         if self._task is not None:
@@ -422,12 +425,11 @@ def compare_arrays(
     metrics: Mapping[str, Metric],
     class_axis: int | None = None,
 ) -> OutputFigures:
-    """Returns the figures of an output; see ``OutputJudge.figures``.
+    """Returns the figures of an output: each metric's value on the worst input.
 
     Args:
-        reference: the FP32 output by input.
-        output: the other output by input.
-        class_axis: see ``find_classes``.
+        reference: the FP32 output for each input.
+        output: the other output for each input.
     """
     return OutputJudge(reference, metrics, find_classes(reference, class_axis)).figures(output)
 

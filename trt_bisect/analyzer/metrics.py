@@ -29,7 +29,7 @@ class Metric:
     """A figure of an output compared with the FP32 output.
 
     Attributes:
-        perfect: the figure of equal outputs; None for a user's function until ``knowing_perfect`` measures it.
+        perfect: the figure of equal outputs; None for a user's function that was not measured yet.
         loss_of: returns the loss, from a figure and ``perfect``: 0 is perfect, and losses can be added.
         of_sums: returns the figure from ``Sums``; None if sums are not enough.
         function: the user's function, of reference and output for one input, float64 ``[rows, last axis]`` each.
@@ -69,7 +69,7 @@ class Metric:
         return math.inf if math.isnan(value) else self.loss_of(value, self.perfect)
 
     def value(self, loss: float) -> float:
-        """Returns the figure of a finite loss; raises like ``loss``."""
+        """Returns the figure of a finite loss; raises ValueError if ``perfect`` is not known."""
         if self.perfect is None:
             raise ValueError(f"the perfect value of metric '{self.name}' is not known")
         if self.loss_of is _noise_ratio:
@@ -77,11 +77,11 @@ class Metric:
         return self.perfect - loss if self.higher else self.perfect + loss
 
     def knowing_perfect(self, *references: np.ndarray) -> Metric:
-        """Returns this metric with its perfect figure: for a user's function, its worst for a reference against itself.
+        """Returns this metric with the figure of equal outputs: for a user's function, its worst for a reference
+        against itself.
 
         Raises:
-            BadInput: the perfect figure is NaN; or a function without ``higher_is_better`` behaves like a distance: 0
-                for equal outputs, more for others.
+            BadInput: it is NaN; or a function without ``higher_is_better`` looks like a distance.
         """
         if self.perfect is not None:
             return self
@@ -104,7 +104,7 @@ class Metric:
         return replace(self, perfect=perfect)
 
     def facts(self) -> dict[str, Any]:
-        """Returns the metric in JSON types, for ``metric_of_facts``."""
+        """Returns JSON types from which ``metric_of_facts`` makes the metric again."""
         perfect = None if self.perfect is None else repr(self.perfect)
         return {"name": self.name, "perfect": perfect, "higher": self.loss_of is _below, "own": bool(self.code)}
 
@@ -114,14 +114,14 @@ class Sums:
     """Sums over the values r of the FP32 output and o of the output, for most metrics.
 
     Attributes:
-        signal: the sum of r^2.
-        power: the sum of o^2.
-        product: the sum of r o.
-        noise: the sum of (r - o)^2.
-        distance: the sum of |r - o|.
+        signal: of r^2.
+        power: of o^2.
+        product: of r o.
+        noise: of (r - o)^2.
+        distance: of |r - o|.
         largest: the largest |r - o|.
         relative: the largest |r - o| / |r|, where |r| counts as ``least_divisor`` or more.
-        centered: the sum of (r - mean of r)^2; NaN if not computed.
+        centered: of (r - mean of r)^2; NaN if not computed.
     """
 
     size: int
@@ -153,7 +153,7 @@ class RunningSums:
         """Adds finite values of FP32 and of the other run, float64 ``[groups, values]``.
 
         Args:
-            least: the ``least_divisor``, or one for each group ``[groups, 1]``.
+            least: the least divisor of relative errors, or one for each group ``[groups, 1]``.
             size: the number of values that count, by group, if the others are zero in both runs.
         """
         error = reference - output
@@ -179,7 +179,7 @@ class RunningSums:
         self._largest = np.maximum(self._largest, other._largest)
 
     def of(self, group: int = 0, centered: float = math.nan) -> Sums:
-        """Returns the sums of a group."""
+        """Returns the sums of the group with this index; ``centered`` becomes ``Sums.centered``."""
         figures: list[float] = [*self._sums[:, group], *self._largest[:, group], centered]
         return Sums(int(figures[0]), *map(float, figures[1:]))
 
@@ -213,17 +213,17 @@ def l1(sums: Sums) -> float:
 
 
 def sqnr(sums: Sums) -> float:
-    """Returns the SQNR, 10 log10(sum r^2 / sum (r - o)^2); see ``decibels``."""
+    """Returns the SQNR in dB: 10 log10(sum r^2 / sum (r - o)^2), at most 400."""
     return decibels(sums.signal, sums.noise)
 
 
 def centered_sqnr(sums: Sums) -> float:
-    """Returns the SQNR without the reference's mean in the signal; of a single value, the SQNR."""
+    """Returns the SQNR in dB without the reference's mean in the signal; of a single value, the SQNR."""
     return decibels(sums.signal if sums.size == 1 else sums.centered, sums.noise)
 
 
 def decibels(signal: float, noise: float) -> float:
-    """Returns 10 log10(signal / noise), clipped to ``-EXACT_SQNR``..``EXACT_SQNR``."""
+    """Returns 10 log10(signal / noise), clipped to -400..400."""
     if noise == 0.0:
         return EXACT_SQNR
     if signal == 0.0:
@@ -307,8 +307,8 @@ def find_metric(name: str | Callable[..., Any]) -> Metric:
 
 
 def metric_of_facts(facts: Mapping[str, Any]) -> Metric:
-    """Returns a metric from ``Metric.facts``, to judge earlier figures; raises KeyError, TypeError or ValueError for
-    other facts.
+    """Returns the metric that gave ``facts``, to judge an earlier run's figures; raises KeyError, TypeError or
+    ValueError for other facts.
     """
     if not facts["own"]:
         return JUDGING[facts["name"]]
@@ -345,7 +345,7 @@ _IN_DECIBELS = ("sqnr", "centered_sqnr")
 
 
 def figure_text(metric: str, value: float | None, threshold: float | None = None) -> str:
-    """Returns a metric's value as text, ``-`` for None; for ``threshold`` see ``support.text.percent``."""
+    """Returns a metric's value as text, ``-`` for None; rounding never moves it across ``threshold``."""
     if value is None:
         return "-"
     if metric in PERCENTAGES:
@@ -372,5 +372,5 @@ def loss_text(metric: str, loss: float | None) -> str:
 
 
 def metric_texts(metric: str, threshold: float | None = None) -> Mapping[str, Callable[[Any], str]]:
-    """Returns the functions that format figures and losses, by kind of column (``support.table``)."""
+    """Returns the functions that format figures and losses of a metric, by kind of table column."""
     return {FIGURE: partial(figure_text, metric, threshold=threshold), LOSS: partial(loss_text, metric)}

@@ -69,10 +69,10 @@ class Origin(LayerTensor):
         quantizers: the quantizers to eight bits, in the order of application.
         float_type: FP16 or BF16, if the tensor is rounded to it.
         readers: the layers that read the rounded tensor.
-        channel_axis: None without channels.
-        inputs: the tensors that the tensor's layer reads.
+        channel_axis: the axis of the channels, if any.
+        inputs: the tensors that its layer reads.
         rounded_as_result: a Q/DQ pair stands between the tensor and the network's output.
-        beside: the same tensor as other layers read it, through other pairs of the file.
+        beside: the tensor as other layers read it, through other Q/DQ pairs of the file.
     """
 
     quantizers: tuple[Quantizer, ...] = ()
@@ -116,16 +116,17 @@ class Origin(LayerTensor):
 
 
 def sides_of(plan: PrecisionPlan) -> dict[int, Precision]:
-    """Returns by layer index the precision of layers with only weights or only activations rounded, or with 16-bit
-    activations.
-    """
+    """Returns, by layer index, the precisions that round only weights, only activations, or activations to 16 bits."""
     return {k: side for k, side in enumerate(plan.precisions) if side in (*_WEIGHT_SIDE, *_ACTIVATION_SIDE)}
 
 
 def activation_origins(
     network: Network, writer: PlanWriter, int8: Collection[int], sides: Mapping[int, Precision] = NO_SIDES
 ) -> dict[str, Origin]:
-    """Returns the float inputs and activations by name, in execution order; ``int8`` are the low layers' indices."""
+    """Returns the float inputs and activations by name, in execution order.
+
+    ``int8`` are the low layers' indices, ``sides`` the precisions of layers rounded in part.
+    """
     rounded, as_result = _roundings(network, writer, int8, sides)
     axes = _channel_axes(network)
     types = network.types
@@ -161,7 +162,10 @@ def activation_origins(
 def weight_origins(
     network: Network, writer: PlanWriter, int8: Collection[int], sides: Mapping[int, Precision] = NO_SIDES
 ) -> list[Origin]:
-    """Returns the weights that can be rounded, in the order of their layers; without quantizers for high layers."""
+    """Returns the weights that can be rounded, in the order of their layers; without quantizers for high layers.
+
+    ``int8`` are the low layers' indices, ``sides`` the precisions of layers rounded in part.
+    """
     types = network.types
     origins = []
     for layer in network.layers:
@@ -296,12 +300,12 @@ def plan_observer(
     origins: Mapping[str, Origin],
     groups: Sequence[Sequence[str]] | None = None,
 ) -> Callable[[Feeds, int], Iterator[dict[str, np.ndarray]]]:
-    """Returns a function that yields the tensors under a plan, group by group, from a sample and its number.
+    """Returns a function from a sample and its index: it yields the tensors under a plan by name, group by group.
 
     Args:
-        plan: the plan with all layers high, or the plan of ``origins``.
+        plan: the plan with all layers high, or that of ``origins``.
         origins: the wanted tensors by name.
-        groups: their names in groups, read one after another; default: one group.
+        groups: their names in groups, of which one is in memory at a time; default: one group.
 
     Raises:
         BadInput: ONNX Runtime refuses the network or, when called, a sample.
@@ -326,7 +330,9 @@ def plan_observer(
 def both_observer(
     writer: PlanWriter, plan: PrecisionPlan, origins: Mapping[str, Origin], groups: Sequence[Sequence[str]]
 ) -> Callable[[Feeds, int], Iterator[tuple[Tensors, Tensors]]]:
-    """Returns a function as of ``plan_observer``, which yields each group in FP32 and under the plan."""
+    """Returns a function from a sample and its index: it yields the tensors of each group in FP32 and under the
+    plan.
+    """
     in_fp32 = plan_observer(writer, writer.network.free_plan(), origins, groups)
     in_plan = plan_observer(writer, plan, origins, groups)
 

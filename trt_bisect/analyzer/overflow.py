@@ -1,4 +1,4 @@
-"""Finds the values that leave the range of FP16 or BF16 if all layers run in it."""
+"""Finds the values that leave the range of FP16 or BF16 if all layers are in it."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ _SEARCHED = 8  # The most judged inputs that are searched.
 
 @dataclass(frozen=True)
 class Overflow:
-    """The first value of a tensor that a low precision cannot hold.
+    """The first value of a tensor that FP16 or BF16 cannot hold.
 
     Attributes:
-        layer: the layer that makes or reads the tensor in the low precision.
+        layer: the layer that makes or reads the tensor.
         op_type: the layer's operator.
         tensor: the name of the tensor.
         role: ``output``, ``input`` or ``weight`` of the layer.
@@ -55,7 +55,7 @@ class Overflow:
     sample: int | None = None
 
     def text(self, low: LowPrecision) -> str:
-        """Returns the finding as a sentence, without a full stop."""
+        """Returns the finding as a clause."""
         assert low.float_type is not None
         title = low.title
         where = f"'{self.tensor}'[{', '.join(map(str, self.element))}]" if self.element else f"'{self.tensor}'"
@@ -73,9 +73,9 @@ class Overflow:
 
 
 def overflows_of(network: Network, inputs: Sequence[Feeds], memory: int) -> tuple[Overflow, ...]:
-    """Returns the values that FP16 or BF16 cannot hold, in layer order: for each tensor, on the first input with any.
+    """Returns each tensor's first value that FP16 or BF16, as the low precision, cannot hold, in layer order.
 
-    Holds up to ``memory`` bytes of tensors. Empty if the low precision is quantized, or ONNX Runtime refuses an input.
+    Holds up to ``memory`` bytes of tensors. Empty if the low precision has scales, or ONNX Runtime refuses an input.
     """
     kind = network.low.float_type
     if kind is None:
@@ -103,7 +103,7 @@ def overflows_of(network: Network, inputs: Sequence[Feeds], memory: int) -> tupl
 
 
 def overflow_notes(network: Network, found: Sequence[Overflow], *, emulated: bool) -> list[Note]:
-    """Returns notes on the first overflows, and on their emulation unless the run itself is ``emulated``."""
+    """Returns notes on the first overflows; unless the run is ``emulated``, also that these were."""
     low = network.low
     if not found:
         return []
@@ -130,8 +130,8 @@ def _on_norms_in_parts(network: Network, found: Sequence[Overflow]) -> Iterator[
 def base_overflows(
     network: Network, inputs: Sequence[Feeds], memory: int, *, emulated: bool
 ) -> tuple[list[Note], tuple[Overflow, ...]]:
-    """Runs all layers in the network's base precision, if any; returns notes on the values beyond its range, and the
-    values.
+    """Runs all layers in FP16 or BF16, if that is the network's base; returns notes on the values beyond its range, and
+    these.
     """
     if network.base is None or network.has_pairs:
         return [], ()
@@ -147,7 +147,7 @@ def sets_to_keep(found: Sequence[Overflow]) -> Iterator[tuple[str, ...]]:
 
 
 def overflow_advice(network: Network, found: Sequence[Overflow]) -> Iterator[Advice]:
-    """Yields a finding for each overflow or underflow, on its layer and on the low layers that read the tensor."""
+    """Yields a finding for each overflow or underflow, on its layer and the low layers that read the tensor."""
     index = {layer.name: layer.index for layer in network.layers}
     for overflow in found:
         readers = [layer.name for layer in network.layers if layer.quantizable and overflow.tensor in layer.inputs]

@@ -1,4 +1,4 @@
-"""Rows lost or won by an output whose length depends on the data, such as that of NonMaxSuppression.
+"""Rows lost or won by an output whose length depends on the data, such as NonMaxSuppression's.
 
 The share is over all inputs, ``sum |FP32's rows - the plan's rows| / sum max(both)``.
 """
@@ -22,7 +22,7 @@ ROWS_MISSED, _FEW_MISSED, _DOUBT = 0.25, 0.5, 0.1
 
 
 def rows_axis(arrays: Sequence[np.ndarray]) -> int | None:
-    """Returns the axis on which FP32's outputs differ in length; else the first longer than 1, or 0. None for
+    """Returns the axis on which an output's ``arrays`` differ in length; else the first longer than 1, or 0. None for
     scalars.
     """
     rank = min(array.ndim for array in arrays)
@@ -38,10 +38,10 @@ def lost_rows(
     """Compares the numbers of rows of two runs on the same inputs; all results are empty if no shape differs.
 
     Args:
-        axis: the axis of the rows where shapes are equal; elsewhere the first axis that differs.
+        axis: the axis of the rows, where shapes are equal.
 
     Returns:
-        ``{ROWS: (rows lost or won, all rows)}``; ``{ROWS: the share on each input}`` for several inputs; and a note.
+        ``{"rows": (rows lost or won, all rows)}``; for several inputs, ``{"rows": the share on each}``; and a note.
     """
     pairs = [_rows(np.asarray(r), np.asarray(o), axis) for r, o in zip(reference, outputs, strict=True)]
     lost = sum(abs(a - b) for a, b in pairs)
@@ -57,12 +57,12 @@ def lost_rows(
 
 
 def rows_values(pooled: Mapping[str, tuple[float, float]]) -> dict[str, float]:
-    """Returns the figures ``LOST`` and ``ROWS`` from ``OutputFigures.pooled``; empty if no shape differs."""
+    """Returns the figures ``rows_lost`` and ``rows`` from ``OutputFigures.pooled``; empty if no shape differs."""
     return dict(zip((LOST, ROWS), pooled[ROWS], strict=True)) if ROWS in pooled else {}
 
 
 def rows_text(name: str, values: Mapping[str, float | None]) -> str:
-    """Returns a sentence, without a full stop, on rows lost or won; empty without any."""
+    """Returns a clause on the rows that an output loses or wins; empty if none."""
     lost, rows = values.get(LOST), values.get(ROWS)
     if not lost or not rows:
         return ""
@@ -70,7 +70,7 @@ def rows_text(name: str, values: Mapping[str, float | None]) -> str:
 
 
 def rows_at(reference: np.ndarray, output: np.ndarray, axis: int | None) -> dict[str, tuple[float, float]]:
-    """Returns ``{ROWS: (rows lost or won, all rows)}`` for one input; empty if ``axis`` is None."""
+    """Returns, by the key ``rows``, (rows lost or won, all rows) for one input; empty if ``axis`` is None."""
     a, b = _rows(reference, output, axis)
     return {} if axis is None else {ROWS: (float(abs(a - b)), float(max(a, b)))}
 
@@ -94,11 +94,11 @@ def common_region(reference: np.ndarray, output: np.ndarray) -> tuple[np.ndarray
 
 
 def rows_missed(lost: float, rows: float) -> bool:
-    """Returns true if ``lost`` of ``rows``, over all inputs, are a miss."""
+    """Returns true if losing or winning ``lost`` of all ``rows`` is a miss."""
     return lost >= _FEW_MISSED * rows if rows < FEW_ROWS else lost > ROWS_MISSED * rows
 
 
 def rows_doubted(pooled: Mapping[str, tuple[float, float]]) -> bool:
-    """Returns true if the rows lost or won are enough for a doubt."""
+    """Returns true if so many rows are lost or won that a pass is doubtful."""
     lost, rows = pooled.get(ROWS, (0.0, 0.0))
     return rows >= FEW_ROWS and lost > _DOUBT * rows

@@ -1,7 +1,6 @@
-"""Slices of an output: groups of indices along one axis whose FP32 magnitudes are far apart.
+"""Parts of an output: indices along one axis, cut where FP32's magnitudes are far apart.
 
-In an output of boxes in pixels and scores, a relative metric sees only the pixels. So each group is judged as an
-output.
+In an output of boxes in pixels and scores, a relative metric sees only the pixels. So each part is judged as an output.
 """
 
 from __future__ import annotations
@@ -28,12 +27,12 @@ _NUMBERS = {2: "two", 3: "three", 4: "four", 5: "five", 6: "six", 7: "seven", 8:
 
 @dataclass(frozen=True)
 class Slice:
-    """A group of indices along an axis of an output.
+    """A part of an output: some indices along one axis.
 
     Attributes:
         axis: 1 or more; axis 0 is the batch.
         spans: the indices, as half-open ranges.
-        largest: the largest FP32 magnitude.
+        largest: the largest FP32 magnitude in it.
         scores: all FP32 values lie in 0..1.
     """
 
@@ -45,7 +44,7 @@ class Slice:
 
     @property
     def name(self) -> str:
-        """The group as NumPy indexes it: ``output0[:, 4:84]``; with two spans ``output0[:, 0:4+5:7]``."""
+        """The part as NumPy indexes it: ``output0[:, 4:84]``; with two spans ``output0[:, 0:4+5:7]``."""
         return f"{self.output}[{':, ' * self.axis}{self.places}]"
 
     @property
@@ -57,12 +56,12 @@ class Slice:
 
     @property
     def classes(self) -> Classes | None:
-        """The classes of a group of two or more scores; else None."""
+        """The classes of a part of two or more scores; else None."""
         places = sum(end - first for first, end in self.spans)
         return Classes(self.axis, OWN) if self.scores and places > 1 else None
 
     def of(self, array: np.ndarray) -> np.ndarray:
-        """Returns the group's part of an output; an output without the axis unchanged."""
+        """Returns this part of an output; an array without the axis unchanged."""
         if array.ndim <= self.axis:
             return array
         before = (slice(None),) * self.axis
@@ -70,8 +69,8 @@ class Slice:
         return parts[0] if len(parts) == 1 else np.concatenate(parts, self.axis)
 
     def faint_inputs(self, parts: Sequence[np.ndarray]) -> tuple[int, ...]:
-        """Returns the indices of inputs on which the group's scores predict nothing; ``parts`` are its FP32 values by
-        input.
+        """Returns the indices of inputs on which the part's scores predict nothing; ``parts`` are its FP32 values for
+        each input.
         """
         if not self.scores:
             return ()
@@ -80,18 +79,18 @@ class Slice:
 
 @dataclass(frozen=True)
 class Slices:
-    """The groups of all outputs.
+    """The parts of all outputs.
 
     Attributes:
-        by_output: the groups of each output that is cut.
-        apart: judge groups instead of their outputs; if false, groups only raise doubts.
+        by_output: the parts of each output that has several.
+        apart: judge parts instead of their outputs; if false, parts only raise doubts.
     """
 
     by_output: Mapping[str, tuple[Slice, ...]] = field(default_factory=dict)
     apart: bool = True
 
     def with_groups(self, outputs: Outputs) -> Outputs:
-        """Returns the outputs, each followed by its groups."""
+        """Returns the outputs, each followed by its parts."""
         parts: Outputs = {}
         for name, value in outputs.items():
             parts[name] = value
@@ -99,17 +98,17 @@ class Slices:
         return parts
 
     def names(self, outputs: Iterable[str]) -> tuple[str, ...]:
-        """Returns the names under which ``outputs`` are judged: those of their groups, or their own."""
+        """Returns the names under which ``outputs`` are judged: those of their parts, or their own."""
         groups = self.by_output if self.apart else {}
         names = ([group.name for group in groups.get(name, ())] or [name] for name in outputs)
         return tuple(chain.from_iterable(names))
 
     def group(self, name: str) -> Slice | None:
-        """Returns the group called ``name``; None for a whole output."""
+        """Returns the part called ``name``; None for a whole output."""
         return next((g for groups in self.by_output.values() for g in groups if g.name == name), None)
 
     def notes(self) -> list[str]:
-        """Returns a sentence on each output judged in groups."""
+        """Returns a sentence on each output judged in parts."""
         notes = []
         for output, groups in self.by_output.items() if self.apart else ():
             parts = ", ".join(f"[{':, ' * group.axis}{group.places}] up to {group.largest:.3g}" for group in groups)
@@ -118,16 +117,16 @@ class Slices:
 
 
 def output_of(name: str) -> str:
-    """Returns the output of a group's name: ``output0`` for ``output0[:, 4:84]``."""
+    """Returns the output of a part: ``output0`` for ``output0[:, 4:84]``; other names unchanged."""
     return name.rpartition("[")[0] or name if name.endswith("]") else name
 
 
 def find_slices(reference: Sequence[Outputs], outputs: Iterable[str], *, apart: bool = True) -> Slices:
-    """Finds the groups of the named outputs, from the FP32 outputs of all inputs.
+    """Finds the parts of the named outputs, from the FP32 outputs of all inputs.
 
-    A float output is cut along the axis (not the batch) that gives the fewest groups, where the sorted largest
-    magnitudes of the indices jump by more than ``FACTOR``. Indices with all values in 0..1 are scores: one group, in
-    which all count with the largest score, so that classes stay together.
+    A float output is cut along the axis (not the batch) that gives the fewest parts, where the sorted largest
+    magnitudes of the indices jump by more than ``FACTOR``. Indices with all values in 0..1 are scores: one part, so
+    that classes stay together.
     """
     by_output = {name: _groups(name, [np.asarray(arrays[name]) for arrays in reference]) for name in outputs}
     return Slices({name: groups for name, groups in by_output.items() if groups}, apart)
@@ -164,7 +163,6 @@ def _rows(array: np.ndarray, axis: int) -> np.ndarray:
 
 
 def _levels(largest: np.ndarray, scores: np.ndarray) -> np.ndarray | None:
-    """Returns each index's magnitude level, int64 ``[indices]``, -1 without a magnitude; None for a single level."""
     magnitude = np.asarray(largest, np.float64).copy()
     magnitude[scores] = largest[scores].max(initial=0.0)
     silent = (largest == 0.0) | (magnitude < _ROUNDING_NOISE * magnitude.max()) | (scores & (magnitude < LEAST_SCORE))

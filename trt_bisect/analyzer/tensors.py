@@ -49,11 +49,11 @@ class PairFigures(NanForNull):
 
 @dataclass(frozen=True)
 class RoundingFigures(NanForNull):
-    """The effect of rounding to eight bits alone on a tensor of the FP32 run.
+    """The effect of rounding a tensor of the FP32 run to eight bits.
 
     Attributes:
         sqnr: the SQNR in dB.
-        near_zero: the share of the non-zero values in the ``2 NEAR_ZERO + 1`` levels around zero.
+        near_zero: the share of the non-zero values in the few levels around zero.
         levels: the number of levels.
         levels_90: the fewest levels that hold 90 % of the non-zero values.
     """
@@ -91,7 +91,7 @@ class PairStatistics:
         self._kl, self._rows = np.zeros(groups), np.zeros(groups, np.int64)
 
     def add(self, reference: np.ndarray, output: np.ndarray, *, row: int, largest: float | None = None) -> RunningSums:
-        """Adds values of both runs, float64 ``[groups, values]``; returns their sums.
+        """Adds values of both runs, float64 ``[groups, values]``; returns the sums of these.
 
         Args:
             row: the number of neighbouring values that form a distribution for KL.
@@ -114,7 +114,7 @@ class PairStatistics:
         return added
 
     def figures(self, group: int = 0) -> PairFigures:
-        """Returns the differences of a group."""
+        """Returns the differences in the group with this index."""
         sums, rows = self._sums.of(group), int(self._rows[group])
         if not sums.size:
             return PairFigures(*[math.nan] * 7)
@@ -136,7 +136,7 @@ class RoundingStatistics:
         self._signal = self._noise = self._clipped_noise = 0.0
 
     def add(self, values: np.ndarray, part: tuple[slice, ...] = ()) -> None:
-        """Adds ``values[part]`` (default: all); ``values`` has the quantizers' axis. NaN and infinity count as 0."""
+        """Adds ``values[part]`` (default: all) of a whole tensor. NaN and infinity count as 0."""
         values = values[part] if part else values
         values = np.where(np.isfinite(values), values, 0).astype(np.float32)
         quantizers = [quantizer.of_part(part) for quantizer in self._quantizers]
@@ -159,7 +159,7 @@ class RoundingStatistics:
         self._clipped_noise += float(np.sum(noise, where=clipped))
 
     def figures(self) -> RoundingFigures:
-        """Returns the figures of all values added."""
+        """Returns the rounding figures of all values added."""
         nonzero = max(self._nonzero, 1)
         fullest = np.cumsum(np.sort(self._counts)[::-1])
         return RoundingFigures(
@@ -174,7 +174,7 @@ class RoundingStatistics:
 
 
 class RoundedValues:
-    """The errors of a tensor's own rounding, and a histogram of its values in FP32 and as read in the other run.
+    """Adds up the errors if only this tensor is rounded, and counts its values in FP32 and as read in the other run.
 
     Args:
         quantizers: in the order of application.
@@ -187,8 +187,8 @@ class RoundedValues:
         self._histogram = GrowingHistogram(runs)
 
     def add(self, values: np.ndarray, *read: np.ndarray, part: tuple[slice, ...] = ()) -> None:
-        """Adds ``values[part]`` (default: all) and, with two runs, ``read``: as many values as layers read in the other
-        run.
+        """Adds ``values[part]`` (default: all) and, with two runs, ``read``: the same values as layers read them in the
+        other run.
         """
         if self._rounding is not None:
             self._rounding.add(values, part)
@@ -199,7 +199,7 @@ class RoundedValues:
 
     @property
     def rounding(self) -> RoundingFigures | None:
-        """The rounding errors; None if the values are not rounded, or rounded to FP8."""
+        """The rounding errors; None if the tensor is not rounded, or rounded to FP8."""
         return None if self._rounding is None else self._rounding.figures()
 
     @property
@@ -209,7 +209,7 @@ class RoundedValues:
 
 
 class ChannelPeaks:
-    """The largest magnitude of each channel along an axis, over all samples."""
+    """Finds the largest magnitude of each channel along an axis, over all samples."""
 
     def __init__(self, axis: int | None) -> None:
         self._axis = axis
@@ -232,8 +232,8 @@ class ChannelPeaks:
             self._steady = False
 
     def loudest(self) -> LoudChannel | None:
-        """Returns the channel with the largest magnitude; None with fewer than four non-zero channels, or if their
-        number varies.
+        """Returns the channel with the largest magnitude; None if fewer than four are not zero, or their number
+        varies.
         """
         if self._peaks is None or not self._steady:
             return None
@@ -264,7 +264,7 @@ def as_block(values: np.ndarray) -> np.ndarray:
 
 
 class TensorStatistics:
-    """The statistics of a tensor, sample by sample; ``quantizers`` are in the order of application."""
+    """Adds up the statistics of a tensor over samples; ``quantizers`` round it in this order."""
 
     def __init__(self, quantizers: Sequence[Quantizer] = ()) -> None:
         self._quantizers = tuple(quantizers)
@@ -272,7 +272,7 @@ class TensorStatistics:
         self._spread, self._rounded = Moments(), Moments()
 
     def add(self, values: np.ndarray) -> None:
-        """Adds a sample's tensor, which has the quantizers' axis."""
+        """Adds a sample's whole tensor."""
         axis = next((quantizer.axis for quantizer in self._quantizers if quantizer.axis is not None), None)
         if axis is None:
             values, axis = values.reshape(-1), 0
@@ -286,7 +286,7 @@ class TensorStatistics:
             self._values.add(values, *read, part=part)
 
     def figures(self) -> dict[str, Any]:
-        """Returns the figures of all samples, as ``report.comparison.ProfiledTensor`` names them."""
+        """Returns by name the statistics of all samples: ``spread``, ``rounded``, ``rounding`` and ``histogram``."""
         return {
             "spread": self._spread.spread(),
             "rounded": self._rounded.spread() if self._quantizers else None,

@@ -6,7 +6,7 @@ FP32's output r and ``w_i = o_i - mean o`` of a plan's output o.
 
 The figure D is ``sum <v, w> / sqrt(sum |v|^2 sum |w|^2)`` or, so that one loud input does not decide alone, the median
 of ``cos(v_i, w_i)`` if it is smaller and outputs have eight numbers or more. D^2 is the share of the variation that is
-left. ``docs/concepts/metrics.md`` has the figures behind the thresholds.
+left.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Variation:
         left: the share of FP32's variation that is left; None if not judged.
         lost_by_input: the share lost on each input; None where FP32's output is close to the mean.
         columns: the first lost columns, each as (axis, index); the batch is axis 0.
-        unjudged: the reason why the variation is not judged, if the metric alone cannot see its loss.
+        unjudged: the reason why it is not judged, if the metric alone cannot see its loss.
     """
 
     left: float | None = None
@@ -96,8 +96,8 @@ def _between(arrays: Sequence[np.ndarray]) -> float:
 def variation_of(reference: Sequence[np.ndarray], outputs: Sequence[np.ndarray], *, unlike: bool) -> Variation:
     """Compares the varying parts of an output and of FP32's, both by input.
 
-    Shapes that differ, values that are not finite, float noise, scores below 0.05, fewer than four inputs and nearly
-    equal inputs (``unlike`` is false) are not judged.
+    Not judged are unequal shapes, values not finite, float noise, scores below 0.05, fewer than four inputs, and inputs
+    that are nearly equal (``unlike`` is false).
     """
     inputs, first = len(reference), reference[0]
     shapes = {array.shape for array in (*reference, *outputs)}
@@ -175,7 +175,7 @@ def _lost_columns(by_place: Mapping[int, np.ndarray], numbers: int) -> list[tupl
 
 
 def with_variation(figures: OutputFigures, found: Variation) -> OutputFigures:
-    """Returns the figures of an output, with those of its variation added."""
+    """Returns the figures of an output together with those of its variation, ``found``."""
     inputs = len(found.lost_by_input)
     if found.left is None:
         return replace(figures, note="; ".join(filter(None, (figures.note, found.unjudged))))
@@ -189,7 +189,7 @@ def with_variation(figures: OutputFigures, found: Variation) -> OutputFigures:
 
 
 def variation_text(name: str, values: Mapping[str, float | None]) -> str:
-    """Returns a sentence, without a full stop, on lost variation; empty if enough is left, or not judged."""
+    """Returns a clause on an output's lost variation; empty if enough is left, or not judged."""
     left, inputs = values.get(LEFT), values.get(INPUTS)
     if left is None or inputs is None or left >= _NOTED:
         return ""
@@ -197,7 +197,7 @@ def variation_text(name: str, values: Mapping[str, float | None]) -> str:
 
 
 def variation_doubted(name: str, figures: OutputFigures) -> str:
-    """Returns a sentence if lost variation, of an output or its columns, is a doubt; else empty."""
+    """Returns a sentence if an output or its columns lost so much variation that a pass is doubtful; else empty."""
     left = figures.values.get(LEFT)
     if left is not None and left < _DOUBTED:
         text = variation_text(name, figures.values)

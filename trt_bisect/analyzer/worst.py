@@ -28,14 +28,14 @@ _BROKEN = -math.inf
 
 @dataclass(frozen=True)
 class WorstInputs:
-    """The result of a search over a data set.
+    """The worst inputs of a data set, and the figures of all.
 
     Attributes:
-        inputs: the worst inputs, the worst first.
+        inputs: the worst first.
         places: their indices in the data set.
         similarities: the metric on each sample; NaN without a value.
-        losses: the loss of each sample; infinity if INT8's output is not finite, minus infinity for ``broken`` samples.
-        faint: the indices of samples that do not count, since FP32's output is almost zero.
+        losses: the loss of each sample; infinity if INT8's output is not finite, minus infinity if FP32's is not.
+        faint: the indices of faint samples, which do not count.
     """
 
     inputs: tuple[Feeds, ...]
@@ -49,20 +49,18 @@ class WorstInputs:
 
     @property
     def broken(self) -> tuple[int, ...]:
-        """The indices of samples that do not count, since FP32 itself has NaN, or nothing finite."""
+        """The indices of samples that do not count, since FP32's output has NaN, or no finite value."""
         return tuple(place for place, loss in enumerate(self.losses) if loss == _BROKEN)
 
     @property
     def median(self) -> float:
-        """The median of the similarities; NaN without any."""
+        """The median of the metric over the samples; NaN without any."""
         values = [value for value in self.similarities if not math.isnan(value)]
         return float(np.median(values)) if values else math.nan
 
 
 @dataclass
 class _Candidate:
-    """A sample that can be among the worst."""
-
     place: int
     loss: tuple[bool, float, float]  # False ranks after all others; the loss; larger for the worse of equal losses.
     octaves: tuple[int, ...]
@@ -75,9 +73,9 @@ class SampleFigures:
     """The figures of a sample.
 
     Attributes:
-        norms: the norms of the FP32 outputs, for relative metrics.
+        norms: the norms of the FP32 outputs; empty unless the metric is relative.
         tie: larger for the worse of two samples with equal losses.
-        scores: by output, true for a single number from 0 to 1, which is never faint.
+        scores: by output, true for a single number from 0 to 1, which is never almost zero.
         is_empty: the task finds nothing in FP32.
     """
 
@@ -122,14 +120,14 @@ class WorstSamples:
         self._held = [sample for sample in (*self._held, new) if sample.beaten < self._count]
 
     def faint(self) -> tuple[int, ...]:
-        """Returns the indices of samples with an almost zero output."""
+        """Returns the indices of samples with an almost zero FP32 output."""
         if not any(self._scores):
             return faint_places(self._octaves)
         compared = [k for k, is_score in enumerate(self._scores) if not is_score]
         return faint_places([tuple(octaves[k] for k in compared) for octaves in self._octaves])
 
     def worst(self) -> list[tuple[int, Feeds]]:
-        """Returns the worst samples with their indices, the worst first, the earlier of equal samples first."""
+        """Returns the worst samples with their indices, the worst first; of equal ones the earlier first."""
         faint = frozenset(self.faint())
         counting = [sample for sample in self._held if sample.place not in faint] or self._held
         chosen = sorted(counting, key=lambda sample: sample.loss, reverse=True)[: self._count]
@@ -153,15 +151,14 @@ def worst_inputs(
 ) -> WorstInputs:
     """Runs every sample through both engines once and returns the ``count`` samples with the largest loss.
 
-    About ``count`` samples are in memory; see ``WorstSamples``.
+    About ``count`` samples are in memory.
 
     Args:
-        samples: read once.
         rule: the rule, or a function that makes it from FP32's outputs for the first sample.
         on_sample: called with the number of samples begun.
         keep_when_stopped: after Ctrl-C, return the result so far.
-        class_axis: see ``find_classes``; the first sample decides.
-        slices: returns the slices of a sample's FP32 outputs; the first sample with slices decides.
+        class_axis: default: found from the first sample.
+        slices: returns the parts of a sample's FP32 outputs; the first sample with parts decides.
         task: returns the task to judge, from a list with FP32's outputs for the first sample. Of samples with equal
             agreement, the lower cosine is worse.
         found_first: rank samples on which the task finds nothing in FP32 last.
@@ -297,7 +294,7 @@ def distribution_of(
 
     Args:
         values: the metric on each sample; NaN without a value.
-        losses: the loss of each sample; infinity without a value.
+        losses: their losses; infinity without a value.
         allowed: the loss that the threshold allows.
         faint: the samples that do not count, unless all are faint.
     """

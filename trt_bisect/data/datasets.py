@@ -47,8 +47,8 @@ class Profile:
     """The smallest, the first and the largest shapes of some samples, as in an optimization profile.
 
     Attributes:
-        shapes: by input, axis by axis.
-        sizes: by input that may be a shape tensor (``may_be_sizes``), value by value.
+        shapes: by input, three shapes; smallest and largest axis by axis.
+        sizes: the same of the values of inputs that may be TensorRT shape tensors.
     """
 
     shapes: Mapping[str, Span] = field(default_factory=dict)
@@ -73,7 +73,7 @@ class Dataset:
         source: its name in messages.
         samples: returns an iterable of all samples at each call.
         length: the number of samples; None if known only after an iteration.
-        place: maps a sample's position here to its position in the user's data.
+        place: maps a sample's index here to its index in the user's data.
         pictures: how pictures become inputs, such as ``224x224, RGB, NCHW, divided by 255``.
         names: the samples' names in the user's data; empty if they have none.
         fed: for a pipeline, turns samples into the feeds of all its networks; else None.
@@ -90,7 +90,9 @@ class Dataset:
     fed: Callable[[Iterable[Mapping[str, np.ndarray]]], Iterable[Feeds]] | None = None
 
     def label(self, place: int) -> str:
-        """Returns the name of the sample at an index in the user's data: ``data.npz 3``, ``dir/a.png``."""
+        """Returns the name of the sample at the index ``place`` in the user's data, such as ``data.npz 3`` or
+        ``dir/a.png``.
+        """
         return self.names[place] if self.names else f"{self.source} {place}"
 
     def __iter__(self) -> Iterator[Feeds]:
@@ -114,7 +116,7 @@ class Dataset:
         return replace(self, samples=lambda: fed(self.samples()), length=None, place=int, names=(), fed=None)
 
     def first(self, count: int) -> Dataset:
-        """Returns the data set of the first ``count`` samples."""
+        """Returns a data set of only the first ``count`` samples."""
         length = None if self.length is None else min(self.length, count)
         return replace(self, samples=lambda: islice(self.samples(), count), length=length)
 
@@ -124,12 +126,12 @@ class Dataset:
 
     @property
     def digests(self) -> tuple[str, ...]:
-        """The digest of each sample."""
+        """The SHA-256 of each sample."""
         return self._read[0]
 
     @property
     def profile(self) -> Profile:
-        """The shapes and sizes of the samples."""
+        """The smallest, first and largest shapes of the samples."""
         return self._read[1]
 
     @cached_property
@@ -147,7 +149,7 @@ class Dataset:
 
 
 def digest_of_feeds(feeds: Mapping[str, np.ndarray]) -> str:
-    """SHA-256 over names, shapes, dtypes and bytes."""
+    """SHA-256 over the names, shapes, dtypes and bytes of one inference's feeds."""
     sha = hashlib.sha256()
     for name in sorted(feeds):
         array = np.ascontiguousarray(feeds[name])
@@ -157,7 +159,7 @@ def digest_of_feeds(feeds: Mapping[str, np.ndarray]) -> str:
 
 
 def profile_of(samples: Iterable[Feeds]) -> Profile:
-    """Returns the profile of samples."""
+    """Returns the smallest, first and largest shapes of samples."""
     shapes: dict[str, Span] = {}
     sizes: dict[str, Span] = {}
     for feeds in samples:
@@ -185,16 +187,13 @@ def open_dataset(
     """Opens a data set from a path, a ``module:function`` text, arrays, or an iterable of samples.
 
     Paths: ``.npz`` with an array for each input, samples stacked on the first axis; ``.npy`` for a single input; a
-    folder with an ``.npz`` or ``.npy`` for each sample; the output folder of ``worst``; a picture (JPEG, PNG and
-    others), or a folder of pictures with its subfolders; ``.json`` of Polygraphy's ``--save-inputs``.
-    ``module:function`` (or ``file.py:function``) names a function that returns an iterable of samples, as in
-    Polygraphy's data loader scripts; ``file.py`` alone means its function ``load_data``. See ``feeds_of`` for the forms
-    of a sample.
+    folder with an ``.npz`` or ``.npy`` for each sample; the output folder of ``worst``; a picture, or a folder of
+    pictures with its subfolders; ``.json`` of Polygraphy's ``--save-inputs``. ``module:function`` or
+    ``file.py:function`` returns an iterable of samples, as in Polygraphy's data loader scripts; ``file.py`` alone means
+    ``load_data``. A sample has any form that ``feeds_of`` accepts.
 
     Args:
-        once: the caller iterates only once. By default the samples of an iterable are kept, since a data loader may
-            give another order each time.
-        pictures: how pictures become inputs.
+        once: the caller iterates once. By default an iterable's samples are kept, since a data loader may reorder them.
 
     Raises:
         BadInput: the source does not exist, cannot be read, or is of an unknown kind. Samples are checked when read.
@@ -428,7 +427,7 @@ class Holdout:
     Attributes:
         whole: the calibration data as the user named them.
         kept: the samples that calibration and the search see.
-        held_out: the held-out samples; None if there are none.
+        held_out: None if there are none.
         named: true if the user named other data as held out: ``kept`` is the ``whole`` then.
     """
 
@@ -438,7 +437,7 @@ class Holdout:
     named: bool = False
 
     def notes(self) -> list[str]:
-        """Returns a sentence on the held-out samples; empty if the user named them."""
+        """Returns a sentence on the samples held out of the calibration data; empty if the user named others."""
         if self.held_out is None or self.kept.length is None or self.held_out.length is None or self.named:
             return []
         count = self.kept.length + self.held_out.length
@@ -467,7 +466,9 @@ def _is_same(first: Dataset, second: Dataset) -> bool:
 
 
 def hold_out(data: Dataset, share: float, validation: Dataset | None) -> Holdout:
-    """Holds out a share of ``data``, or the ``validation`` data if given; raises BadInput if both data are the same."""
+    """Returns the calibration ``data`` with a share, or the ``validation`` data if given, held out; raises BadInput if
+    both data are the same.
+    """
     if validation is None:
         return Holdout(data, *split(data, share))
     held_out = Holdout(data, data, validation, named=True)
@@ -476,10 +477,10 @@ def hold_out(data: Dataset, share: float, validation: Dataset | None) -> Holdout
 
 
 def split(dataset: Dataset, share: float) -> tuple[Dataset, Dataset | None]:
-    """Splits a data set into kept and held-out samples; a share of 0.2 holds out every fifth, from index 4 on.
+    """Splits a data set into kept and held-out samples; a ``share`` (0 to 0.9) of 0.2 holds out every fifth, from index
+    4 on.
 
-    Of equal samples only the first counts, so that no held-out sample has a copy among the kept ones. ``share`` is from
-    0 to 0.9.
+    Of equal samples only the first counts, so that no held-out sample has a copy among the kept ones.
 
     Returns:
         The kept and the held-out samples; or the whole data set and None, if fewer than ``FEWEST`` samples differ or

@@ -1,4 +1,4 @@
-"""Feeds, the arrays of an inference, and arrays in files, read safely."""
+"""Feeds: the arrays of one inference. Reads and writes arrays in files safely."""
 
 from __future__ import annotations
 
@@ -34,7 +34,9 @@ class TensorSpec:
 
 
 def size_remedy(shapes: Iterable[Sequence[int | None]], otherwise: str) -> str:
-    """Returns advice on refused samples: one picture size if an input takes any size, else ``otherwise``."""
+    """Returns advice on samples that the network refuses: one picture size if an input of ``shapes`` takes any, else
+    ``otherwise``.
+    """
     # Networks that concatenate may take only sizes that their strides divide.
     free = any(len(shape) == 4 and (not any(shape[1:3]) or not any(shape[2:])) for shape in shapes)
     return "The pictures differ in size: give them one size with --resize 320x320 --letterbox." if free else otherwise
@@ -50,7 +52,9 @@ WORST = "worst"  # the name of the samples of the command ``worst``, and of its 
 
 
 def read_archive(path: Path) -> dict[str, np.ndarray]:
-    """Reads the arrays of an ``.npz``; raises one of ``DAMAGED``, also for arrays that unpack suspiciously large."""
+    """Reads the arrays of an ``.npz`` by name; raises one of ``DAMAGED`` for a broken file or a suspiciously large
+    array.
+    """
     archive = np.load(path, allow_pickle=False)
     if not isinstance(archive, np.lib.npyio.NpzFile):
         raise ValueError("it is one array, not an archive")
@@ -83,8 +87,7 @@ def read_array(path: Path) -> np.ndarray:
 class Spill(AbstractContextManager["Spill"]):
     """Keeps copies of arrays until it is closed: up to ``memory`` bytes in memory, the rest in files.
 
-    Copies are needed because an array of ONNX Runtime keeps its session's memory. Arrays of objects always stay in
-    memory.
+    Arrays of objects always stay in memory.
     """
 
     def __init__(self, memory: int) -> None:
@@ -94,6 +97,7 @@ class Spill(AbstractContextManager["Spill"]):
 
     def kept(self, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Returns copies of the arrays; those beyond the limit are read from files, and not writable."""
+        # Copies are needed because an array of ONNX Runtime keeps its session's memory.
         return {name: self._kept(array) for name, array in arrays.items()}
 
     def _kept(self, array: np.ndarray) -> np.ndarray:
@@ -110,7 +114,7 @@ class Spill(AbstractContextManager["Spill"]):
         return read
 
     def close(self) -> None:
-        """Removes the files."""
+        """Ends the use of the copies: removes their files."""
         self._scratch.close()
         self._files = 0
 
@@ -119,7 +123,8 @@ class Spill(AbstractContextManager["Spill"]):
 
 
 def save_samples(folder: Path, name: str, samples: Sequence[Feeds]) -> Path:
-    """Writes samples to ``<name>.npz``, stacked, or to a folder ``<name>`` if their shapes differ; returns the path.
+    """Writes samples into ``folder``: to ``<name>.npz``, stacked, or to a folder ``<name>`` if shapes differ; returns
+    its path.
 
     Raises BadInput if the file or folder cannot be written.
     """
@@ -163,7 +168,9 @@ def without_objects(array: np.ndarray) -> np.ndarray:
 
 
 def match_names(reference: Iterable[str], output: Iterable[str]) -> dict[str, str]:
-    """Maps each name of ``reference`` to the equal name of ``output``, else to the only similar one."""
+    """Maps names of ``reference`` to the equal name of ``output``, else to the only one that is equal without case and
+    punctuation.
+    """
     ours, theirs = list(reference), dict.fromkeys(output)
     equal = {name: name for name in ours if name in theirs}
     plain_ours = _by_plain_name(name for name in ours if name not in equal)

@@ -39,10 +39,11 @@ def load_function(text: str, kind: str) -> Callable[..., Any]:
 
 
 def code_digest(function: Callable[..., Any], *facts: object) -> str:
-    """Returns the SHA-256 of a function's name and source file, so that another function's figures are never reused.
+    """Returns the SHA-256 of a function's name, source file and ``facts``, which tells if figures are of the same
+    function.
 
-    It does not cover modules that the file imports, or data. ``facts`` are plain values that change the figures. For an
-    object, a closure or a notebook's function the digest is random: see ``is_reusable``.
+    It does not cover modules that the file imports, or data. For an object, a closure or a notebook's function it is
+    random.
     """
     if isinstance(function, FunctionType):
         source = Path(function.__code__.co_filename)
@@ -53,7 +54,7 @@ def code_digest(function: Callable[..., Any], *facts: object) -> str:
 
 
 def is_reusable(digest: str) -> bool:
-    """Returns true if another run gets the same digest from ``code_digest``."""
+    """Returns true if ``digest``, from ``code_digest``, is not random."""
     return not digest.endswith(_THIS_RUN_ALONE)
 
 
@@ -95,7 +96,7 @@ def _import_from_here(name: str) -> ModuleType:
 
 
 def name_of(given: Any) -> str:
-    """Returns a path as text; empty for anything else."""
+    """Returns a given path as text; empty for data that is no path."""
     return str(given) if isinstance(given, (str, Path)) else ""
 
 

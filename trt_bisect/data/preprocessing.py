@@ -65,7 +65,9 @@ class Preprocessing:
 
 
 def preprocessing(values: Mapping[str, Any]) -> Preprocessing:
-    """Makes a ``Preprocessing`` from values in the forms of ``numbers`` and ``size``; raises BadInput for others."""
+    """Makes a ``Preprocessing`` from its fields as numbers, sequences or texts such as ``480x640``; raises BadInput for
+    others.
+    """
     readers: dict[str, Callable[[Any], Any]] = {
         "mean": numbers,
         "std": numbers,

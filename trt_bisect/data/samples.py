@@ -1,4 +1,4 @@
-"""Makes feeds from samples in usual forms: dictionaries, tuples with a label, pictures; and gives advice on others."""
+"""Makes feeds from samples in usual forms, such as dictionaries, tuples with a label or pictures; advises on others."""
 
 from __future__ import annotations
 
@@ -33,7 +33,6 @@ class ImageInput:
     """Turns pictures into arrays for one input of a network.
 
     Attributes:
-        asked: the preprocessing asked for.
         layout: ``nchw`` or ``nhwc``.
         colors: ``rgb``, ``bgr`` or ``gray``.
         size: height and width; None is dynamic: pictures keep their own.
@@ -182,8 +181,8 @@ def image_files(folder: Path) -> list[Path]:
 def picture_input(place: Path, files: list[Path], specs: tuple[TensorSpec, ...], asked: Preprocessing) -> ImageInput:
     """Returns the conversion of the pictures ``files`` to the network's only input; ``place`` is the user's path.
 
-    Raises BadInput if the network has other inputs, the pictures fill no batch, or the folder has a
-    ``preprocessing.toml`` of version 0.2 and no preprocessing is asked for.
+    Raises BadInput if the network has other inputs, the pictures fill no batch, or options of version 0.2
+    (``preprocessing.toml``) would be ignored.
     """
     if len(specs) != 1:
         raise BadInput(
@@ -270,7 +269,7 @@ def as_array(value: Any) -> np.ndarray:
 
 
 def with_batch_axis(array: np.ndarray, spec: TensorSpec) -> np.ndarray:
-    """Returns ``array`` with a leading axis if only that is missing."""
+    """Returns ``array`` with a leading axis if only the batch axis is missing."""
     lacks_batch = array.ndim + 1 == len(spec.shape) and spec.shape[0] in (1, None)
     return array[np.newaxis] if lacks_batch else array
 

@@ -61,10 +61,10 @@ def load_saved(path: Path) -> Any:
 def open_dumps(
     fp32: str | Path, int8: str | Path, specs: Sequence[TensorSpec] = ()
 ) -> tuple[tuple[str, ...], Iterator[tuple[Feeds, Feeds]], list[str]]:
-    """Opens two saved runs of one network, each as ``inferences`` reads it.
+    """Opens two saved runs of one network: files or folders of tensors.
 
-    If both paths are the same file, its second runner is the INT8 run. Samples of ``--save-tensors`` are matched by
-    name, others by order.
+    If both paths are the same file of Polygraphy, its second runner is the INT8 run. Samples of ``--save-tensors`` are
+    matched by name, others by order.
 
     Returns:
         The names of the tensors that both runs have; for each inference the FP32 and the INT8 tensors, under the FP32
@@ -135,7 +135,7 @@ def inferences(path: Path, runner: int = 0, specs: Sequence[TensorSpec] = (), si
     Args:
         runner: the index of the runner in a JSON file with several.
         specs: the network's tensors: they give raw bytes type and shape, and a single array its name.
-        side: ``input`` or ``output``: the tensors to read, if both are there.
+        side: ``input`` or ``output``: the tensors to read, if both are saved.
 
     Raises:
         BadInput: a file cannot be read.
@@ -243,7 +243,8 @@ def _dtype(name: str) -> Any:
 
 
 def read_json(path: Path, runner: int, specs: Sequence[TensorSpec], side: str) -> list[Feeds]:
-    """Returns the tensors of each inference in a JSON file of Polygraphy, trtexec or Triton; see ``inferences``.
+    """Returns the tensors of each inference in a JSON file of Polygraphy, trtexec or Triton; parameters as in
+    ``inferences``.
 
     Raises BadInput if the file cannot be read, or holds no tensors.
     """

@@ -33,9 +33,10 @@ class Spread(NanForNull):
 
 
 class Moments:
-    """Accumulates count, mean, squared deviations, smallest and largest value of each group, block after block.
+    """Accumulates count, mean, squared deviations, smallest and largest value of tensors or channels (groups), block
+    after block.
 
-    Blocks are merged by the formula of Chan, Golub and LeVeque (1979), which has no cancellation.
+    Blocks are merged by the formula of Chan, Golub and LeVeque (1979).
     """
 
     def __init__(self, groups: int = 1) -> None:
@@ -62,7 +63,7 @@ class Moments:
         self._largest = np.maximum(self._largest, np.max(block, axis=1, where=finite, initial=-np.inf))
 
     def spread(self, group: int = 0) -> Spread:
-        """Returns the moments of a group."""
+        """Returns the moments of the group with this index."""
         count, nonfinite = int(self._count[group]), int(self._nonfinite[group])
         if not count:
             return Spread(0, nonfinite, *[math.nan] * 5)
@@ -92,7 +93,7 @@ class FedInput:
 
     @property
     def absmax(self) -> float:
-        """The largest magnitude."""
+        """The largest magnitude of the input."""
         return max(abs(self.least), abs(self.most))
 
     @property
@@ -127,9 +128,9 @@ class Drift:
     """The distance of an input's values from those of the calibration data.
 
     Attributes:
-        outside: the share of values below the least or above the largest value of the calibration data.
+        outside: the share of values outside the calibration data's range.
         distance: the largest distance of the two distributions (Kolmogorov and Smirnov), from 0 to 1.
-        chance: the share of random divisions of all samples into two sets in which the sets are as far apart.
+        chance: the share of random divisions of all samples into two such sets in which these are as far apart.
         least: the smallest value of the calibration data.
         most: the largest value of the calibration data.
     """
@@ -154,7 +155,7 @@ class Sketch:
     reach: dict[str, tuple[float, float]] = field(default_factory=dict)
 
     def watching(self, data: Dataset) -> Dataset:
-        """Returns the same data set; its first complete reading fills the sketch."""
+        """Returns ``data`` as a data set whose first complete reading fills this sketch."""
 
         def samples() -> Iterator[Mapping[str, np.ndarray]]:
             seen, stride = Sketch(), 1
@@ -185,7 +186,7 @@ class Sketch:
 
 
 def drift(before: Sketch, now: Sketch) -> dict[str, Drift]:
-    """Returns, by input that both have, the drift of the data ``now`` from the calibration data ``before``."""
+    """Returns, by input that both have, the drift of ``now`` (some data) from ``before`` (the calibration data)."""
     return {
         name: _drift(before.values[name], samples, *before.reach[name])
         for name, samples in now.values.items()

@@ -60,10 +60,10 @@ def type_findings(graph: FileGraph) -> Iterator[Finding]:
 
 
 def structure_findings(graph: FileGraph, calls: Mapping[str, int] | None = None) -> tuple[Finding, ...]:
-    """Returns the findings on a graph as it is in the file, errors first, each once.
+    """Returns the structure check's findings on a graph as it is in the file, errors first, each once.
 
     Args:
-        calls: the number of calls by module of the exported program; default: from the file.
+        calls: how often the exported program calls each module; default: from the file.
     """
     of_modules = _call_findings(graph, calls_of(graph.model.graph) if calls is None else calls)
     return in_order(chain(of_modules, *(check(graph) for check in _CHECKS)))

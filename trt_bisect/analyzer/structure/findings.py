@@ -33,8 +33,8 @@ class Finding:
     """A finding in a network.
 
     Attributes:
-        severity: see ``FindingKind``.
-        kind: a key of ``KINDS``.
+        severity: ``error``, ``warning`` or ``note``.
+        kind: such as ``opset too old``.
         layers: the names that TensorRT gives the layers; empty for the whole network.
         what: the finding in words.
         why: the effect of the finding.
@@ -53,7 +53,7 @@ class Finding:
 
 
 def found(kind: str, layers: str | Iterable[str], what: str) -> Finding:
-    """Returns a finding of a kind of ``KINDS``; empty ``layers`` are the whole network."""
+    """Returns a finding with the text ``what``; without ``layers``, on the whole network."""
     names = tuple(filter(None, (layers,) if isinstance(layers, str) else dict.fromkeys(layers)))
     return Finding(KINDS[kind].severity, kind, names, what, KINDS[kind].why, KINDS[kind].remedy)
 

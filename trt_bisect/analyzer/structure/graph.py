@@ -52,21 +52,23 @@ Reader = tuple[onnx.NodeProto, int]
 
 @dataclass(frozen=True, eq=False)
 class FileGraph:
-    """A graph as it is in the file, with TensorRT's names of nodes; large weights are detached."""
+    """An ONNX graph as it is in the file, with TensorRT's names of nodes; large weights are in ``weights``."""
 
     model: onnx.ModelProto
     weights: Weights
 
     @classmethod
     def of(cls, model: onnx.ModelProto, source: str, weights: Weights | None = None) -> FileGraph:
-        """Returns the graph of a model read from ``source``, changed in place; raises BadInput for a cycle of nodes."""
+        """Returns the graph of ``model``, which is changed; raises BadInput, with the file ``source``, for a cycle of
+        nodes.
+        """
         weights = {**(weights or {}), **detach_weights(model)}
         model = with_named_nodes(model)
         sort_nodes(model.graph, source)
         return cls(infer_shapes(model), weights)
 
     def with_body(self, body: onnx.GraphProto) -> FileGraph:
-        """Returns this graph together with a subgraph of one of its nodes."""
+        """Returns this graph with the nodes and tensors of ``body``, a subgraph of one of its nodes."""
         model = deepcopy(self.model)
         model.graph.node.extend(body.node)
         model.graph.initializer.extend(body.initializer)
@@ -102,7 +104,7 @@ class FileGraph:
         return readers
 
     def readers(self, tensor: str) -> list[Reader]:
-        """Returns the nodes that read a tensor, once for each input."""
+        """Returns the nodes that read a tensor, each with its input's index."""
         return self._readers.get(tensor, [])
 
     def uses(self, tensor: str) -> int:
@@ -163,11 +165,13 @@ class FileGraph:
 
     @cached_property
     def wiring(self) -> Wiring:
-        """The makers and readers of each tensor, for residual sums."""
+        """The makers and readers of each tensor, from which residual sums are found."""
         return Wiring(self.model.graph, self.constants, self.types.shapes)
 
     def layers_reading(self, tensor: str) -> list[Reader]:
-        """Returns the layers that read a tensor, directly, through Q/DQ pairs or, for constants, through ``MOVES``."""
+        """Returns the layers that read a tensor, also through Q/DQ pairs or, for constants, operators that move values;
+        each with its input's index.
+        """
         passing, layers = self._passing(tensor), list[Reader]()
         for node, slot in self.readers(tensor):
             is_passed = node.op_type in passing and slot == 0
@@ -175,7 +179,7 @@ class FileGraph:
         return layers
 
     def is_given_out(self, tensor: str) -> bool:
-        """Returns true if a tensor is a network's output, directly or as ``layers_reading`` follows it."""
+        """Returns true if a tensor is a network's output, directly or through Q/DQ pairs."""
         passed = (node for node, slot in self.readers(tensor) if node.op_type in self._passing(tensor) and slot == 0)
         return tensor in self.outputs or any(self.is_given_out(out) for node in passed for out in node.output)
 

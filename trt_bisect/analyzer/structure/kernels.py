@@ -1,7 +1,7 @@
 """The kernels of a real engine: which layers read INT8, and the kernels that Q/DQ pairs add.
 
-TensorRT-RTX logs (see ``builder.inspector``) the tensors that a kernel reads and the nodes that it computes, Q/DQ nodes
-included. A pair whose two nodes are in one kernel rounds a value in passing: no INT8 tensor is in memory.
+TensorRT-RTX logs the tensors that a kernel reads and the nodes that it computes, Q/DQ nodes included. A pair whose two
+nodes are in one kernel rounds a value in passing: no INT8 tensor is in memory.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ class KernelCounts:
         total: all kernels.
         moves: kernels that only move values: reformats, and the network's own transposes.
         pairs: kernels that only round or dequantize, and may move values.
-        low: kernels that read low tensors alone.
+        low: kernels that read only low tensors.
         mixed: kernels that read low and float tensors.
-        rounding: kernels that read floats alone, and round them.
+        rounding: kernels that read only floats, and round them.
     """
 
     total: int
@@ -53,13 +53,13 @@ class EngineFacts:
 
     Attributes:
         engine: the engine's name and version.
-        kernels: the number of the engine's kernels by kind.
-        fp32: the number of kernels of the engine without pairs; None without this engine.
+        kernels: its kernels by kind.
+        fp32: the same of the engine without pairs; None if there is none.
         low: the layers with pairs that read low tensors.
         rounded: the layers with pairs that are only rounded, in a kernel that reads floats.
         untold: the layers with pairs that no kernel names.
-        pair_kernels: for each kernel that only rounds or dequantizes, its Q/DQ nodes without those of weights.
-        broken: for each kernel of ``fp32`` that the pairs split, its layers, part by part.
+        pair_kernels: for each kernel that only rounds or dequantizes, its Q/DQ nodes, but not those of weights.
+        broken: for each kernel of the engine without pairs that the pairs split, the layers of each part.
     """
 
     engine: str
@@ -73,7 +73,7 @@ class EngineFacts:
 
     @property
     def summary(self) -> str:
-        """A sentence with the counts."""
+        """A sentence with the numbers of layers, kernels and broken fusions."""
         low, rounded, untold = len(self.low), len(self.rounded), len(self.untold)
         layers = f"layers with pairs {low + rounded + untold} (read low tensors: {low}, only rounded: {rounded}"
         layers += f", not named: {untold})" if untold else ")"

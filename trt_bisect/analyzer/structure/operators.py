@@ -1,7 +1,7 @@
 """Operators, types and forms that TensorRT's parser refuses: the table ``refused.json``, and rules for forms.
 
-Source: the parser of TensorRT-RTX 1.7, whose answers ``tools/parser_table.py`` writes into the table and compares with
-the rules; ``docs/operators.md`` of onnx-tensorrt for TensorRT 10.15 agrees unless a comment says otherwise.
+Source: the parser of TensorRT-RTX 1.7, which ``tools/parser_table.py`` asks; ``docs/operators.md`` of onnx-tensorrt for
+TensorRT 10.15 agrees unless a comment says otherwise.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class ParserTable:
     Attributes:
         parser: the engine and its version.
         onnx: the version of ONNX whose operators and tests were tried.
-        operators: ONNX's operators without an importer.
+        operators: ONNX's operators that it does not know.
         plugins: operators that need a plugin which is not there.
         tests: the number of ONNX's tests of operators.
         refused: the number of refused tests.
@@ -55,7 +55,7 @@ class ParserTable:
 
 @cache
 def parser_table() -> ParserTable:
-    """Returns the table in the package."""
+    """Returns the table ``refused.json`` of this package."""
     return decode(ParserTable, TABLE.read_bytes())
 
 

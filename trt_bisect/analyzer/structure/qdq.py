@@ -42,13 +42,11 @@ class QdqPair:
     Attributes:
         tensor: the quantized tensor, or the integers in the file.
         stored: the file holds the integers, without a quantizer.
-        is_constant: the tensor does not depend on the network's inputs.
         scale: None if it is computed.
         zero_point: None if absent or computed.
         axis: the axis along which there are several scales.
-        out: the output of the pair.
-        readers: the layers that read ``out``; see ``FileGraph.layers_reading``.
-        is_output: see ``FileGraph.is_given_out``.
+        readers: the layers that read its output ``out``, each with its input's index.
+        is_output: ``out`` becomes an output of the network.
     """
 
     tensor: str
@@ -80,7 +78,7 @@ class QdqPair:
 
 
 def pairs_of(graph: FileGraph) -> tuple[QdqPair, ...]:
-    """Returns the pairs of a graph in execution order, and quantizers without a dequantizer."""
+    """Returns the Q/DQ pairs of a graph, and quantizers without a dequantizer, in execution order."""
 
     def ends_a_pair(node: onnx.NodeProto) -> bool:
         if node.op_type != QUANTIZE:
@@ -312,7 +310,7 @@ def _behind_own_pair(graph: FileGraph, tensor: str) -> str:
 
 
 def is_dequantized(graph: FileGraph, tensor: str) -> bool:
-    """Returns true if a tensor comes from a pair, directly or through ``MOVES``."""
+    """Returns true if a tensor comes from a Q/DQ pair, directly or through operators that move values."""
     return graph.maker_op(graph.moved_from(tensor)) == DEQUANTIZE
 
 
@@ -351,8 +349,8 @@ class TensorRounding:
         role: ``input``, ``weight``, ``constant`` or ``output``.
         tensor: the name of the tensor.
         dtype: the dtype in the network.
-        quantized: the integer type of the pair, ``int8`` or ``uint8``; empty without a pair.
-        scales: 1, or the number of channels; 0 without a pair.
+        quantized: the integer type of its Q/DQ pair, ``int8`` or ``uint8``; empty without a pair.
+        scales: the number of scales: 1, or the number of channels; 0 without a pair.
         axis: the axis of the channels, if there are several scales.
         origin: ``file`` for a pair in the file, ``planned`` for a pair that a plan writes.
         why_not: the reason why the layer cannot be in INT8.

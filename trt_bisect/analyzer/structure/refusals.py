@@ -1,4 +1,4 @@
-"""Reasons why TensorRT cannot build a network: from an installed parser, else as ``operators`` predicts."""
+"""Reasons why TensorRT cannot build a network: from an installed parser, else as a table predicts."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ _STANDING_FOR_THE_PARSER = ("operator refused", "operator restricted", "type res
 
 
 def refusals(graph: FileGraph, plugins: Sequence[str] = ()) -> tuple[Finding, ...]:
-    """Returns the reasons why TensorRT cannot build a network; with the user's ``plugins``, missing plugins are no
-    reason.
+    """Returns the reasons why TensorRT cannot build a network; if the user gives ``plugins``, missing plugins are
+    none.
     """
     findings = (*opset_findings(graph), *type_findings(graph), *operator_findings(graph))
     return settled([finding for finding in findings if finding.severity == ERROR], graph, plugins)
 
 
 def settled(findings: Iterable[Finding], graph: FileGraph, plugins: Sequence[str] = ()) -> tuple[Finding, ...]:
-    """Returns the findings corrected by an installed parser: it drops predicted refusals if it accepts the file, else
-    adds its own.
+    """Returns the findings corrected by TensorRT's parser, if installed: predicted refusals are dropped if it accepts
+    the file, else its own added.
     """
     kept = [finding for finding in findings if not (plugins and finding.kind == "plugin needed")]
     answer = ask_parser(Written(graph.model, graph.weights))
@@ -42,7 +42,7 @@ def settled(findings: Iterable[Finding], graph: FileGraph, plugins: Sequence[str
 
 
 def in_lines(findings: Sequence[Finding]) -> tuple[Line, ...]:
-    """Returns a line for each kind of refusal: its first node, the number of others, and the cure."""
+    """Returns a line for each kind of refusal: its first node, the number of others, and the remedy."""
     lines = []
     for kind in dict.fromkeys(finding.kind for finding in findings):
         first, *others = [finding for finding in findings if finding.kind == kind]

@@ -39,12 +39,12 @@ from trt_bisect.errors import BadInput
 
 
 def detect(asked: AskedTask, reference: Sequence[Outputs]) -> Task:
-    """Returns the task for outputs of a detector; the agreement is ``kept / (kept + lost + invented)``."""
+    """Returns the detection task for a network's outputs; the agreement is ``kept / (kept + lost + invented)``."""
     return found_task(asked, detector_head(asked, reference), "IoU", box_overlaps, reference[0])
 
 
 def detector_head(asked: AskedTask, reference: Sequence[Outputs]) -> Head:
-    """Returns the head that the user names, or that fits the outputs; raises BadInput without one."""
+    """Returns the detection head that the user names, or that fits the outputs; raises BadInput without one."""
     named = asked.head or ""
     layout = parse_layout(named) if named and named not in (*ANCHORS, *SCORES) else None
     if named in ANCHORS:
@@ -83,10 +83,10 @@ QUERIES = 1000
 
 
 def find_head(reference: Sequence[Outputs]) -> Head | None:
-    """Returns the first known head that fits the FP32 outputs of every input; None if none fits.
+    """Returns the first known detection head that fits the FP32 outputs of every input; None if none fits.
 
     Raises:
-        BadInput: there are raw maps, and further outputs with channels for each of their cells.
+        BadInput: the outputs are raw maps, and further outputs have channels for each of their cells.
     """
     for fitting in (ready_lists, _table, _rows_with_masks, _boxes_and_scores, _yolo, raw_head):
         head = fitting(reference)
@@ -106,11 +106,8 @@ def _are_classes(reference: Sequence[Outputs], name: str) -> bool:
 
 
 def ends_with(best: Iterable[np.ndarray], last: int) -> bool:
-    """Returns true if class ``last`` only fills the ends of sequences: no other class follows it, but some sequence has
-    one.
-
-    Args:
-        best: for each sequence, the best class of each step.
+    """Returns true if class ``last`` only fills the ends of sequences, given the best class of each step: no other
+    class follows it, and some sequences have others.
     """
     others = [np.flatnonzero(steps != last) for steps in best]
     return any(map(len, others)) and all(not len(places) or places[-1] == len(places) - 1 for places in others)
@@ -120,7 +117,7 @@ def ends_with(best: Iterable[np.ndarray], last: int) -> bool:
 
 
 def ready_lists(reference: Sequence[Outputs]) -> Head | None:
-    """Returns the head for boxes, scores and labels of chosen detections, each an output; else None."""
+    """Returns the head for boxes, scores and labels of chosen detections in outputs of their own; else None."""
     first = reference[0]
     boxes = next((n for n, v in first.items() if v.ndim in (2, 3) and v.shape[-1] == 4 and v.dtype.kind == "f"), None)
     if boxes is None:
@@ -212,7 +209,9 @@ def _rows_with_masks(reference: Sequence[Outputs]) -> Head | None:
 
 
 def placed_head(placed: Placed, remark: str = "", kind: str = "") -> Head:
-    """Returns the head for a layout in its output; ``remark`` is appended to the user's note."""
+    """Returns the detection head for an output with a known layout; ``remark`` is added to its note, the columns
+    ``kind`` to its detections.
+    """
     is_ready, note = placed.layout.is_ready, f"'{placed.output}' as rows of {placed.layout}{remark}"
     return Head((placed.output,), note, lambda o: placed.read(o, kind), not is_ready, is_ready)
 
@@ -287,7 +286,6 @@ def _best_pairs(boxes: np.ndarray, shares: np.ndarray) -> Detections:
 
 
 def _kind_of_scores(scores: np.ndarray, named: str = "") -> tuple[str, int | None]:
-    """Returns the kind of class scores ``[n, C]`` (empty if unclear), and the background class, if any."""
     last = scores.shape[-1] - 1
     shares = are_shares(scores)
     if named or not last:

@@ -95,9 +95,8 @@ def rotated(points: np.ndarray, angles: np.ndarray) -> np.ndarray:
 
 
 def suppressed(found: Detections, iou: float) -> Detections:
-    """Returns the candidates with scores above 0 that remain after NonMaxSuppression in each class, as in ONNX Runtime.
-
-    A box is removed if its overlap with a better box of its class exceeds ``iou``.
+    """Returns the candidates with scores above 0 that remain after NonMaxSuppression in each class, as in ONNX
+    Runtime.
     """
     if not len(found):
         return found
@@ -121,24 +120,24 @@ def _session() -> ort.InferenceSession:
 
 
 def best_class(boxes: np.ndarray, shares: np.ndarray, *more: np.ndarray) -> Detections:
-    """Returns a candidate for each row: its box, the best class of its ``shares`` ``[N, C]``, and its ``more``."""
+    """Returns a candidate for each row: its box, its best class by ``shares`` ``[N, C]``, and its ``more``."""
     return Detections(boxes, shares.max(axis=-1), shares.argmax(axis=-1), *more)
 
 
 def areas_of(boxes: np.ndarray) -> np.ndarray:
-    """Returns the areas of boxes ``[n, 4]`` of two corners; for sides see ``shortest_side``."""
+    """Returns the areas of boxes ``[n, 4]`` of two corners, with sides of at least ``shortest_side``."""
     starts, ends = _corners(boxes, shortest_side(boxes))
     return np.asarray(np.prod(ends - starts, axis=-1))
 
 
 def over_union(shared: np.ndarray, areas: np.ndarray, others: np.ndarray) -> np.ndarray:
-    """Returns intersection over union, from the shared area and both areas; 0 if both are 0."""
+    """Returns the IoU from the shared area and both areas; 0 if both are 0."""
     union = areas + others - shared
     return np.asarray(np.divide(shared, union, out=np.zeros_like(shared), where=union > 0.0))
 
 
 def overlaps(boxes: np.ndarray, others: np.ndarray) -> np.ndarray:
-    """Returns intersection over union of boxes ``[n, 4]`` and ``[m, 4]``, two corners each, as ``[n, m]``."""
+    """Returns the IoU of boxes ``[n, 4]`` with others ``[m, 4]``, all as two corners, as ``[n, m]``."""
     shortest = shortest_side(boxes)
     (starts, ends), (other_starts, other_ends) = (_corners(side, shortest) for side in (boxes[:, None], others[None]))
     shared = np.maximum(np.minimum(ends, other_ends) - np.maximum(starts, other_starts), 0.0)
@@ -147,7 +146,7 @@ def overlaps(boxes: np.ndarray, others: np.ndarray) -> np.ndarray:
 
 
 def shortest_side(boxes: np.ndarray) -> float:
-    """Returns the least length that counts for a side, far below a pixel: so boxes clipped to a line can overlap."""
+    """Returns the least length of a side, far below a pixel, with which boxes clipped to a line can overlap."""
     return _SHORTEST * (float(np.abs(boxes).max(initial=0.0)) or 1.0)
 
 
@@ -159,12 +158,13 @@ def _corners(boxes: np.ndarray, shortest: float) -> tuple[np.ndarray, np.ndarray
 
 
 def box_overlaps(before: Detections, after: Detections) -> np.ndarray:
-    """Returns the intersection over union of detections' boxes, ``[n, m]``."""
+    """Returns the IoU of each box in ``before`` with each in ``after``, ``[n, m]``."""
     return overlaps(before.boxes, after.boxes)
 
 
 def matched(before: Detections, after: Detections, least: float, alike: Alike) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the index of each detection's partner in ``after``, and their likeness; -1 and 0 without a partner.
+    """Returns, for each detection of ``before``, the index of its partner in ``after`` and their likeness; -1 and 0
+    without one.
 
     In the order of score, each detection of ``before`` takes the most similar free detection of its class, if their
     likeness is at least ``least``.
@@ -186,16 +186,15 @@ Read = Callable[[Outputs], list[Detections]]
 
 @dataclass(frozen=True)
 class Head:
-    """A way to read outputs as detections.
+    """A detection head: reads outputs as detections.
 
     Attributes:
-        names: the outputs that are read.
-        read: returns the candidates of each image, each with its best class, from the outputs for one input.
+        read: returns the candidates in each image, each with its best class, from the outputs for one input.
         needs_nms: an object has many candidates, of which NonMaxSuppression keeps one.
-        is_ready: the network has suppressed candidates itself.
+        is_ready: the network has applied NonMaxSuppression itself.
         suppress: removes candidates too similar to better ones.
-        finish: returns the detections to compare, from the outputs for one input and each image's chosen detections.
-        finest: the raw map whose cells are ``FINEST`` wide; empty for decoded boxes.
+        finish: returns the detections to compare, from the outputs for one input and each image's chosen candidates.
+        finest: the raw map with the finest cells; empty if boxes are decoded.
     """
 
     names: tuple[str, ...]
@@ -208,7 +207,7 @@ class Head:
     finest: str = ""
 
     def scaling(self, reference: Sequence[Outputs]) -> Scaling:
-        """Returns the scaling of the boxes; FP32's outputs tell pixels from shares of the picture."""
+        """Returns the scaling of the boxes to pixels; FP32's outputs tell their unit."""
         surest = [image.above(0.0).boxes[:_BEST_CANDIDATES] for outputs in reference for image in self.read(outputs)]
         is_share = not self.finest and all((np.abs(boxes) <= _LARGEST_SHARE).all() for boxes in surest)
 
@@ -226,11 +225,11 @@ _NEARBY = (0.5, 0.6, 0.7, 0.8, 0.9, 1.1, 1.2, 1.3, 1.4, 1.5)
 
 
 def found_task(asked: AskedTask, head: Head, likeness: str, alike: Alike, outputs: Iterable[str]) -> Task:
-    """Returns the task that counts the detections of a head that are kept, lost and invented.
+    """Returns the task that counts the detections kept, lost and invented.
 
     Args:
         asked: the task; detections with at least its ``iou`` as likeness are the same.
-        likeness: the name of ``alike``, a key of ``LIKENESS_KEYS``.
+        likeness: its name: ``IoU``, ``OKS`` or ``mask IoU``.
         outputs: the names of all outputs.
     """
     nms = "after NonMaxSuppression" if head.needs_nms else "without NonMaxSuppression"

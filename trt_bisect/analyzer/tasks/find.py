@@ -1,7 +1,7 @@
-"""The tasks by name, and the task that outputs look like.
+"""All tasks, by name, and the search for a task that outputs look like.
 
-The agreement is the share of rows (classes) or pixels (masks) with FP32's class; of vectors that find themselves and
-their nearest neighbour among FP32's; and of characters without an edit (by greedy CTC decoding).
+The agreement is the share of rows or pixels with FP32's class; of vectors that are nearest to their own FP32 vector and
+its nearest neighbour; of characters that need no edit after greedy CTC decoding.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _TOP = 5
 
 
 def classify(asked: AskedTask, reference: Sequence[Outputs]) -> Task:
-    """Returns the task for outputs of class scores; see ``find_classes`` for the class axis."""
+    """Returns the task for outputs of class scores; the class axis is found or ``asked.class_axis``."""
     axis = asked.class_axis
     floats = {name: value for name, value in reference[0].items() if value.dtype.kind == "f" and value.ndim}
     fitting = [name for name, value in floats.items() if axis is None or -value.ndim <= axis < value.ndim]
@@ -436,9 +436,9 @@ def text(asked: AskedTask, reference: Sequence[Outputs]) -> Task:
 
 
 def blank_of(name: str, reference: Sequence[Outputs], head: str | None = None) -> int | None:
-    """Returns the blank of an output of CTC scores; None if it is unclear.
+    """Returns the blank class of CTC scores: ``head``, such as ``blank-first``, or found; None if unclear.
 
-    The blank is the first or last class: FP32's best in at least twice as many steps as any other, and five more.
+    It is the first or last class, FP32's best in at least twice as many steps as any other, and five more.
     """
     arrays = [outputs[name] for outputs in reference]
     classes = arrays[0].shape[-1] if arrays[0].ndim == 3 and arrays[0].dtype.kind == "f" else 0
@@ -452,11 +452,11 @@ def blank_of(name: str, reference: Sequence[Outputs], head: str | None = None) -
 
 
 def letters_of(listed: str, classes: int, blank: int) -> tuple[str, ...]:
-    """Returns the character of each class; empty if the numbers do not match.
+    """Returns the character of each class of CTC scores; empty if their numbers differ.
 
     Args:
         listed: the characters, one a line (PaddleOCR's ONNX property ``character``); a final space may be missing.
-        classes: the number of classes with the blank.
+        classes: the number of classes, the blank included.
     """
     letters = listed.rstrip("\n").split("\n")
     letters += [" "] * (len(letters) == classes - 2)
@@ -465,7 +465,7 @@ def letters_of(listed: str, classes: int, blank: int) -> tuple[str, ...]:
 
 
 def spelled(line: Line, letters: Sequence[str]) -> str:
-    """Returns a line as text; without ``letters``, as the numbers of its classes."""
+    """Returns a line of class indices as text; without ``letters``, as numbers."""
     return "".join(letters[index] for index in line) if letters else " ".join(map(str, line))
 
 
@@ -488,7 +488,7 @@ def _counted_text(before: Sequence[Line], after: Sequence[Line]) -> Counts:
 
 
 def edit_distance(before: Line, after: Line) -> int:
-    """Returns the fewest insertions, deletions and replacements (Levenshtein 1966)."""
+    """Returns the fewest insertions, deletions and replacements that turn a line into another (Levenshtein 1966)."""
     row = list(range(len(after) + 1))
     for k, old in enumerate(before, 1):
         diagonal, row[0] = row[0], k
@@ -527,7 +527,7 @@ def find_task(asked: AskedTask, reference: Sequence[Outputs]) -> Task:
 
 
 def suggestion(reference: Sequence[Outputs]) -> str:
-    """Returns a sentence that suggests a task for the outputs; empty if they look like none."""
+    """Returns a sentence that suggests a task for FP32's outputs; empty if they look like none."""
     return _suggested(reference)[1]
 
 

@@ -1,11 +1,9 @@
-"""Layouts: the columns of a detection head's rows, found from values or named by the user.
+"""Layouts: the meaning of the columns of a detector's outputs, found from their values or named by the user.
 
-A layout is used only if FP32's values on all inputs fit no other layout. Otherwise the user must name it.
+FP32's values on all inputs must fit one layout only; else the user must name it.
 
-Raw heads have a map for each scale, decoded here as in Ultralytics. A distance is the mean of its bins under a softmax
-(distribution focal loss), in strides from the middle of a cell. With one bin, as in YOLO26, distances and angles are
-used directly, and keypoints are offsets from the middle of a cell. YOLO v5 and v7 have offsets from a cell, and sizes
-as multiples of anchors. Boxes are in eighths of the finest map's cells.
+Raw heads have maps of several sizes, decoded as in Ultralytics. A distance is the mean of its bins under a softmax
+(distribution focal loss), in strides from the middle of a cell. Boxes are in eighths of the finest map's cells.
 """
 
 from __future__ import annotations
@@ -91,7 +89,7 @@ def turned(value: np.ndarray, last: bool) -> np.ndarray:
 
 
 def surest(rows: np.ndarray) -> np.ndarray:
-    """Returns the tenth of the candidates with the highest scores."""
+    """Returns the tenth of the rows ``[n, 4 + classes]`` with the highest scores."""
     # Without DFL, training leaves the other boxes arbitrary.
     scores = rows[:, 4:].max(axis=-1)
     return np.asarray(rows[scores >= np.quantile(scores, 0.9)])
@@ -114,26 +112,26 @@ class Layout:
 
     @property
     def width(self) -> int:
-        """The number of columns."""
+        """The number of columns of a row."""
         return sum(_width(name, shape) for name, shape in self.groups)
 
     @property
     def more_width(self) -> int:
-        """The number of columns after box and scores."""
+        """The number of columns of keypoints, angle or masks."""
         return sum(_width(name, shape) for name, shape in self.groups if name in BEHIND)
 
     @property
     def is_ready(self) -> bool:
-        """True if the network has chosen the detections itself."""
+        """True if rows are chosen detections, not candidates."""
         return "class" in self.shapes
 
     @property
     def shapes(self) -> dict[str, tuple[int, ...]]:
-        """The shape of each group."""
+        """The shape of each group of columns."""
         return dict(self.groups)
 
     def of(self, name: str, rows: np.ndarray) -> np.ndarray:
-        """Returns the columns of a group, ``[n, columns]``; none without the group."""
+        """Returns the columns of the group ``name``, ``[n, columns]``; no columns without this group."""
         first = 0
         for group, shape in self.groups:
             if group == name:
@@ -142,11 +140,11 @@ class Layout:
         return rows[:, :0]
 
     def boxes(self, rows: np.ndarray) -> np.ndarray:
-        """Returns two corners of each box, ``[n, 4]``."""
+        """Returns the boxes of rows as two corners, ``[n, 4]``."""
         return corners(self.of("xywh", rows)) if "xywh" in self.shapes else self.of("xyxy", rows)
 
     def scores(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Returns the score and the class of each row."""
+        """Returns the score and the class of each row, of a candidate the best."""
         if self.is_ready:
             return self.of("score", rows)[:, 0], self.of("class", rows)[:, 0].astype(np.int64)
         shares = self.of("classes", rows)
@@ -155,9 +153,10 @@ class Layout:
         return shares.max(axis=-1), shares.argmax(axis=-1)
 
     def read(self, rows: np.ndarray, kind: str) -> Detections:
-        """Returns the detections of an image from rows ``[n, columns]``.
+        """Returns the detections in an image from its rows, ``[n, columns]``.
 
-        The group ``kind`` becomes ``Detections.more``; for ``angle`` this is cx, cy, w, h and angle.
+        The columns ``kind``, such as ``keypoints``, become ``Detections.more``; for ``angle`` this is cx, cy, w, h and
+        angle.
         """
         scores, classes = self.scores(rows)
         more = self.of(kind, rows)
@@ -168,7 +167,7 @@ class Layout:
         return Detections(self.boxes(rows), scores, classes, more)
 
     def fits(self, rows: np.ndarray) -> bool:
-        """Returns true if the rows' values fit this layout, and its groups cannot be class scores."""
+        """Returns true if the values of rows fit this layout, and its further columns cannot be class scores."""
         if not np.isfinite(rows).all():
             return False
         scores, _ = self.scores(np.clip(rows, -1e9, 1e9))
@@ -207,7 +206,7 @@ READY: Groups = (("xyxy", ()), ("score", ()), ("class", ()))
 
 
 def candidates(classes: int, *, objectness: bool) -> Groups:
-    """Returns the columns of candidates: centre and size, and scores of classes."""
+    """Returns the columns of a candidate: centre and size, objectness if any, and class scores."""
     before: Groups = (("xywh", ()), ("objectness", ())) if objectness else (("xywh", ()),)
     return *before, ("classes", (classes,))
 
@@ -258,14 +257,14 @@ def parse_layout(text: str) -> Layout:
 
 @dataclass(frozen=True)
 class Placed:
-    """A layout, the output that has it, and true if its columns are the last axis."""
+    """A layout and the output that has it; ``last``: the columns are its last axis, else the middle one."""
 
     output: str
     layout: Layout
     last: bool
 
     def read(self, outputs: Outputs, kind: str) -> list[Detections]:
-        """Returns the candidates in each image; see ``Layout.read``."""
+        """Returns the candidates in each image, with the columns ``kind`` as their ``more``."""
         return [self.layout.read(turned(image[None], self.last), kind) for image in outputs[self.output]]
 
 
@@ -293,7 +292,7 @@ MakeLayouts = Callable[[np.ndarray, bool], Iterable[Layout]]
 
 
 def fitting_layouts(reference: Sequence[Outputs], make: MakeLayouts) -> list[Placed]:
-    """Returns the layouts of ``make`` that the values of FP32's outputs fit."""
+    """Returns those layouts, of all that ``make`` gives for an output, that FP32's values fit."""
     return [
         Placed(name, layout, last)
         for name, last, many, rows in rows_either_way(reference)
@@ -304,9 +303,9 @@ def fitting_layouts(reference: Sequence[Outputs], make: MakeLayouts) -> list[Pla
 
 
 def rows_either_way(reference: Sequence[Outputs]) -> Iterator[tuple[str, bool, int, np.ndarray]]:
-    """Yields each output of three axes with columns along the last axis, then along the middle axis.
+    """Yields each output of three axes twice: with columns along the last axis, then along the middle axis.
 
-    Each is its name, true for the last axis, the number of rows of an image, and the rows of all inputs, float64 ``[n,
+    As its name, true for the last axis, the number of rows of an image, and the rows of all inputs, float64 ``[n,
     columns]``.
     """
     for name, value in reference[0].items():
@@ -320,7 +319,7 @@ def rows_either_way(reference: Sequence[Outputs]) -> Iterator[tuple[str, bool, i
 
 @dataclass(frozen=True)
 class _Scale:
-    """The maps of one scale: distances, scores, and the task's further channels; they may share an output."""
+    """The raw maps of one size; an output can hold several."""
 
     distances: str
     scores: str
@@ -336,15 +335,15 @@ _ANY = Layout(())
 
 
 def raw_head(reference: Sequence[Outputs], layout: Layout = _ANY, without: Sequence[str] = ()) -> Head | None:
-    """Returns the head for maps of two or more scales, each half the size of the one before; None for other outputs.
+    """Returns the detection head for raw maps of two or more sizes, each half the one before; None for other outputs.
 
-    Each scale has a map of distances (64 channels) and a map of classes, or a map of both, whose layout the user must
+    Each size has a map of distances (64 channels) and a map of classes, or a map of both, whose layout the user must
     name.
 
     Args:
-        layout: ``dfl:16,classes:80`` for maps of both; further channels, such as ``keypoints:17x3``, are in a map for
-            each scale, or in one output ``[B, channels, N]`` of all cells.
-        without: outputs that are no maps of a scale.
+        layout: ``dfl:16,classes:80`` for maps of both; further channels, such as ``keypoints:17x3``, are in maps of
+            each size, or in one output ``[B, channels, N]`` of all cells.
+        without: outputs to leave out.
 
     Raises:
         BadInput: another output has channels for each cell too, so the user must name the layout.
@@ -506,8 +505,8 @@ def _is_raw(scales: Sequence[_Scale], layout: Layout, reference: Sequence[Output
 
 
 def anchored_head(reference: Sequence[Outputs], name: str) -> Head | None:
-    """Returns the head for YOLO v5's or v7's three maps, ``[B, 3 * (5 + C), H, W]`` or ``[B, 3, H, W, 5 + C]``, each
-    half the size of the one before; else None.
+    """Returns the detection head for the three maps of YOLO v5 or v7 (``name``), ``[B, 3 * (5 + C), H, W]`` or ``[B, 3,
+    H, W, 5 + C]``, each half the size of the one before; else None.
     """
     every = {n: value for n, value in reference[0].items() if value.ndim in (4, 5) and value.dtype.kind == "f"}
     sizes, widths = _sizes(every), {_cells(value).shape[-1] for value in every.values() if _has_anchors(value)}

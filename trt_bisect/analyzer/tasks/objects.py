@@ -52,7 +52,7 @@ SEEN = 0.5
 
 
 def pose(asked: AskedTask, reference: Sequence[Outputs]) -> Task:
-    """Returns the task for poses: two are the same from an object keypoint similarity of ``asked.iou`` on."""
+    """Returns the task for poses: two are the same if their object keypoint similarity is ``asked.iou`` or more."""
 
     def layouts(rows: np.ndarray, last: bool) -> Iterator[Layout]:
         classes = next((k for k in range(4, rows.shape[1]) if not are_shares(rows[:, k])), rows.shape[1])
@@ -72,11 +72,10 @@ def pose(asked: AskedTask, reference: Sequence[Outputs]) -> Task:
 
 
 def key_similarity(before: Detections, after: Detections) -> np.ndarray:
-    """Returns the object keypoint similarity of poses, ``[n, m]``.
+    """Returns the object keypoint similarity of each pose in ``before`` with each in ``after``, ``[n, m]``.
 
     Keypoints visible in neither pose do not count, unless none is visible in ``before``; a keypoint visible in only one
-    pose has similarity 0. The size of an object is that of its box in ``before``. Source: COCO's keypoint evaluation,
-    where the ground truth alone decides visibility.
+    pose has similarity 0. The size of an object is that of its box in ``before``. Source: COCO's keypoint evaluation.
     """
     points, others = before.more, after.more
     sigmas = sigmas_of(points.shape[1])
@@ -92,7 +91,7 @@ def key_similarity(before: Detections, after: Detections) -> np.ndarray:
 
 
 def sigmas_of(count: int) -> np.ndarray:
-    """Returns the spread of keypoints as a share of an object's size: COCO's for 17, else 1 / count."""
+    """Returns the tolerance of each keypoint as a share of an object's size: COCO's for 17, else 1 / count."""
     return np.array(_COCO) / 1000 if count == len(_COCO) else np.full(count, 1 / count)
 
 
@@ -103,7 +102,7 @@ OBB_OUTPUTS = (
 
 
 def obb(asked: AskedTask, reference: Sequence[Outputs]) -> Task:
-    """Returns the task for oriented boxes: two are the same if the rotated boxes overlap by ``asked.iou``."""
+    """Returns the task for oriented boxes: two are the same if their IoU is ``asked.iou`` or more."""
 
     def layouts(rows: np.ndarray, last: bool) -> Iterator[Layout]:
         yield Layout((("xywh", ()), *READY[1:], ("angle", ())))
@@ -117,7 +116,7 @@ def obb(asked: AskedTask, reference: Sequence[Outputs]) -> Task:
 
 
 def turned_overlaps_of(before: Detections, after: Detections) -> np.ndarray:
-    """Returns the intersection over union of detections' oriented boxes, ``[n, m]``."""
+    """Returns the IoU of each oriented box in ``before`` with each in ``after``, ``[n, m]``."""
     boxes, others = np.array(before.more, np.float64), np.array(after.more, np.float64)
     shortest = shortest_side(boxes[:, :4])
     for sides in (boxes[:, 2:4], others[:, 2:4]):
@@ -134,7 +133,7 @@ def _turned_suppressed(candidates: Detections, iou: float) -> Detections:
 def likely_overlaps(boxes: np.ndarray) -> np.ndarray:
     """Returns the ProbIoU of oriented boxes, ``[n, n]``: 1 minus the Hellinger distance of normal distributions.
 
-    Source: Murrugarra-Llerena et al. 2021, "Gaussian Bounding Boxes and Probabilistic Intersection-over-Union".
+    Source: Murrugarra-Llerena et al. 2021.
     """
     wide, high = (boxes[:, 2:4] ** 2 / 12).T
     cosines, sines = np.cos(boxes[:, 4]), np.sin(boxes[:, 4])
@@ -191,7 +190,7 @@ def _shared_area(boxes_a: np.ndarray, boxes_b: np.ndarray) -> np.ndarray:
 
 
 def turned_corners(boxes: np.ndarray) -> np.ndarray:
-    """Returns the corners of oriented boxes in their order, ``[p, 4, 2]``."""
+    """Returns the four corners, in order, of boxes with centre, size and angle: ``[p, 4, 2]``."""
     half = np.maximum(boxes[:, None, 2:4], 0.0) / 2 * np.array([[-1, -1], [1, -1], [1, 1], [-1, 1]])
     return np.asarray(boxes[:, None, :2] + rotated(half, boxes[:, 4:5]))
 
@@ -210,7 +209,7 @@ _WITHIN = 1.1
 
 
 def instances(asked: AskedTask, reference: Sequence[Outputs]) -> Task:
-    """Returns the task for instance masks: two are the same if they overlap by ``asked.iou``."""
+    """Returns the task for instance masks: two are the same if their IoU is ``asked.iou`` or more."""
     head = _beside_lists(asked, reference, "masks") or _head_with_prototypes(asked, reference)
     return found_task(asked, head, "mask IoU", mask_overlaps, reference[0])
 
@@ -284,12 +283,12 @@ def _mask_scale(placed: Placed, prototypes: str, reference: Sequence[Outputs]) -
 
 
 def prototype_masks(image: Detections, prototypes: np.ndarray, scale: tuple[float, float]) -> np.ndarray:
-    """Returns the masks of detections, of the prototypes' size and cut to the boxes, bool ``[n, H, W]``.
+    """Returns the mask of each detection, a sum of prototypes cut to its box, bool ``[n, H, W]``.
 
     Args:
-        image: detections with the coefficients of the prototypes as ``more``.
+        image: detections with the factors of the prototypes as ``more``.
         prototypes: ``[M, H, W]``.
-        scale: the pixels of a prototype along a unit of the boxes, in x and y.
+        scale: the prototype's pixels per unit of the boxes, in x and y.
     """
     count, height, width = prototypes.shape
     if not len(image):
@@ -301,7 +300,7 @@ def prototype_masks(image: Detections, prototypes: np.ndarray, scale: tuple[floa
 
 
 def mask_overlaps(before: Detections, after: Detections) -> np.ndarray:
-    """Returns the intersection over union of masks, ``[n, m]``; 1 if both are empty."""
+    """Returns the IoU of each mask in ``before`` with each in ``after``, ``[n, m]``; 1 if both are empty."""
     if before.more.shape[1:] != after.more.shape[1:]:
         return np.zeros((len(before), len(after)))
     pixels = int(np.prod(before.more.shape[1:]))

@@ -42,12 +42,11 @@ class AskedTask:
     """The task that the user asks for.
 
     Attributes:
-        name: a key of ``TASKS``.
+        name: such as ``detect``.
         score_threshold: detections with lower scores do not count.
-        iou: detections with this intersection over union, or more, are the same.
+        iou: detections with this IoU, or more, are the same.
         class_axis: None to find it.
-        head: the columns of rows of detections (``layouts.parse_layout``), or a key of ``layouts.ANCHORS``; None to
-            find them.
+        head: the way to read the outputs, as for ``--head``; None to find it.
     """
 
     name: str
@@ -58,11 +57,11 @@ class AskedTask:
 
     @property
     def entry(self) -> str:
-        """The key of the task's figures, among the outputs'."""
+        """The name of the task's figures, such as ``task detect``."""
         return f"task {self.name}"
 
     def facts(self) -> dict[str, Any]:
-        """Returns all facts that the task's figures depend on, in JSON types."""
+        """Returns all facts that the task's figures depend on, as JSON types."""
         facts = {name: value for name, value in asdict(self).items() if name != "head" or value is not None}
         return {**facts, "edition": _EDITION}
 
@@ -74,9 +73,10 @@ class Looks:
     Attributes:
         read: returns the findings in each image, from the outputs for one input: ``Detections``, the class of each
             pixel (integers ``[H, W]``), its depth (floats ``[H, W]``), a text, or the classes of its characters.
-        pairs: returns each detection's partner (-1 without), from the detections of FP32 and of another plan.
-        scaling: returns the scaling of the boxes, from FP32's outputs.
-        letters: returns the characters of the classes; see ``find.letters_of``.
+        pairs: returns the index of each detection's partner (-1 without), from the detections of FP32 and of another
+            plan.
+        scaling: returns the scaling of the boxes to pixels, from FP32's outputs.
+        letters: returns the character of each class, from a list of characters.
     """
 
     read: Callable[[Outputs], Sequence[Any]]
@@ -90,11 +90,11 @@ class Task:
     """A task on the outputs of one network.
 
     Attributes:
-        entry: the key of its figures.
+        entry: the name of its figures, such as ``task detect``.
         note: how the outputs are read, for the user.
         judge: from FP32's outputs by input, returns the function that judges other outputs for any of these inputs.
-        nearby: from FP32's outputs by input, returns the function that gives ``NEARBY`` of other outputs for all
-            inputs; None without a score threshold.
+        nearby: the same for the mean agreement at several score thresholds, on all inputs; None without a score
+            threshold.
         looks: None if nothing can be shown.
     """
 
@@ -122,14 +122,15 @@ def each_input(
     compared_with: Callable[[Sequence[Outputs]], Sequence[Any]] | None = None,
     vanished: Callable[[Counts], tuple[int, ...]] = lambda _: (),
 ) -> Callable[[Sequence[Outputs]], Judge]:
-    """Returns ``Task.judge`` of a task whose counts on single inputs add up.
+    """Returns the judging function of a task whose counts on single inputs add up.
 
     Args:
-        read: reads the outputs for one input, as classes or detections for example.
+        read: reads the outputs for one input, such as classes or detections.
         count: returns the counts on one input, from what ``read`` gives for FP32 and for another plan.
         further: returns further figures, from the counts of all inputs.
-        compared_with: returns the first argument of ``count`` by input, from FP32's outputs; default: ``read``.
-        vanished: returns the lost classes, from the counts of all inputs.
+        compared_with: returns the first argument of ``count`` for each input, from FP32's outputs; default: ``read``
+            does.
+        vanished: the same for the lost classes.
     """
 
     def judge(reference: Sequence[Outputs]) -> Judge:
@@ -158,8 +159,8 @@ def each_input(
 
 
 def lost_classes(total: Counts, fewest: int = 1) -> tuple[int, ...]:
-    """Returns the classes whose objects are all lost, of classes with ``fewest`` objects or more and no tiny share of
-    all.
+    """Returns the classes with all objects lost; those with under ``fewest`` objects, or a tiny share of all, do not
+    count.
     """
     objects, lost = total[OBJECTS], total[LOST_OBJECTS]
     least = max(fewest, math.ceil(_LEAST_SHARE * objects.total()))
@@ -167,12 +168,12 @@ def lost_classes(total: Counts, fewest: int = 1) -> tuple[int, ...]:
 
 
 def share(agreed: float, items: float) -> float:
-    """Returns ``agreed / items``; 1 if there is nothing to compare."""
+    """Returns the agreement ``agreed / items``; 1 without items."""
     return float(agreed / items) if items else 1.0
 
 
 def finds_nothing(values: Mapping[str, float]) -> bool:
-    """Returns true if FP32 finds nothing on a task's inputs."""
+    """Returns true if FP32 finds nothing on any input, by a task's figures."""
     return values.get(FOUND, values.get(ITEMS, 1.0)) == 0.0
 
 
