@@ -1,4 +1,4 @@
-"""Findings on abnormal tensors and weights, and the evidence against a culprit, in words.
+"""Findings on abnormal tensors and weights, and the evidence against a culprit.
 
 Findings explain a loss; the final outputs alone decide which layers are culprits.
 """
@@ -237,7 +237,7 @@ class LossAlone:
         both: if only this layer is in INT8.
         weight: if only its weights are rounded.
         activation: if only its activations are rounded.
-        alone: by how much the loss of full INT8 falls if this layer alone stays high.
+        alone: the loss of full INT8, less that with only this layer high.
     """
 
     both: float | None = None

@@ -73,7 +73,7 @@ class _PreparedReference:
 
 
 class OutputJudge:
-    """Compares an output with the FP32 output on the same inputs.
+    """Compares an output with the FP32 output, input by input.
 
     Args:
         reference: the FP32 output for each input.
@@ -185,7 +185,7 @@ class OutputJudge:
 
 
 def faint_places(octaves: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
-    """Returns the indices of inputs with an almost zero output, from the ``octave`` of each output's norm,
+    """Returns the indices of inputs with an almost zero output, from the base-2 exponent of each output's norm,
     ``[inputs][outputs]``.
     """
     columns = [[exponent for exponent in column if exponent != NEVER_FAINT] for column in zip(*octaves, strict=True)]
@@ -284,8 +284,8 @@ class ReachOfOutput:
         self._largest = largest_magnitude(*reference)
 
     def facts(self, outputs: Sequence[np.ndarray]) -> dict[str, Any]:
-        """Returns ``reach``, ``clipped`` and ``vanished`` of ``OutputFigures``; empty if shapes differ, or FP32's
-        output is zero or not finite.
+        """Returns by name the largest magnitude against FP32's (``reach``), the ``clipped`` share and the ``vanished``
+        classes; empty if shapes differ, or FP32's output is zero or not finite.
         """
         same = all(r.shape == o.shape for r, o in zip(self._reference, outputs, strict=True))
         if not same or self._largest == 0.0 or not math.isfinite(self._largest):

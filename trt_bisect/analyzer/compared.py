@@ -69,7 +69,7 @@ class ComparedPart:
 
 @dataclass(frozen=True)
 class ComparedChannel(ComparedPart):
-    """The comparison of one channel of a weight."""
+    """One channel of a weight in both runs."""
 
     channel: Annotated[int, Column("Channel", "Channel of the weight", rank=0)]
 

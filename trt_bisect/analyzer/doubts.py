@@ -218,7 +218,7 @@ class Bound:
 
 
 def bound_of(inputs: int, missed: int, by: str = "") -> Bound:
-    """Returns the bound if ``missed`` of ``inputs`` held-out inputs miss; ``by`` is ``Bound.by``."""
+    """Returns the bound if ``missed`` of ``inputs`` held-out inputs miss; ``by`` says how they miss."""
     most = upper_bound(inputs, missed)
     rounder = next((share for share in _ROUND if missed / inputs < share < most), None)
     more = None if rounder is None else _further(inputs, missed, rounder)

@@ -60,7 +60,7 @@ class GrowingHistogram:
         self.nonfinite = 0
 
     def add(self, block: np.ndarray) -> None:
-        """Adds values, ``[groups, values]`` of any float dtype."""
+        """Counts more values, ``[groups, values]`` of any float dtype."""
         if not block.size:
             return
         finite = np.isfinite(block)

@@ -1,7 +1,6 @@
 """Outputs of integers and booleans, such as labels and masks, judged by equality.
 
-Cohen's kappa (1960) is the agreement beyond chance: a map with 97 % equal elements has kappa 0 if one of two classes is
-lost.
+Cohen's kappa (1960) is the agreement beyond chance: 0 if one of two classes is lost, even with 97 % equal elements.
 """
 
 from __future__ import annotations

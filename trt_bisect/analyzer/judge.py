@@ -391,7 +391,9 @@ class Comparer:
         return variations
 
     def at(self, place: int, outputs: Outputs) -> dict[str, OutputFigures]:
-        """Returns the figures by output for the input of index ``place``, without outputs that do not count there."""
+        """Returns the figures by output for the input of index ``place``, without outputs that are almost zero in FP32
+        there.
+        """
         part = self._with_groups(outputs)
         figures = {name: judge.at(place, np.asarray(part[name])) for name, judge in self._judges.items()}
         if self._task is not None:

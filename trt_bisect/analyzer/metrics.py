@@ -213,7 +213,7 @@ def l1(sums: Sums) -> float:
 
 
 def sqnr(sums: Sums) -> float:
-    """Returns the SQNR in dB: 10 log10(sum r^2 / sum (r - o)^2), at most 400."""
+    """Returns the SQNR in dB: 10 log10(signal / noise), at most 400."""
     return decibels(sums.signal, sums.noise)
 
 

@@ -66,7 +66,7 @@ class Origin(LayerTensor):
     """A tensor, its layer and its rounding.
 
     Attributes:
-        quantizers: the quantizers to eight bits, in the order of application.
+        quantizers: those to eight bits, in the order of application.
         float_type: FP16 or BF16, if the tensor is rounded to it.
         readers: the layers that read the rounded tensor.
         channel_axis: the axis of the channels, if any.

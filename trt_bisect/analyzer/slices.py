@@ -32,7 +32,7 @@ class Slice:
     Attributes:
         axis: 1 or more; axis 0 is the batch.
         spans: the indices, as half-open ranges.
-        largest: the largest FP32 magnitude in it.
+        largest: the largest FP32 magnitude.
         scores: all FP32 values lie in 0..1.
     """
 
@@ -49,7 +49,7 @@ class Slice:
 
     @property
     def places(self) -> str:
-        """The spans as text, ``0:4+5:7``; the first three of many."""
+        """The indices of the part as text, ``0:4+5:7``; the first three spans of many."""
         more = len(self.spans) - _SHOWN_SPANS
         shown = "+".join(f"{first}:{end}" for first, end in self.spans[:_SHOWN_SPANS])
         return f"{shown}+{more} more" if more > 0 else shown

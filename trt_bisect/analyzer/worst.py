@@ -32,7 +32,7 @@ class WorstInputs:
 
     Attributes:
         inputs: the worst first.
-        places: their indices in the data set.
+        places: their indices.
         similarities: the metric on each sample; NaN without a value.
         losses: the loss of each sample; infinity if INT8's output is not finite, minus infinity if FP32's is not.
         faint: the indices of faint samples, which do not count.

@@ -189,8 +189,8 @@ def open_dataset(
     Paths: ``.npz`` with an array for each input, samples stacked on the first axis; ``.npy`` for a single input; a
     folder with an ``.npz`` or ``.npy`` for each sample; the output folder of ``worst``; a picture, or a folder of
     pictures with its subfolders; ``.json`` of Polygraphy's ``--save-inputs``. ``module:function`` or
-    ``file.py:function`` returns an iterable of samples, as in Polygraphy's data loader scripts; ``file.py`` alone means
-    ``load_data``. A sample has any form that ``feeds_of`` accepts.
+    ``file.py:function`` returns an iterable of samples; ``file.py`` alone means ``load_data``. A sample has any form
+    that ``feeds_of`` accepts.
 
     Args:
         once: the caller iterates once. By default an iterable's samples are kept, since a data loader may reorder them.

@@ -54,7 +54,7 @@ def code_digest(function: Callable[..., Any], *facts: object) -> str:
 
 
 def is_reusable(digest: str) -> bool:
-    """Returns true if ``digest``, from ``code_digest``, is not random."""
+    """Returns true if a later run gets this digest, from ``code_digest``, again."""
     return not digest.endswith(_THIS_RUN_ALONE)
 
 

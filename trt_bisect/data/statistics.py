@@ -48,7 +48,7 @@ class Moments:
         self._largest = np.full(groups, -np.inf)
 
     def add(self, block: np.ndarray) -> None:
-        """Adds values, float64 ``[groups, values]``."""
+        """Adds values, float64 ``[groups, values]``, to the moments."""
         finite = np.isfinite(block)
         count = np.count_nonzero(finite, axis=1)
         self._nonfinite += block.shape[1] - count

@@ -53,7 +53,7 @@ class Finding:
 
 
 def found(kind: str, layers: str | Iterable[str], what: str) -> Finding:
-    """Returns a finding with the text ``what``; without ``layers``, on the whole network."""
+    """Returns a finding of this ``kind`` with the text ``what``; without ``layers``, on the whole network."""
     names = tuple(filter(None, (layers,) if isinstance(layers, str) else dict.fromkeys(layers)))
     return Finding(KINDS[kind].severity, kind, names, what, KINDS[kind].why, KINDS[kind].remedy)
 

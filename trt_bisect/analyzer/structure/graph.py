@@ -104,7 +104,7 @@ class FileGraph:
         return readers
 
     def readers(self, tensor: str) -> list[Reader]:
-        """Returns the nodes that read a tensor, each with its input's index."""
+        """Returns the nodes that read a tensor, each with the index of the input that does."""
         return self._readers.get(tensor, [])
 
     def uses(self, tensor: str) -> int:
@@ -170,7 +170,7 @@ class FileGraph:
 
     def layers_reading(self, tensor: str) -> list[Reader]:
         """Returns the layers that read a tensor, also through Q/DQ pairs or, for constants, operators that move values;
-        each with its input's index.
+        each with the index of the input that does.
         """
         passing, layers = self._passing(tensor), list[Reader]()
         for node, slot in self.readers(tensor):

@@ -1,7 +1,7 @@
 """The kernels of a real engine: which layers read INT8, and the kernels that Q/DQ pairs add.
 
-TensorRT-RTX logs the tensors that a kernel reads and the nodes that it computes, Q/DQ nodes included. A pair whose two
-nodes are in one kernel rounds a value in passing: no INT8 tensor is in memory.
+TensorRT-RTX logs the tensors that a kernel reads and the nodes that it computes. A pair whose two nodes are in one
+kernel rounds a value in passing: no INT8 tensor is in memory.
 """
 
 from __future__ import annotations

@@ -45,7 +45,7 @@ class QdqPair:
         scale: None if it is computed.
         zero_point: None if absent or computed.
         axis: the axis along which there are several scales.
-        readers: the layers that read its output ``out``, each with its input's index.
+        readers: the layers that read its output ``out``, each with the index of the input that does.
         is_output: ``out`` becomes an output of the network.
     """
 

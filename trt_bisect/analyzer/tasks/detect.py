@@ -1,6 +1,6 @@
 """Detection: the detections that are kept, lost and invented, compared with FP32's.
 
-The head, the way to read the outputs, is found from their shapes and FP32's values.
+The head, the way to read outputs, is found from shapes and FP32's values.
 """
 
 from __future__ import annotations

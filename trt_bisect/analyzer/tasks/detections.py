@@ -120,7 +120,9 @@ def _session() -> ort.InferenceSession:
 
 
 def best_class(boxes: np.ndarray, shares: np.ndarray, *more: np.ndarray) -> Detections:
-    """Returns a candidate for each row: its box, its best class by ``shares`` ``[N, C]``, and its ``more``."""
+    """Returns a candidate for each row: its box, its best class by ``shares`` ``[N, C]``, and further figures
+    ``more``.
+    """
     return Detections(boxes, shares.max(axis=-1), shares.argmax(axis=-1), *more)
 
 
@@ -190,7 +192,7 @@ class Head:
 
     Attributes:
         read: returns the candidates in each image, each with its best class, from the outputs for one input.
-        needs_nms: an object has many candidates, of which NonMaxSuppression keeps one.
+        needs_nms: NonMaxSuppression has to choose among the candidates of an object.
         is_ready: the network has applied NonMaxSuppression itself.
         suppress: removes candidates too similar to better ones.
         finish: returns the detections to compare, from the outputs for one input and each image's chosen candidates.
@@ -207,7 +209,7 @@ class Head:
     finest: str = ""
 
     def scaling(self, reference: Sequence[Outputs]) -> Scaling:
-        """Returns the scaling of the boxes to pixels; FP32's outputs tell their unit."""
+        """Returns the function that scales boxes to pixels; FP32's outputs tell their unit."""
         surest = [image.above(0.0).boxes[:_BEST_CANDIDATES] for outputs in reference for image in self.read(outputs)]
         is_share = not self.finest and all((np.abs(boxes) <= _LARGEST_SHARE).all() for boxes in surest)
 
@@ -230,7 +232,6 @@ def found_task(asked: AskedTask, head: Head, likeness: str, alike: Alike, output
     Args:
         asked: the task; detections with at least its ``iou`` as likeness are the same.
         likeness: its name: ``IoU``, ``OKS`` or ``mask IoU``.
-        outputs: the names of all outputs.
     """
     nms = "after NonMaxSuppression" if head.needs_nms else "without NonMaxSuppression"
     unread = ", ".join(f"'{name}'" for name in outputs if name not in head.names)

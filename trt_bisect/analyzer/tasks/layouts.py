@@ -2,8 +2,8 @@
 
 FP32's values on all inputs must fit one layout only; else the user must name it.
 
-Raw heads have maps of several sizes, decoded as in Ultralytics. A distance is the mean of its bins under a softmax
-(distribution focal loss), in strides from the middle of a cell. Boxes are in eighths of the finest map's cells.
+Raw heads have maps of several sizes, decoded as in Ultralytics. A distance is the mean of its bins under a softmax, in
+strides from the middle of a cell. Boxes are in eighths of the finest map's cells.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def are_shares(values: np.ndarray) -> bool:
 
 
 def sums_of_one(rows: np.ndarray) -> bool:
-    """Returns true if all values are shares, and each row sums to 1."""
+    """Returns true if all values are from 0 to 1, and each row sums to 1."""
     return are_shares(rows) and np.allclose(rows.sum(axis=-1), 1.0, rtol=0.0, atol=1e-2)
 
 
@@ -144,7 +144,7 @@ class Layout:
         return corners(self.of("xywh", rows)) if "xywh" in self.shapes else self.of("xyxy", rows)
 
     def scores(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Returns the score and the class of each row, of a candidate the best."""
+        """Returns the score and the class of each row, of a candidate those of its best class."""
         if self.is_ready:
             return self.of("score", rows)[:, 0], self.of("class", rows)[:, 0].astype(np.int64)
         shares = self.of("classes", rows)
@@ -264,7 +264,7 @@ class Placed:
     last: bool
 
     def read(self, outputs: Outputs, kind: str) -> list[Detections]:
-        """Returns the candidates in each image, with the columns ``kind`` as their ``more``."""
+        """Returns the candidates in each image, with the columns ``kind`` as further figures."""
         return [self.layout.read(turned(image[None], self.last), kind) for image in outputs[self.output]]
 
 
@@ -319,8 +319,6 @@ def rows_either_way(reference: Sequence[Outputs]) -> Iterator[tuple[str, bool, i
 
 @dataclass(frozen=True)
 class _Scale:
-    """The raw maps of one size; an output can hold several."""
-
     distances: str
     scores: str
     bins: int
