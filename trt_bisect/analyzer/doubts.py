@@ -162,7 +162,7 @@ def _on_worst_input(figures: OutputFigures) -> tuple[float | None, float | None]
 
 
 def sqnr_disagreement(rule: Rule, trial: Trial) -> Doubt | None:
-    """Returns a doubt if cosine meets the threshold and SQNR does not, or the other way round.
+    """Returns a doubt if cosine meets the threshold and SQNR does not, or the reverse.
 
     For small errors without an offset, the threshold T of cosine corresponds to an SQNR of ``-10 log10(2 (1 - T))``,
     with the mean removed from the signal. A difference of 3 dB is allowed.

@@ -139,7 +139,7 @@ def over_union(shared: np.ndarray, areas: np.ndarray, others: np.ndarray) -> np.
 
 
 def overlaps(boxes: np.ndarray, others: np.ndarray) -> np.ndarray:
-    """Returns the IoU of boxes ``[n, 4]`` with others ``[m, 4]``, all as two corners, as ``[n, m]``."""
+    """Returns the IoU of boxes ``[n, 4]`` with others ``[m, 4]``, as two corners, as ``[n, m]``."""
     shortest = shortest_side(boxes)
     (starts, ends), (other_starts, other_ends) = (_corners(side, shortest) for side in (boxes[:, None], others[None]))
     shared = np.maximum(np.minimum(ends, other_ends) - np.maximum(starts, other_starts), 0.0)

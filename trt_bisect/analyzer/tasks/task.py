@@ -130,7 +130,7 @@ def each_input(
         further: returns further figures, from the counts of all inputs.
         compared_with: returns the first argument of ``count`` for each input, from FP32's outputs; default: ``read``
             does.
-        vanished: the same for the lost classes.
+        vanished: returns the lost classes from the counts of all inputs.
     """
 
     def judge(reference: Sequence[Outputs]) -> Judge:
