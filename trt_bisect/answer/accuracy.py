@@ -63,8 +63,8 @@ _LETTERS = "character"  # the property of an ONNX file in which PaddleOCR lists 
 
 
 def kind_of(labels: object, task: str | None) -> str:
-    """Returns the kind of labels (boxes, classes, class folders, masks or texts), by the task, the file's ending or the
-    folder's content.
+    """Returns the kind of labels: ``boxes``, ``classes``, ``class folders``, ``masks`` or ``texts``. The task, the
+    file's ending or the folder's content tells.
 
     Raises:
         BadInput: labels of this kind cannot judge the task.
@@ -94,14 +94,16 @@ def class_folders(folder: Path) -> list[str]:
 
 
 def labels_of_folders(folder: Path, samples: Dataset, pictures: object, classes: int) -> np.ndarray:
-    """Returns the class of each picture: the number that names its class folder, or the folder's index among the sorted
-    names.
+    """Returns the class of each picture: the number that names its class folder or, if not all names are numbers, the
+    folder's index among the sorted names.
 
     Args:
+        folder: has the class folders.
         pictures: the folder with the pictures, the same or inside it.
+        classes: the number of the network's classes.
 
     Raises:
-        BadInput: a picture is in no class folder, or the folders are not the network's classes.
+        BadInput: a picture is in no class folder, or the folders do not fit the network's classes.
     """
     names = class_folders(folder)
     are_numbers = all(name.isdecimal() for name in names)
@@ -172,12 +174,13 @@ def accuracy_by_masks(
 ) -> Accuracy:
     """Returns the accuracy by masks: the mean intersection over union (mIoU) over the pixels of all masks together.
 
-    Pixels of 255 do not count; in masks of 0 and 255 alone, 255 is class 1.
+    Pixels of 255 do not count; if all pixels are 0 or 255, 255 is class 1.
 
     Args:
-        samples: one image each, found among the masks by name or number.
+        samples: one image each, found among the masks by file name or, without one, by position.
         folder: a PNG for each image, of one channel or a palette, with the class of each pixel.
         letterbox: images keep their aspect ratio in the input.
+        classes: the number of the network's classes; None if unknown.
     """
     files = sorted(folder.glob("*.png"))
     place_of = place_finder(samples, [file.name for file in files], "mask")
@@ -221,11 +224,12 @@ def accuracy_by_masks(
 
 
 def chance_of_masks(pixels: np.ndarray, classes: int | None) -> float:
-    """Returns the mIoU by chance, from the number of pixels of each class: the larger of two means over classes.
+    """Returns the mIoU by chance: of the commonest class everywhere, or of classes drawn at random with the masks'
+    shares, whichever is larger. For a single class 1 / ``classes``, or 0 if ``classes`` is None.
 
-    If one class with share ``p`` of the pixels is predicted everywhere, its IoU is ``p`` and the others' 0. Classes
-    drawn with the masks' shares have the IoU ``p^2 / (2 p - p^2)``, plus a hundredth since neighbouring pixels agree. A
-    single class has 1 / ``classes``.
+    Args:
+        pixels: the number of pixels of each class in the masks.
+        classes: the number of the network's classes.
     """
     if len(pixels) < 2:
         return 1.0 / classes if classes else 0.0
@@ -277,7 +281,9 @@ def read_texts(path: Path) -> Texts:
 
 
 def letters_in(task: Task, network: Network) -> tuple[str, ...]:
-    """Returns the character of each class, which PaddleOCR lists in a property of the ONNX file; empty without it."""
+    """Returns the character of each class, which PaddleOCR lists in a property of the ONNX file; empty without this
+    property.
+    """
     looks, listed = task.looks, network.properties.get(_LETTERS, "")
     return () if looks is None or looks.letters is None else looks.letters(listed)
 
@@ -287,7 +293,7 @@ def accuracy_by_texts(samples: Dataset, texts: Texts, task: Task, letters: Seque
 
     Args:
         samples: one or more lines of text each.
-        texts: of all lines, in order; or one for each sample, by name.
+        texts: the right lines of all samples in order; or, with names, one line for each sample.
         letters: the character of each class.
     """
     place_of = place_finder(samples, texts.names, "text")
@@ -447,7 +453,7 @@ class AskedAccuracy:
         self.budget = 0.0 if least is None else self.reference - least + TIE
 
     def accuracies(self, answer: Answer, *, measures: bool = True) -> Accuracies:
-        """Returns the accuracy of FP32, full INT8 and the recipe, and of the base if the accuracy decides.
+        """Returns the accuracy of FP32, full INT8 and the recipe and, if the accuracy decides, of the base.
 
         Without ``measures``, accuracies not measured before are None.
         """
@@ -481,11 +487,13 @@ class AskedAccuracy:
         return None if figure is None else self.reference - figure
 
     def measure_open(self, experiment: Experiment) -> Callable[[PrecisionPlan, Engine], None]:
-        """Returns the function that measures a plan's accuracy on its engine, while it is open."""
+        """Returns a function that measures and stores a plan's accuracy, given the plan and its open engine."""
         return self._of(experiment).measure_open
 
     def losses(self, plans: Sequence[PrecisionPlan], ranges: Ranges, *, to_the_end: bool = False) -> list[Loss]:
-        """Returns the accuracy that each plan loses against FP32, plus a tiny part of its similarity loss (``TIE``)."""
+        """Returns the accuracy that each plan loses against FP32, plus up to a tiny amount that grows with its
+        similarity loss; None for a plan that cannot run.
+        """
         similar = self._plans.losses(plans, ranges, self._plans.inputs.first, to_the_end=to_the_end)
         losses: list[Loss] = []
         for plan, tie in zip(plans, similar, strict=True):
@@ -512,7 +520,7 @@ class AskedAccuracy:
         return Checked({OWN: inf if figure is None else self.reference - figure})
 
     def worse(self, *_: object) -> tuple[int, ...]:
-        """Returns no input: the data set counts as a whole."""
+        """Returns an empty tuple: the accuracy is of the whole data set, not of single inputs."""
         return ()
 
     def figure(self, plan: PrecisionPlan, loss: Loss, ranges: Ranges, /) -> float | None:

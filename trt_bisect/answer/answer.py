@@ -64,11 +64,11 @@ _TO_TWO_DECIMALS = 0.01
 
 
 class AnswerSearch:
-    """Searches the answer in stages: ``choose_ranges``, then the curve (measured elsewhere), then ``finish``.
+    """Searches the answer in stages: call ``choose_ranges``, measure the curve elsewhere, call ``finish``.
 
     Attributes:
-        effort: how far a recipe is made cheaper (``--effort``); thorough for an accuracy or a budget, and by default
-            for few units.
+        effort: ``--effort``, how far a recipe is made cheaper; always ``thorough`` if an accuracy decides or with
+            ``--budget``, and by default for few units.
         most: the largest cost of a recipe (``--budget``), within which the most accurate plan is searched; None without
             it.
         target: judges plans, by default by similarity.
@@ -89,13 +89,13 @@ class AnswerSearch:
         self.recipe: Recipe | None = None
 
     def choose_ranges(self) -> Experiment:
-        """Chooses the ranges with which full INT8 passes or, if it does not, loses least; returns the experiment with
-        them.
+        """Chooses the ranges with which full INT8 passes or, if it misses with all, loses least; returns the experiment
+        with them.
 
         If an accuracy is the goal, the first ranges with which full INT8 reaches it are taken.
 
         Raises:
-            BadInput: the layers that the user fixed high cost more than the budget.
+            BadInput: the layers that the user fixed high cost more than ``--budget``.
         """
         plans, current = self.plans, self.experiment.ranges
         self.space = space = make_space(plans)
@@ -184,9 +184,7 @@ class AnswerSearch:
         return sorted(self.plans.worst(self.plans.full, self.experiment.ranges)[:count])
 
     def finish(self) -> Answer:
-        """Returns the answer: finds the layers that stay high, checks this recipe on all inputs, and puts each layer
-        back.
-        """
+        """Returns the answer: a recipe checked on all inputs, with the loss of each of its layers put back."""
         if self.most is not None:
             return self._within(self.most)
         plans, target, budget = self.plans, self.target, self.target.budget
@@ -238,8 +236,8 @@ class AnswerSearch:
         """Returns the answer of a stopped search; None if full INT8 or the recipe was not measured on all inputs.
 
         Args:
-            settled: the result of ``settle``, whose layers are then put back on all inputs. By default nothing is
-                measured, and the recipe is the cheapest plan known to hold on all inputs in at least one setting.
+            settled: the result of ``settle``: its layers are put back on all inputs. Without it nothing is measured,
+                and the recipe is the cheapest plan known to hold on all inputs in at least one setting.
         """
         plans = self.plans
         if self.target.known(self.experiment, plans.full) is None:
@@ -258,8 +256,8 @@ class AnswerSearch:
         return None if answer is None else replace(answer, not_done=tuple(self._not_done(answer)))
 
     def settle(self) -> Recipe:
-        """Returns the recipe of a search that ran out of time, measured on all inputs: the cheapest set that holds on
-        the judged inputs and on all, else a set with more layers high.
+        """Returns the recipe of a search that ran out of time, measured on all inputs: the cheapest plan tried that
+        holds; else a plan with more layers high, which may miss.
         """
         plans, target, in_use = self.plans, self.target, self.experiment.ranges
         plans.whole(plans.full, self.experiment)

@@ -3,11 +3,9 @@ recipe (docs/concepts/ranges.md, "Changes of the network").
 
     the user's network -> channels equalised -> channels smoothed -> weights rounded for the outputs
 
-A change is measured in two plans, each with its best promising calibrator: full INT8, and INT8 with the cheapest layers
-of the user's recipe high, up to a tenth of its cost. A network's loss is the geometric mean of both plans' mean losses.
-With rounded weights the network must hold without Q/DQ pairs too, else the last change is dropped.
-
-Held-out inputs play no part in any choice.
+A network's loss is the geometric mean of the mean losses of two plans, each with the calibrator that loses least: full
+INT8, and INT8 with the cheapest layers of the user's recipe high, up to a tenth of its cost. With rounded weights the
+recipe must hold without Q/DQ pairs too, else the last change is dropped. Held-out inputs play no part.
 """
 
 from __future__ import annotations
@@ -106,9 +104,6 @@ def _cheapest(answer: Answer) -> list[str]:
 
 
 def _kept(plans: AnswerPlans, high: Sequence[str]) -> tuple[list[AnswerPlans], dict[str, float]]:
-    """Returns an ``AnswerPlans`` after each kept change (none if they lower the loss too little), and all mean losses
-    by change.
-    """
     progress, held = plans.setup.progress, _held(plans)
     progress.stage("Changing channels and weights", len(CHANGES))
     if not held:
@@ -131,8 +126,10 @@ def _kept(plans: AnswerPlans, high: Sequence[str]) -> tuple[list[AnswerPlans], d
 
 
 def losses_in_words(losses: Mapping[str, float]) -> str:
-    """Returns a text with the mean loss of each changed network; ``losses`` has them by change, the user's network
-    under ``""``.
+    """Returns a text with the mean losses of changed networks.
+
+    Args:
+        losses: by change in words; that of the user's network under ``""``.
     """
     return ", ".join(f"{loss:.3g} {f'with {change}' if change else 'as it is'}" for change, loss in losses.items())
 
@@ -140,7 +137,7 @@ def losses_in_words(losses: Mapping[str, float]) -> str:
 def changed(plans: AnswerPlans, how: str) -> AnswerPlans | str:
     """Returns an ``AnswerPlans`` for the network with one more change, or the reason why it cannot have it; cached.
 
-    The calibration must be data, not scales alone. ``how`` is a key of ``CHANGES``.
+    The calibration must be data, not scales alone. ``how``: ``equalised``, ``smoothed`` or ``rounded``.
     """
     if how not in plans.changed:
         plans.changed[how] = _changed(plans, how)
@@ -173,7 +170,9 @@ def _changed(plans: AnswerPlans, how: str) -> AnswerPlans | str:
 
 
 def of_network(plans: AnswerPlans, network: Network) -> AnswerPlans:
-    """Returns an ``AnswerPlans`` for another network, with the same inputs and ranges by the same calibration data."""
+    """Returns an ``AnswerPlans`` for another network, with the same inputs, and ranges from the same calibration
+    data.
+    """
     setup = copy(plans.setup)
     setup.data = plans.setup.data.of_network(network)
     moved = setup.with_network(plans.experiment, network, setup.data.first_ranges)

@@ -90,8 +90,8 @@ def predicted_times(options: RunOptions, experiment: Experiment, recipe: Precisi
 
 
 def foreseen_times(timed: TimeCosts | None) -> str:
-    """Returns a sentence with the predicted times of FP16 and full INT8, and the reason if INT8 is no faster; empty
-    without a known GPU.
+    """Returns a sentence with the predicted times of FP16 and full INT8 and, if INT8 is no faster, the reason; empty if
+    ``timed`` is None (no known GPU).
     """
     if timed is None:
         return ""

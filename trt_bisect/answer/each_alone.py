@@ -1,5 +1,3 @@
-"""The loss with only one unit low, the gain with only one unit high, and the expensive parts of a recipe."""
-
 from __future__ import annotations
 
 import math
@@ -33,7 +31,7 @@ class EachAlone:
     """Measures for each unit the loss with only this unit low, and the gain with only this unit high.
 
     Attributes:
-        order: the sensitivities of all units with the ranges of the first call; None until measured.
+        order: the sensitivities of all units, with the ranges of the first measurement; None before it.
     """
 
     def __init__(self, plans: AnswerPlans) -> None:
@@ -46,7 +44,9 @@ class EachAlone:
         return self._plans.switches and not space.has_many
 
     def sensitivities(self, space: Space, ranges: Ranges) -> Sensitivities | None:
-        """Returns all units' sensitivities, with the ranges of the first call; None if ``can_measure`` is false."""
+        """Returns all units' sensitivities, measured once with the ranges of the first call; None if ``can_measure`` is
+        false.
+        """
         if self.order is None and self.can_measure(space):
             self._plans.setup.progress.stage("Each layer alone", 2 * len(space.units))
             units = range(len(space.units))
@@ -85,10 +85,8 @@ def _saved(before: float, after: float) -> float:
 
 
 def with_fp16(plans: AnswerPlans, answer: Answer) -> Answer:
-    """Returns the answer with the network in FP16 measured on all inputs, and on held-out inputs if the recipe misses
-    there.
-
-    FP16 is not measured if it is the low precision or cannot run.
+    """Returns the answer with ``fp16`` measured, and with ``fp16_held_out`` if the recipe misses on held-out inputs.
+    Nothing is measured if the low precision is a float type, or a layer is in FP16 already.
     """
     experiment = answer.of_user.experiment
     network = experiment.network
@@ -108,8 +106,8 @@ def with_fp16(plans: AnswerPlans, answer: Answer) -> Answer:
 
 
 def networks_alone(plans: AnswerPlans, answer: Answer) -> tuple[NetworkRow, ...]:
-    """Measures a pipeline with one of its networks low and the others high, for each network, in the emulation; empty
-    for a single network.
+    """Measures each network of a pipeline in the emulation, low while the other networks are high; empty for a single
+    network.
     """
     experiment, members = answer.emulated.of_user.experiment, set(answer.of_user.members)
     network, rule = experiment.network, experiment.rule
@@ -135,8 +133,8 @@ def networks_alone(plans: AnswerPlans, answer: Answer) -> tuple[NetworkRow, ...]
 
 
 def with_costs(plans: AnswerPlans, answer: Answer) -> Answer:
-    """Returns the answer with its recipe measured in FP16, in FP32 and with FP16 in place of all FP32, and with its
-    expensive layers; for full INT8 only with ``around_fp16``.
+    """Returns the answer with ``in_fp16``, ``in_fp32``, ``around_fp16`` and ``expensive``, where they can be measured;
+    for full INT8 only ``around_fp16``. An answer by accuracy, or that misses, stays as it is.
     """
     if not answer.meets or answer.by_accuracy:
         return answer

@@ -1,5 +1,3 @@
-"""The facts of an answer for a report."""
-
 from __future__ import annotations
 
 import math
@@ -50,7 +48,9 @@ CANCELLED = "later layers cancel its error: kept high alone, it does not make fu
 
 
 def put_back_fields(answer: Answer) -> dict[str, dict[str, Any]]:
-    """Returns, by layer of the recipe, the fields of its row in the report that tell of the layer put back."""
+    """Returns, by name of a recipe's layer, the fields of its row in the report for the recipe with this layer put
+    back.
+    """
     layers, units, back = answer.experiment.network.layers, answer.recipe.space.units, answer.recipe.put_back
     return {
         layers[units[unit][0]].name: {
@@ -208,8 +208,8 @@ def _doubts(answer: Answer, held_out: Held | None) -> Iterator[Line]:
 
 
 def obedience(answer: Answer) -> tuple[str, ...]:
-    """Returns the doubt if the engine did not run the recipe's low layers low; empty if the graph determines the
-    precisions.
+    """Returns the doubt if the engine did not run the recipe's low layers low; empty if it did, or if the graph
+    determines the precisions.
     """
     weak = answer.experiment.builder.typing == "weak"
     if not weak and not answer.restored.ran:

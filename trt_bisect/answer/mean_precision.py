@@ -36,10 +36,10 @@ class TruthImage:
 
     Attributes:
         size: width and height; 1 and 1 where the boxes are shares of the image.
-        boxes: ``[n, 4]``: x, y, w, h.
-        classes: ``[n]``.
+        boxes: ``[n, 4]``: left, top, width, height.
+        classes: ``[n]``, the class of each box.
         crowds: ``[n]``, 1 for a box around many objects.
-        more: each box's area, keypoints and outline from COCO's JSON.
+        more: each box's area, keypoints and outline from COCO's JSON; empty for other files.
     """
 
     name: str
@@ -132,8 +132,8 @@ def accuracy_by_boxes(
     """Returns the accuracy by mAP50-95: of boxes, of poses by OKS, or of masks.
 
     Args:
-        samples: one image each, found in ``truth`` by its name without ending or, without a name, by its number.
-        reader: the task (a key of ``KINDS``) that reads the detections.
+        samples: one image each, found in ``truth`` by its name without ending or, without a name, by its position.
+        reader: the task that reads the detections: ``detect``, ``pose`` or ``instances``.
         reference: FP32's outputs for some inputs, which tell boxes in pixels from boxes in shares of the input.
         letterbox: images keep their aspect ratio in the input.
     """
@@ -215,7 +215,8 @@ def at_pixels(values: np.ndarray, shape: tuple[int, ...], size: tuple[int, int],
 
 
 def inside_of(size: tuple[int, int], image: tuple[float, float], *, letterbox: bool) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the width and height of an image inside the input, and of the border before it.
+    """Returns two pairs, each horizontal and vertical: an image's size inside the input, and the border left and above
+    it.
 
     Args:
         size: width and height of the input.
@@ -235,10 +236,10 @@ def mean_precision(truth: Truth, detections: Mapping[int, Detections], kind: str
     Args:
         detections: by the image's index in ``truth``; each with its box (two corners) and, by ``kind``, its keypoints
             ``[K, 3]`` or its mask in pycocotools' form.
-        kind: a value of ``KINDS``.
+        kind: the shapes compared: ``bbox``, ``keypoints`` or ``segm``.
 
     Raises:
-        BadInput: a detection has a class that the boxes do not have.
+        BadInput: a detection has a class that the labels do not have.
     """
     from pycocotools.coco import COCO
     from pycocotools.cocoeval import COCOeval

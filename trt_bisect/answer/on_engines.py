@@ -2,23 +2,20 @@
 
 Builds are slow, so engines are built only for the plans that decide, each once:
 
-    base ------> full INT8 ------> recipe -------> each unit of it put back in INT8
-    |            |                 |               |
-    misses:      passes, and the   misses: mend    holds: the unit is not needed, and goes to INT8
-    the end      emulation fails:
-                 each unit low by itself
+    base ------> full INT8 ------> recipe -------> each unit of it put back in INT8 |            |                 |
+        | misses:      passes, and the   misses: mend    holds: the unit is not needed, and goes to INT8 the end
+        emulation fails: each unit low by itself
 
 Contradictions between engine and emulation, and what is built for each: docs/concepts/strategies.md.
 
 Mend. If a recipe misses, the engine computes something otherwise than its file says. The distance between the outputs
 of engine and emulation for the *same* plan shows where. The recipe's units stay high, the first n other units are in
-INT8, and the rest are high: bisection finds the n at which the distance arises. Each step compares the logarithm of the
-distance with the logarithms at both ends, so that neither an accumulation of roundings nor a layer that only amplifies
-is mistaken for the place. The unit found stays high. If this does not halve the distance, it has no single place, and
-the recipe grows by the units that lose most for their cost when only they are low in the emulation.
+INT8, and the rest are high: bisection finds the n at which the logarithm of the distance rises. The unit found stays
+high. If this does not halve the distance, it has no single place, and units are added to the recipe, first those that
+lose most for their cost when only they are low in the emulation.
 
 Put back. If a unit put back goes to INT8, all units measured with it high are measured anew. Units kept for a reserve,
-and units by which a recipe grew, are not put back: an engine for each would decide nothing.
+and units added to the recipe, are not put back.
 
 Invariants. The verdict and every figure of a unit put back are measured on engines, on all given inputs. No plan is
 built twice, also after a stop (the trials are in the journal); a plan without INT8 is built once for all scales.
@@ -149,10 +146,10 @@ class OnEngines:
         trials: the trials of all engines, by the fingerprint of the scales (empty without scales) and the plan's key.
         base, full, fp16: the trials of no layer in INT8, full INT8, and all layers in FP16; None before they are
             measured.
-        holding: the units of the last recipe measured to hold (with a budget: measured); None before.
+        holding: the high units of the last plan measured to hold (with ``--budget``: measured); None before.
         kernels: the units that the engine does not compute as its file says.
-        grown: the units by which the recipe grew, which are not put back.
-        put_back: by unit of the recipe, the recipe with this unit in INT8.
+        grown: the units that were added to the recipe because it missed; they are not put back.
+        put_back: by unit of the recipe, the measurement with this unit in INT8.
     """
 
     search: AnswerSearch
@@ -191,7 +188,7 @@ class OnEngines:
 
     @property
     def budget(self) -> float:
-        """The largest loss that meets the threshold."""
+        """The largest loss that meets the threshold or the least accuracy."""
         return self.space.budget
 
     @property
@@ -419,7 +416,6 @@ class OnEngines:
         return True
 
     def _leaves_the_emulation(self) -> int | None:
-        """Returns the unit at which the engine's outputs leave the emulation's; None if they agree."""
         others, near, far = (
             sorted(self.space.all - self.kept),
             APART * self.budget,

@@ -1,5 +1,3 @@
-"""The answer: the recipe that holds on all given inputs, its measurements and its files."""
-
 from __future__ import annotations
 
 import math
@@ -47,7 +45,7 @@ class EngineResult:
         base: the trial with no layer low.
         builds: the number of engines built.
         kernels: the units that the engine does not compute as its file says.
-        lines: sentences on the contradictions between engine and emulation.
+        lines: sentences on the contradictions between engine and emulation; empty if there are none.
     """
 
     proposal: Answer
@@ -71,17 +69,19 @@ class Answer:
             not finite.
         tried: full INT8 and the recipe by each calibrator.
         judged: the number of inputs that the search judged.
-        held_out: the recipe's trial on held-out inputs, judged by similarity even if an accuracy decides.
+        held_out: the recipe's trial on held-out inputs, judged by similarity even if an accuracy decides; None if not
+            measured.
         unquantized: the recipe's trial if unquantized layers round their inputs too; None if that changes nothing.
         half: the recipe's largest loss with scales moved by FP16's rounding; None without a layer in 16 bits.
         plain: the trial of the recipe's file in ONNX Runtime with default options; None if not measured.
-        in_fp16, in_fp32: the recipe with its high layers in FP16, and in FP32.
-        around_fp16: the recipe with FP16 in place of all FP32.
-        expensive: the layers that cause most of the recipe's cost.
+        in_fp16, in_fp32: the figures with all high layers of the recipe in FP16, or in FP32; None if not measured.
+        around_fp16: the figures with FP16 wherever the recipe has FP32, in unquantized layers too; None if not
+            measured.
+        expensive: the few layers that cause most of an expensive recipe's cost; else empty.
         not_done: the parts that a stopped run left out, a clause each.
         fp16: the trial of the network in FP16; None if FP16 is the low precision or cannot run.
-        fp16_held_out: the network in FP16 on held-out inputs; None unless the recipe misses there.
-        most: the largest cost allowed; None without a budget.
+        fp16_held_out: the same on held-out inputs; None unless the recipe misses there.
+        most: the largest cost allowed (``--budget``); None without it.
         by_accuracy: an accuracy decides: losses are parts of FP32's accuracy, and no input is judged by itself.
         own: the answer on the user's network, if this answer has a changed network with a cheaper recipe; else None.
         changes: by change, the mean loss with it and the changes kept before; first, without a name, that of the user's
@@ -133,7 +133,9 @@ class Answer:
 
     @property
     def plan(self) -> str:
-        """The plan in words: the recipe, or full INT8 if no layer stays high."""
+        """The name of the plan for sentences: ``the recipe``; ``full INT8`` if no layer stays high in an unchanged
+        network.
+        """
         network = self.experiment.network
         return "the recipe" if self.recipe.kept or network.changes else f"full {network.low.title}"
 
@@ -149,7 +151,7 @@ class Answer:
 
     @property
     def members(self) -> tuple[int, ...]:
-        """The layers that the recipe needs, ascending: put back alone, each makes it miss the target."""
+        """The first layer of each unit that the recipe needs, ascending: with this unit put back, the recipe misses."""
         # With a cost budget the recipe may keep more layers high, for accuracy.
         recipe, space, budget = self.recipe, self.recipe.space, self.recipe.space.budget
         losses = {unit: back.loss for unit, back in recipe.put_back.items() if unit not in recipe.faster}
@@ -165,10 +167,7 @@ class Answer:
 
 
 def recipe_of(setup: Setup, options: RunOptions, answer: Answer) -> RecipeFiles:
-    """Returns the files of the recipe, with the shapes of all samples.
-
-    Plugin libraries have absolute paths, for commands that run in another folder.
-    """
+    """Returns the files of the recipe, built for the input shapes of all samples."""
     experiment, plan, feeds = answer.experiment, answer.recipe.plan, answer.inputs.given.feeds
     network, builder, scales = experiment.network, experiment.builder, experiment.ranges.scales
     profile = setup.profile(network, feeds)
@@ -206,7 +205,9 @@ def target_version(options: RunOptions, builder: Builder) -> TensorRTVersion:
 
 
 def setting_of(experiment: Experiment, options: RunOptions, report: Report) -> Setting:
-    """Returns the facts of a run that suggested commands repeat."""
+    """Returns the settings of a run that commands suggested in its report repeat, such as files, calibrator and
+    options.
+    """
     flags, files = repeated(options), report.attached.files
     return Setting(
         model=experiment.network.source,
@@ -225,7 +226,7 @@ def setting_of(experiment: Experiment, options: RunOptions, report: Report) -> S
 
 
 def cost_of(answer: Answer) -> float:
-    """Returns the cost of a recipe: by engines' times if INT8 was faster than FP16, else as in the search."""
+    """Returns the cost of a recipe: by measured times if engines ran INT8 faster than FP16, else as in the search."""
     times = {plan: timed.median_ms for plan, timed in (latencies_of(answer) or {}).items() if timed is not None}
     if not {"fp16", "int8", "recipe"} <= times.keys() or times["int8"] > (1.0 - LEAST_GAIN) * times["fp16"]:
         return answer.recipe.cost

@@ -47,7 +47,7 @@ class CalibratorTried:
     Attributes:
         loss: the largest loss of full INT8 on the inputs that were run; None if it cannot run.
         inputs: the number of inputs that were run.
-        meets: full INT8 meets the budget on all inputs.
+        meets: full INT8 meets the threshold on all inputs.
         cost, kept, mean: the cost, the high units and the mean loss of the recipe; None if none was searched.
         confirmed: full INT8 passes in all settings, without a doubt, and on held-out inputs; None if not tested.
     """
@@ -86,7 +86,9 @@ def answer_plans(
 
 
 def make_space(plans: AnswerPlans) -> Space:
-    """Returns the units to choose from, with costs and budget; layers that the user fixed are no units."""
+    """Returns the units to choose from, with their costs and the largest loss allowed; layers that the user fixed are
+    no units.
+    """
     experiment, costs = plans.experiment, plans.costs
     network, high = experiment.network, experiment.whole.high
     units = tuple((k,) for k in network.movable)
@@ -107,11 +109,11 @@ def choose_ranges(
 ) -> tuple[Ranges, tuple[CalibratorTried, ...]]:
     """Returns the ranges with which the search begins, and full INT8's result with each calibrator.
 
-    The first choice are ranges with which full INT8 meets the budget on all inputs, then those with the smallest loss.
+    They are ranges with which full INT8 meets the threshold on all inputs, else those with the smallest loss.
 
     Args:
         candidates: the ranges in use, then the others.
-        named: the user named the ranges in use, which are then kept.
+        named: the user named the ranges in use, which are kept.
     """
     progress, low = plans.setup.progress, plans.experiment.network.low
     progress.stage(f"Full {low.title}{' with each calibrator' if low.needs_ranges else ''}", len(candidates))
@@ -129,13 +131,12 @@ def choose_ranges(
 
 
 def with_recipe(tried: CalibratorTried, plans: AnswerPlans, space: Space, kept: Kept) -> CalibratorTried:
-    """Returns a calibrator's result with the recipe found with its ranges, whose high units are ``kept``."""
+    """Returns a calibrator's result with the recipe found with its ranges; ``kept`` are the recipe's high units."""
     mean = fmean(plans.on_judged(space.plan(kept), tried.ranges))
     return replace(tried, cost=space.cost(kept), kept=kept, mean=mean)
 
 
 def _passing(plans: AnswerPlans, aim: float, tried: Sequence[CalibratorTried]) -> CalibratorTried | None:
-    """Returns a calibrator with which full INT8 meets ``aim``, if possible in all settings without a doubt."""
     doubted, meeting = [], _meeting(plans, aim, tried)
     for row in meeting:
         holds, is_doubted = holds_in_all_settings(plans, plans.full, row.ranges)
@@ -146,9 +147,8 @@ def _passing(plans: AnswerPlans, aim: float, tried: Sequence[CalibratorTried]) -
 
 
 def with_confirmed(plans: AnswerPlans, aim: float, tried: Sequence[CalibratorTried]) -> tuple[CalibratorTried, ...]:
-    """Returns the calibrators' results with ``confirmed`` set.
-
-    The best are checked in order, until full INT8 passes in all settings, without a doubt, and on held-out inputs.
+    """Returns the calibrators' results with ``confirmed`` set for those tested: the best first, until full INT8 is
+    confirmed with one.
     """
     rows = list(tried)
     for row in _meeting(plans, aim, tried):
@@ -162,7 +162,7 @@ def with_confirmed(plans: AnswerPlans, aim: float, tried: Sequence[CalibratorTri
 
 
 def holds_in_all_settings(plans: AnswerPlans, plan: PrecisionPlan, ranges: Ranges) -> tuple[bool, bool]:
-    """Returns a pair: true if a plan meets the budget in all settings; and true if a doubt remains then."""
+    """Returns a pair of bools: a plan meets the threshold in all settings; and it does, but with a doubt."""
     experiment, rule = plans.with_ranges(ranges), plans.experiment.rule
     holds = check(plans, experiment, plan).meets(rule.budget)
     return holds, holds and bool(doubts(rule, plans.whole(plan, experiment)))
@@ -179,7 +179,6 @@ def _meeting(plans: AnswerPlans, aim: float, tried: Sequence[CalibratorTried]) -
 
 
 def _finer(plans: AnswerPlans, ranges: Ranges) -> tuple[float, float]:
-    """Returns figures of full INT8, lower for better, that order ranges with the same loss."""
     trial = plans.whole(plans.full, plans.with_ranges(ranges))
     task, apart = plans.experiment.task, 0.0
     if task is not None:

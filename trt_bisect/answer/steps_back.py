@@ -13,13 +13,13 @@ from trt_bisect.answer.validation import Recipe, Target
 def with_more_high(
     target: Target, recipe: Recipe, limit: float = math.inf, alone: Mapping[int, float] = MappingProxyType({})
 ) -> Recipe:
-    """Returns the recipe with more units high, so that it holds in all settings.
+    """Returns the recipe with the first 1, 2, 4, ... further units high, until it holds in all settings.
 
-    Their number doubles each time: first the units with the largest loss per cost, then the cheapest; all but one are
-    tried before all. The larger recipe may miss too, if it costs more than ``limit`` or all units are high.
+    Units with the largest loss per cost come first, then the cheapest. The result may miss, if it costs more than
+    ``limit`` or all units are high.
 
     Args:
-        alone: by unit, the loss with only this unit low.
+        alone: by unit, the loss with only this unit low; units without a loss count as 0.
     """
     space = recipe.space
     helps = {unit: alone.get(unit, 0.0) / space.costs[unit] for unit in space.all - recipe.kept}

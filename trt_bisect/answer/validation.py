@@ -27,7 +27,7 @@ class Checked:
     """The result of checking a plan on all inputs.
 
     Attributes:
-        losses: the largest loss in each setting, up to the first in which the plan misses; infinite if it cannot run.
+        losses: by setting, the largest loss, infinite if the plan cannot run; no settings after the first miss.
         missed: the indices of inputs on which the plan misses, the worst first.
     """
 
@@ -40,11 +40,16 @@ class Checked:
         return max(self.losses.values())
 
     def meets(self, budget: float) -> bool:
-        """Returns true if the plan meets a budget in all settings."""
+        """Returns true if the plan's loss is at most ``budget`` in all settings."""
         return self.worst <= budget
 
     def then(self, setting: str, loss: float, plans: AnswerPlans, by_place: Mapping[int, float]) -> Checked:
-        """Returns this check with one more setting, its largest loss, and the loss of each input there."""
+        """Returns this check with one more setting.
+
+        Args:
+            loss: the largest loss in this setting.
+            by_place: the loss in this setting on each input, by index.
+        """
         return Checked({**self.losses, setting: loss}, tuple(plans.exceeding(by_place)))
 
 
@@ -57,7 +62,7 @@ class PutBack:
 
     Attributes:
         loss: the largest loss on the inputs that were run; None if the plan cannot run.
-        setting: the setting of this loss; ``NUDGED`` if the plan misses only with moved scales.
+        setting: the setting of this loss: usually the plan's own scales, moved scales if the plan misses only there.
         inputs: the number of inputs that were run (the loss on all is at least as large); None if an accuracy decides.
     """
 
@@ -68,17 +73,19 @@ class PutBack:
 
 @dataclass(frozen=True)
 class Recipe:
-    """A set of units that stay high, and its check on all inputs in all settings (``deciding_settings``).
+    """A set of units that stay high, and its check on all inputs in all settings that decide.
 
     Attributes:
         aim: the loss that the search aimed at.
         checked: the check; before it is made, the recipe does not hold.
         meets: the search found a set that meets ``aim``; else ``kept`` is the set with the smallest loss.
         equals: other sets that cost the same and hold.
-        put_back: by unit of ``kept``, the recipe with it low too.
-        faster: the units of ``kept`` that only make the plan faster: without them it meets the budget, but costs more.
-        reserve: the share of the budget that the recipe must leave unused on the given inputs (``--margin``).
-        cheapest: the cheapest recipe, if this recipe costs slightly more to be likelier to hold on other inputs.
+        put_back: by unit of ``kept``, the measurement with this unit low too.
+        faster: the units of ``kept`` that only make the plan faster: without them it meets the threshold, but costs
+            more.
+        reserve: the share of the allowed loss that the recipe must leave unused on the given inputs (``--margin``).
+        cheapest: the cheapest recipe, if this recipe costs slightly more to be likelier to hold on other inputs; else
+            None.
     """
 
     space: Space
@@ -110,7 +117,7 @@ class Recipe:
 
     @property
     def holds(self) -> bool:
-        """True if the check was made and meets the budget in all settings."""
+        """True if the check was made, and the recipe meets the threshold in all settings."""
         return self.checked.meets(self.space.budget)
 
     def checked_by(self, target: Target) -> Recipe:
@@ -119,8 +126,8 @@ class Recipe:
 
 
 def deciding_settings(plans: AnswerPlans, experiment: Experiment, plan: PrecisionPlan) -> tuple[str, ...]:
-    """Returns the settings in which ``check`` measures a plan that holds: its own scales, moved scales, ONNX Runtime's
-    FP16.
+    """Returns the names of the settings in which a passing plan is measured: its own scales, moved scales, and for a
+    plan with FP16 ONNX Runtime's FP16. The last two are of the emulation only.
     """
     settings = [OWN]
     if plans.switches and experiment.ranges.scales:
@@ -134,8 +141,8 @@ def check(plans: AnswerPlans, experiment: Experiment, plan: PrecisionPlan, *, jo
     """Measures a plan on all inputs in the settings that decide, up to the first in which it misses.
 
     Args:
-        jointly: run all inputs once more for the figures over all of them, such as the variation of the outputs, and in
-            ONNX Runtime's FP16.
+        jointly: also measure figures over all inputs together, such as the variation of the outputs, and in ONNX
+            Runtime's FP16, which takes one more run of all inputs.
     """
     checked, rule, ranges, counting = Checked({}), experiment.rule, experiment.ranges, plans.inputs.counting
     if plans.switches:
@@ -158,7 +165,7 @@ def check(plans: AnswerPlans, experiment: Experiment, plan: PrecisionPlan, *, jo
 
 
 def losses_by_place(rule: Rule, trial: Trial, counting: tuple[int, ...]) -> dict[int, float]:
-    """Returns a trial's loss on each input that counts, by index; empty if the trial failed.
+    """Returns a trial's loss on each input of ``counting``, by index; empty if the trial failed.
 
     The loss is infinite if the figure is not finite. Inputs on which a task finds nothing to compare are left out.
     """
@@ -188,10 +195,14 @@ class Target(Protocol):
     budget: float
 
     def losses(self, plans: Sequence[PrecisionPlan], ranges: Ranges, *, to_the_end: bool = False) -> list[Loss]:
-        """Returns the loss of each plan, None if it cannot run; a miss ends the measurement unless ``to_the_end``."""
+        """Returns the loss of each plan, None if it cannot run. Unless ``to_the_end``, a plan that misses on an input
+        is not run on further inputs.
+        """
 
     def check(self, experiment: Experiment, plan: PrecisionPlan, *, jointly: bool = True) -> Checked:
-        """Checks a plan on all inputs in all settings; unless ``jointly``, figures over all inputs may be left out."""
+        """Checks a plan on all inputs in all settings; unless ``jointly``, figures over all inputs together may be left
+        out.
+        """
 
     def put_back(
         self, plan: PrecisionPlan, experiment: Experiment, setting: str = OWN, *, to_the_end: bool = True
@@ -199,13 +210,13 @@ class Target(Protocol):
         """Measures ``plan``, a recipe with one unit low again, in a setting; on all inputs if ``to_the_end``."""
 
     def known(self, experiment: Experiment, plan: PrecisionPlan) -> Checked | None:
-        """Returns a plan's check in the settings in which it was run on all inputs; None if there are none."""
+        """Returns a plan's check in the settings that were measured before on all inputs; None if there are none."""
 
     def worse(self, plan: PrecisionPlan, ranges: Ranges) -> tuple[int, ...]:
         """Returns the indices of unjudged inputs on which a plan loses more than on any judged one, worst first."""
 
     def figure(self, plan: PrecisionPlan, loss: Loss, ranges: Ranges, /) -> float | None:
-        """Returns the similarity or accuracy of a plan whose measured loss is ``loss``; None without a figure."""
+        """Returns the similarity or accuracy of a plan whose measured loss is ``loss``; None if the plan cannot run."""
 
 
 class SimilarityTarget:
@@ -255,15 +266,13 @@ class SimilarityTarget:
         return tuple(sorted(others, key=lambda input_index: -losses[input_index]))
 
     def figure(self, _plan: PrecisionPlan, loss: Loss, _ranges: Ranges, /) -> float | None:
-        """Returns the similarity that corresponds to ``loss``; None without a finite loss."""
+        """Returns the similarity that corresponds to ``loss``; None for a loss that is None or infinite."""
         return None if loss is None or math.isinf(loss) else self._plans.experiment.rule.metric.value(loss)
 
 
 def with_unquantized_rounded(options: MeasuringOptions, experiment: Experiment, plan: PrecisionPlan) -> Builder | None:
-    """Returns a builder like the experiment's with which unquantized layers round their inputs too.
-
-    None if that changes nothing: the run rounds them already, an NVIDIA engine decides itself, or no such input has a
-    scale.
+    """Returns a builder like the experiment's with which unquantized layers round their inputs too; None if that
+    changes nothing (they do so already, or no such input has a scale) or an NVIDIA engine decides.
     """
     build = options.build_options()
     if experiment.builder.engine != ONNXRUNTIME or build.unquantized_round:

@@ -56,8 +56,9 @@ def check(
     unusual scales, layers that are never quantized, and opsets, operators and types that TensorRT refuses.
 
     Args:
-        model: an ONNX file, with or without Q/DQ pairs, or an ``onnx.ModelProto``; of a loaded network, its file.
-        output: a folder for ``check.json``, ``check.csv`` and ``check.html``.
+        model: an ONNX file, with or without Q/DQ pairs, an ``onnx.ModelProto``, or a loaded network, whose file is
+            checked.
+        output: a folder for ``check.json``, ``check.csv`` and ``check.html``; None: no files.
         engine: ``tensorrt-rtx``: also build an engine (without a GPU) and check how its kernels treat the Q/DQ pairs. A
             file without pairs is built with every layer in INT8 and stand-in scales.
         shapes: sizes of dynamic inputs, by name, for ``engine`` and ``gpu``; a dynamic axis without a size is 1.

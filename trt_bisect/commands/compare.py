@@ -112,8 +112,6 @@ def compare(
 
 @dataclass(frozen=True)
 class _Low(Planned):
-    """A network and its plan with all layers low. ``data`` is the calibration data, None if the ranges were given."""
-
     data: Dataset | None
     notes: tuple[str, ...]
     scales: Scales

@@ -96,8 +96,8 @@ def with_most_sensitive(model: GivenModel, options: _Given) -> _Given:
     """Returns the options with the names of the most sensitive layers in place of patterns such as ``top:3``; measures
     the sensitivity if necessary.
 
-    With an output folder it only saves the sensitivity there and returns the options as they are: the patterns are
-    resolved later.
+    With an output folder the options stay as they are, and the sensitivity is saved in the folder: ``run`` reads it
+    there.
     """
     names = ("high", "keep_low", "only")
     patterns = [pattern for name in names for pattern in getattr(options, name)]

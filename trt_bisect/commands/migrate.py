@@ -82,10 +82,11 @@ class Deployment:
 
     Attributes:
         source: the origin of the settings, for messages; empty if nothing is known.
-        layers: precisions by layer or pattern.
-        outputs: the layers whose output types were set too.
+        layers: precisions by name or pattern of layers.
+        outputs: the names or patterns of layers whose output types were set too.
         base: the precision of layers that are not in INT8.
         obeyed: False if the settings name ``layers`` but did not tell TensorRT to obey them.
+        dla: the number of the DLA core; None for the GPU.
         gone: the options that TensorRT 11 does not have, each with its replacement.
     """
 
@@ -447,8 +448,7 @@ def _difference(
     network: Network, ranges: Ranges, plan: PrecisionPlan, path: Path, feeds: Sequence[Feeds], progress: Progress
 ) -> float:
     """Returns the largest difference between the outputs of the ONNX file in ``path`` and of the emulated plan, as a
-    share of the output's largest magnitude. FP32 replaces FP16 in both: the last bit of FP16 differs between
-    engines, and INT8 rounding amplifies it.
+    share of the output's largest magnitude. In both FP32 replaces FP16, whose last bit differs between engines.
     """
     floats = {kind for kind in plan.precisions if kind is not Precision.INT8}
     written = Written(*read_model(path))

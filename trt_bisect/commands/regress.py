@@ -53,7 +53,7 @@ class NightlyRun:
         suite: the SHA-256 of the suite's settings, versions and files.
         status: ``running``, ``passed``, ``failed`` or ``error``.
         is_baseline: later nightly runs can be compared with this one.
-        passed: the networks that passed or were accepted; of the others the baseline has earlier figures.
+        passed: the networks that passed or were accepted; this run's baseline has earlier figures of the others.
     """
 
     number: int
@@ -156,7 +156,8 @@ class NightlyReference:
         description: the origin of the baselines, for the user; empty if there is none yet.
         networks: the baseline of each network, by its name in the suite.
         folder: the folder into which ``--update-baseline`` writes; None: into the nightly run only.
-        is_latest: the baselines are from the latest nightly run; a run that passes becomes the next baseline.
+        is_latest: the baselines are from the latest nightly run, and a nightly run that passes becomes the next
+            baseline.
     """
 
     description: str
@@ -396,8 +397,6 @@ class _Night:
 
 @dataclass
 class _NetworkRuns:
-    """The runs of one network in a nightly run, each measured at the first call of ``report`` with its number."""
-
     task: NetworkTask
     folder: Path
     runner: Runner
@@ -406,8 +405,8 @@ class _NetworkRuns:
     reports: dict[int, Report] = field(default_factory=dict)
 
     def report(self, number: int) -> Report:
-        """Measures run ``number`` (from 1), once, and returns the part of its report that is compared with a baseline.
-        Raises any TrtBisectError of the run.
+        """Measures run ``number`` (from 1) at the first call, and returns the part of its report that is compared with
+        a baseline. Raises any TrtBisectError of the run.
         """
         if self.task.missing is not None:
             raise self.task.missing

@@ -1,7 +1,4 @@
-"""The searches for suspects, ``exhaustive`` and ``bisect`` (docs/concepts/strategies.md).
-
-Where the loss grows steadily along the network, both find the same suspects.
-"""
+"""The searches for suspects, ``exhaustive`` and ``bisect`` (docs/concepts/strategies.md)."""
 
 from __future__ import annotations
 
@@ -24,15 +21,15 @@ SHARE = 0.25
 
 
 def exhaustive(question: Question, watched: list[Step] | None = None, stride: int = 1) -> Search[Findings]:
-    """Measures the plan with layers 0 to k in INT8 for every quantizable layer k or, with a ``stride``, only where the
-    loss rises.
+    """Measures the plan with layers 0 to k in INT8 for every quantizable layer k; with a ``stride`` only for the last
+    layer of each stride, and for every layer of strides in which the loss rises.
 
     No layer is a suspect if full INT8 meets the threshold. A layer whose plan cannot be measured stays high, as a
     suspect does.
 
     Args:
         watched: a list that receives each step when it is decided.
-        stride: the number of layers in a step where the loss does not rise.
+        stride: a number of layers.
     """
     full = yield question.all_but(())
     judged = not question.meets(full)
@@ -103,7 +100,6 @@ def _both_sides(question: Question, blamed: Sequence[int], low: int) -> Iterator
 
 
 def _gallop(low: int, last: int, suspects: int) -> Iterator[int]:
-    """Yields boundaries after ``low`` in strides that double, beginning with the suspects' mean distance so far."""
     stride = math.ceil((low + 1) / suspects) if suspects > 1 else last + 1
     position = low + stride
     while position < last:
@@ -117,7 +113,7 @@ def _next_step(
 ) -> Search[Step | None]:
     """Returns the first step after position ``low`` that is a suspect or cannot be measured; None if there is none.
 
-    The layers ``kept`` stay high. The boundaries ``stops`` are measured first. ``noted`` receives the steps before.
+    The boundaries ``stops`` are measured first. ``noted`` receives the steps before the one returned.
     """
     for position in (*stops, len(question.quantizable) - 1):
         loss = yield question.prefix(question.quantizable[position], kept)
@@ -152,7 +148,7 @@ def _leftmost(
 def _between(
     question: Question, low: int, high: int, after: Loss, kept: tuple[int, ...]
 ) -> Search[tuple[int, Loss] | None]:
-    """Returns the boundary nearest to the middle of two others, and its loss; None if there is none.
+    """Returns the boundary nearest to the middle between ``low`` and ``high``, and its loss; None if there is none.
 
     Boundaries that cannot be measured are passed over, unless ``high`` cannot be measured either.
     """
@@ -164,12 +160,14 @@ def _between(
 
 
 def usual_curve(layers: int) -> str:
-    """Returns the default of ``--curve`` for a network with ``layers`` quantizable layers."""
+    """Returns the default of ``--curve`` (``full`` or ``adaptive``) for a network with ``layers`` quantizable
+    layers.
+    """
     return FULL if layers <= MOST_IN_FULL else ADAPTIVE
 
 
 def search_for(curve: str, question: Question, watched: list[Step] | None = None) -> Search[Findings]:
-    """Returns the search that measures a curve: ``full``, ``adaptive``, or ``culprits`` (a bisection).
+    """Returns the search that measures a curve: ``full``, ``adaptive`` (in strides), or ``culprits`` (a bisection).
 
     Args:
         watched: a list that receives each step when it is decided.

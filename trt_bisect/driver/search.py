@@ -1,5 +1,3 @@
-"""The question that drivers answer, the steps that they measure, and the function that runs a driver."""
-
 from __future__ import annotations
 
 import math
@@ -22,11 +20,11 @@ class Question:
     Attributes:
         layers: the number of layers.
         quantizable: the indices of layers that can be low and that the user did not fix, ascending.
-        budget: the largest loss that still meets the threshold.
+        budget: the largest loss that meets the threshold.
         step: the smallest rise of the loss that makes a layer a suspect.
         high: the precision of layers that a plan keeps high.
         fixed: by layer, the precision that the user fixed.
-        base: the precision of layers that are neither low nor kept high; None for ``high``.
+        base: the precision of layers that are neither low nor kept high; None if it is ``high``.
     """
 
     layers: int
@@ -68,9 +66,9 @@ class Step:
     """Layers that move to INT8 together, and the losses before and after.
 
     Attributes:
-        layers: several if no plan between could be measured, or if none of them is a suspect.
-        before, loss: the losses; ``loss`` is None if ``plan``, after the step, could not be measured.
-        suspect: the loss rises enough (``Question.step``) to make the layer a suspect.
+        layers: several if no plan with only some of them in INT8 could be measured, or if none of them is a suspect.
+        before, loss: the losses before and after; ``loss`` is None if ``plan``, after the step, could not be measured.
+        suspect: the loss rises enough to make the layer a suspect.
         highest: the largest loss of all steps before.
     """
 
@@ -123,7 +121,7 @@ def added(before: float, after: float) -> float:
 
 @dataclass(frozen=True)
 class LossSoFar:
-    """The last and the largest loss on the curve so far; suspects and layers set aside are high in these plans.
+    """The last and the largest loss on the curve so far, of plans with the suspects found so far in high precision.
 
     Losses can fall where roundings cancel. Each loss is compared with the largest before it, so a layer after which the
     loss only rises back is no suspect.
@@ -158,7 +156,8 @@ def drive(search: Search[Result], measure: Callable[[PrecisionPlan], Loss]) -> R
 
 
 def next_plans(search: Search[Any], losses: Mapping[PrecisionPlan, Loss], count: int) -> list[PrecisionPlan]:
-    """Returns at most ``count`` unmeasured plans that a search would ask for next if no plan changed the loss.
+    """Returns at most ``count`` unmeasured plans that a search would ask for next if each had the same loss as the plan
+    before.
 
     The search must not have begun; ``losses`` has the measured losses by plan.
     """

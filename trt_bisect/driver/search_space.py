@@ -25,7 +25,7 @@ def all_sets(units: int) -> np.ndarray:
 
 
 def are_many(units: int) -> bool:
-    """Returns true if there are more than ``MANY_UNITS`` units, too many to measure each of them."""
+    """Returns true if there are more than 500 units, too many to measure each of them."""
     return units > MANY_UNITS
 
 
@@ -35,12 +35,12 @@ class Space:
 
     Attributes:
         base: a plan with the precisions of the layers outside all units.
-        units: the layers of each unit, which always have the same precision.
+        units: the indices of each unit's layers, which always have the same precision.
         costs: the cost of each unit in high precision, above 0, as a share of the low precision's speedup over FP16.
         budget: the largest loss that meets the threshold.
-        others: by unit, a high precision other than ``high``.
+        others: by unit, its high precision if it is not ``high``.
         spent: the cost of the layers outside all units.
-        cost_of: returns the cost of a whole plan, where it is not the sum over its units.
+        cost_of: returns the cost of a whole plan; None if it is the sum over its units.
     """
 
     base: PrecisionPlan
@@ -60,7 +60,7 @@ class Space:
 
     @property
     def has_many(self) -> bool:
-        """True for more than ``MANY_UNITS`` units."""
+        """True for more than 500 units, too many to measure each of them."""
         return are_many(len(self.units))
 
     def layers(self, kept: Iterable[int]) -> list[int]:
@@ -81,7 +81,9 @@ class Space:
         return round(math.fsum((self.spent, *(self.costs[unit] for unit in kept))), 12)
 
     def costs_near(self, kept: Kept) -> tuple[float, ...]:
-        """Returns the cost that each unit adds to the set ``kept`` or, for a member, to ``kept`` without it."""
+        """Returns for each unit the cost of having it high rather than low, with all other units as in the set
+        ``kept``.
+        """
         if self.cost_of is None:
             return self.costs
         with_all = self.cost(kept)
@@ -132,10 +134,13 @@ def pareto(points: Iterable[Point]) -> tuple[Point, ...]:
 
 def knee(front: Sequence[Point], budget: float) -> Point | None:
     """Returns the point of a Pareto front after which more cost reduces the loss only little; None for fewer than three
-    points.
+    points, or if all have the same cost or loss.
 
-    Method: Kneedle (Satopää and others, 2011): the point farthest from the line between the ends, with cost and the
-    logarithm of the loss scaled to 0..1. The cheapest point comes first in ``front``.
+    Method: Kneedle (Satopää and others, 2011), with the logarithm of the loss.
+
+    Args:
+        front: the cheapest point first.
+        budget: the largest loss that meets the threshold; losses below 1 % of it count as 1 %.
     """
     if len(front) < 3:
         return None
@@ -151,10 +156,10 @@ def knee(front: Sequence[Point], budget: float) -> Point | None:
 
 
 def path(space: Space, chosen: Kept, alone: Sensitivities | None, points: int) -> list[Kept]:
-    """Returns growing sets of high units, from none to all: first the units ``chosen``, then the others, both by
-    falling sensitivity ``alone`` per cost.
+    """Returns growing sets of high units, from none to all: first the units ``chosen``, then the others.
 
     Args:
+        alone: orders both by falling sensitivity per cost; None: by number.
         points: the number of sets, in even steps; the set ``chosen`` is added.
     """
     units = sorted(space.all)

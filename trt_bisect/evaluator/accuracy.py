@@ -1,5 +1,3 @@
-"""The user's accuracy of a plan: a function runs the network over labelled data and returns a number."""
-
 from __future__ import annotations
 
 import hashlib
@@ -128,7 +126,7 @@ def accuracy_by_labels(
 def place_finder(samples: Dataset, names: Sequence[str], what: str) -> Callable[[int], int]:
     """Returns a function from a sample's position to the index of its label among ``names``.
 
-    Samples from files are found by name, others by number. Messages call the label ``what``.
+    Samples from files are found by name, others by position. Messages call the label ``what``.
     """
     places = places_of(samples.names, names, what)
 
@@ -273,7 +271,9 @@ class AccuracyEvaluator:
         return self.measure_as_is(self._whole.canonical(plan))
 
     def measure_as_is(self, plan: PrecisionPlan) -> Trial:
-        """Returns the trial of a plan as it is: unquantized layers are not moved to the base."""
+        """Returns the trial with the accuracy of exactly this plan; ``measure`` first moves unquantized layers to the
+        base precision.
+        """
         store = self._whole.store_of(plan)
         trial = store.find(self._key(plan))
         if trial is None:
@@ -282,7 +282,7 @@ class AccuracyEvaluator:
         return trial
 
     def measure_open(self, plan: PrecisionPlan, engine: Engine) -> None:
-        """Measures and keeps the accuracy of a plan whose engine is open already; raises TrialFailed if an inference
+        """Measures and stores the accuracy of a plan whose engine is open already; raises TrialFailed if an inference
         fails.
         """
         values, count = self._of_engine(engine)

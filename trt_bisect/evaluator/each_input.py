@@ -1,5 +1,3 @@
-"""Measures plans on single inputs; a plan that misses on an input is not run on further inputs."""
-
 from __future__ import annotations
 
 import hashlib
@@ -30,8 +28,8 @@ class GivenInputs:
 
     Attributes:
         labels: the inputs' names in messages, such as ``calibration.npz 3`` or ``photos/cat.png``.
-        sources: the data set of each input.
-        empty: the inputs on which FP32 finds nothing for a task.
+        sources: the name of each input's data set.
+        empty: the indices of inputs on which FP32 finds nothing for a task.
     """
 
     feeds: Sequence[Feeds]
@@ -55,19 +53,21 @@ class GivenInputs:
 
 
 class PoolLoss(Protocol):
-    """The loss of a pool: a count over all inputs, such as of rows."""
+    """A function for the loss by a count over all inputs, such as of rows that differ from FP32's."""
 
     def __call__(self, name: str, differ: float, of_all: float, *, alone: bool = False) -> float:
-        """Returns the loss if ``differ`` of ``of_all`` things differ from FP32's; with ``alone`` on one input."""
+        """Returns the loss if ``differ`` of ``of_all`` things of the count ``name`` differ from FP32's; with ``alone``,
+        as the loss of one input.
+        """
 
 
 @dataclass(frozen=True)
 class Pools:
-    """Counts that are summed over all inputs before they are judged, such as of rows.
+    """Counts that are summed over all inputs before they are judged, such as of rows that differ from FP32's.
 
     Attributes:
-        of_fp32: by input and pool, the number of things in FP32's outputs.
-        loss: returns the loss of a pool.
+        of_fp32: for each input, by name of the count, the number of things in FP32's outputs.
+        loss: returns the loss by a count.
     """
 
     of_fp32: Sequence[Mapping[str, float]]
@@ -78,18 +78,19 @@ NO_POOLS = Pools((), lambda *_, **__: 0.0)
 
 
 class EachInput:
-    """Measures plans on one input at a time, beginning with the input on which most plans missed.
+    """Measures plans on one input after another, beginning with the input on which the most plans have missed so far.
 
-    The loss of a plan is the largest loss on an input or of a pool (a count over all inputs). With ``together`` it is
-    the share of all compared things that differ.
+    The loss of a plan is the largest loss on an input or by a count over all inputs (``pools``). With ``together`` it
+    is the share of all compared things that differ.
 
     Attributes:
         taken: the number of inferences so far, those in the journal included.
 
     Args:
         judge: compares a plan's outputs for one input with FP32's.
+        budget: the largest loss that meets the threshold.
         ranges, metric: words for the keys of trials.
-        canonical: returns the equivalent plan under which a plan's trials are stored.
+        canonical: returns the plan that stands for a plan and all its equivalents in the store of trials.
         together: by input, the number of FP32's things to compare; None if each input is judged by itself.
         ran: called with the number of inferences for a plan, and their seconds.
     """
@@ -135,8 +136,8 @@ class EachInput:
         """Returns each plan's largest loss on the inputs that were run; None if it cannot run.
 
         Args:
-            among: the indices of the inputs; those on which most plans missed run first, others in this order.
-            on_plan: called with each plan that is run.
+            among: the indices of the inputs; inputs on which more plans have missed run first, equals in this order.
+            on_plan: called with each plan before it is run.
             to_the_end: a miss does not end the measurement of a plan.
         """
         plans = [self._canonical(plan) for plan in plans]
@@ -161,7 +162,7 @@ class EachInput:
         return by_place
 
     def meeting(self, among: Collection[int]) -> list[PrecisionPlan]:
-        """Returns the plans that were run on all inputs ``among`` and meet the budget there."""
+        """Returns the plans that were run on all inputs ``among`` and meet the threshold there."""
         return [
             plan
             for plan, losses in self._losses.items()
@@ -170,7 +171,9 @@ class EachInput:
         ]
 
     def least_loss(self, plan: PrecisionPlan, among: Sequence[int]) -> float | None:
-        """Returns a lower bound of a plan's loss on the inputs ``among``; None if it was run on none or cannot run."""
+        """Returns a lower bound of a plan's loss on the inputs ``among``; None if it was run on no input or cannot
+        run.
+        """
         plan = self._canonical(plan)
         return self._largest(plan, among) if self._known(plan) else None
 

@@ -1,5 +1,3 @@
-"""Runs the inferences of plans on inputs, several at a time."""
-
 from __future__ import annotations
 
 from collections import deque
@@ -35,7 +33,7 @@ class Runner(Protocol):
         """Opens a plan and yields the function that runs it on an input; raises TrialFailed if it cannot be built."""
 
     def ran(self, plan: PrecisionPlan, /) -> Mapping[int, str]:
-        """Returns by layer index the precision that the engine of a closed plan reported."""
+        """Returns by layer index the precision that the engine of a closed plan reported; empty if it reported none."""
 
 
 class WholeRunner:
@@ -65,7 +63,7 @@ class SwitchRunner:
     """Runs plans with certain scales on one ONNX Runtime session that has the layers of all plans.
 
     Args:
-        session_of: returns the session, shared by the runners of all scales; None if it cannot run a plan.
+        session_of: returns the session, shared by the runners of all scales; None for a plan that it cannot run.
         builder: makes the builder with these scales, for plans that the session cannot run.
     """
 
@@ -87,9 +85,7 @@ class SwitchRunner:
 
     @contextmanager
     def opened(self, plan: PrecisionPlan) -> Iterator[Infer]:
-        """Yields the function that runs a plan on an input: on the session for all plans or, if it cannot, on an
-        engine.
-        """
+        """Yields the function that runs a plan on an input, on the session for all plans or on an engine."""
         session = self._session_of(plan)
         if session is not None:
             yield lambda feeds: session.infer(plan, feeds, self._scales)
@@ -105,7 +101,8 @@ class SwitchRunner:
 def switch_session(
     builder: Builder, facts: TensorFacts, memory: int, more: Collection[Precision] = ()
 ) -> AllPlans | None:
-    """Returns an ONNX Runtime session that runs all plans, with a thread for each inference; None if there can be none.
+    """Returns an ONNX Runtime session that runs all plans, with a thread for each inference; None if the builder makes
+    none, as for NVIDIA engines.
 
     The session keeps at most ``memory`` bytes of tensors. ``more`` are precisions besides the network's high and low
     ones.
@@ -122,7 +119,7 @@ class SessionEngine:
     """A plan on the ONNX Runtime session that runs all plans, with the interface of an engine.
 
     Attributes:
-        ran: by index, the precision in which each layer runs.
+        ran: by layer index, the precision in which each layer runs.
     """
 
     def __init__(self, session: AllPlans, plan: PrecisionPlan, scales: Scales, ran: Mapping[int, str]) -> None:
@@ -154,7 +151,8 @@ class InputLoss(NamedTuple):
     Attributes:
         share: the loss; with a task, the share of the compared things in which the plan differs from FP32.
         items: the number of things compared; 1 without a task.
-        pooled: by output and kind, the counts that are judged over all inputs (``OutputFigures.pooled``).
+        pooled: by text of output and kind, the numbers of differing things and of all, where they are judged over all
+            inputs.
     """
 
     share: float
@@ -174,9 +172,9 @@ class Measuring:
     Attributes:
         left: the indices of the inputs whose results are still to be judged, in order.
         losses: by input, the losses so far.
-        stored: by input, losses from the journal.
-        outputs: the figures on the worst input so far.
-        results: by input, the inferences that were begun.
+        stored: by input, losses from the journal, which need no inference.
+        outputs: the figures on the input with the largest loss so far.
+        results: by input, the inferences that were begun and not judged.
     """
 
     plan: PrecisionPlan
@@ -225,7 +223,7 @@ class Measuring:
             return failure
 
     def let_go(self) -> None:
-        """Drops unneeded results, and closes the engine if no inference is running or left."""
+        """Once no input is left, drops finished results, and closes the engine if no inference is running."""
         if not self.left:
             self.results = {index: result for index, result in self.results.items() if not result.done()}
         if self.done:
@@ -240,8 +238,8 @@ class Measuring:
 class Inferences:
     """Runs plans on inputs, as many inferences at a time as the runner allows.
 
-    The results of a plan are taken in the order of its inputs, up to the first miss, so they do not depend on timing.
-    ``judge`` is called in the caller's thread, since a metric may be the user's.
+    The results of a plan are judged in the order of its inputs, up to the first miss, so they do not depend on timing.
+    ``judge`` is called in the caller's thread.
     """
 
     def __init__(self, feeds: Sequence[Feeds], judge: JudgeAt, runner: Runner) -> None:

@@ -1,5 +1,3 @@
-"""The latency of each layer on an engine."""
-
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
@@ -31,8 +29,8 @@ def layer_times(timed: Latency, network: Network) -> dict[int, float]:
 
 
 def measure_times(builder: Builder, network: Network, high: Iterable[Precision], feeds: Feeds) -> Times:
-    """Measures the milliseconds of each quantizable layer in the low precision and in each of ``high``, on an engine
-    each.
+    """Returns by layer index and precision the milliseconds of each quantizable layer, measured on one engine in the
+    low precision and one in each of ``high``.
 
     Raises:
         BadInput: the arithmetic is emulated, or an engine does not run or reports no layer times.

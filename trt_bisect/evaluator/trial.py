@@ -31,8 +31,8 @@ class TrialKey:
 
     Attributes:
         plan: the plan's key, or another word without a space.
-        measured_in: ``WHOLE`` for an engine of this plan, ``SWITCH`` for the session that runs all plans, or other
-            words, such as for single inputs.
+        measured_in: empty for an engine of this plan, ``switch`` for the session that runs all plans, or other words,
+            such as for single inputs.
     """
 
     plan: str
@@ -60,7 +60,7 @@ class TrialKey:
 
 
 def shortened(ran: Mapping[int, str], plan: str) -> Any:
-    """Returns the precisions of layers by index, in JSON types: ``AS_ASKED`` if they are the plan's, else pairs of a
+    """Returns the precisions of layers by index, in JSON types: ``as asked`` if they are the plan's, else pairs of a
     precision (None if unknown) and a run length.
 
     >>> shortened({0: "int8", 1: "int8", 3: "fp32"}, "8*4")
@@ -103,10 +103,10 @@ class OutputFigures:
     Attributes:
         values: each metric's value, on the input where it is worst.
         finite: true if no value is NaN or infinite where the reference is finite.
-        note: a remark on the comparison, such as a changed shape.
+        note: a remark on the comparison, such as a changed shape; empty without one.
         inputs: for several inputs, each metric's value on each: NaN without a value, None if the input does not count
             because FP32's output is almost zero.
-        reach: the output's largest magnitude over all inputs, as a share of FP32's largest.
+        reach: the output's largest magnitude over all inputs, as a share of FP32's largest; None if not known.
         clipped: the share of FP32's large values (at least half of its largest) that exceed the output's largest
             magnitude, at elements where the output has that magnitude.
         vanished: the classes that FP32 is sure of in some rows and the output predicts in none of these.
@@ -132,8 +132,8 @@ class Trial:
     Attributes:
         plan: the ``TrialKey`` as text.
         outcome: ``measured``, ``not finite``, or a failure such as ``build failed``.
-        outputs: the figures of each final output.
-        ran: by layer index, the precision to which the layer's inputs were rounded (``Engine.ran``).
+        outputs: the figures of each final output, by name.
+        ran: by layer index, the precision to which the layer's inputs were rounded; empty if unknown.
         message: the error, or the builder's warnings.
         build_seconds: the time of the build.
         infer_seconds: the time of the inferences.
@@ -141,11 +141,11 @@ class Trial:
         builds: the number of engines built.
         losses: for a plan run on one input after another, the losses so far, by the index of the input.
         items: for such a plan with a task, the number of things compared, by the index of the input.
-        pooled: for such a plan, ``OutputFigures.pooled`` by the index of the input, output and kind, where something
-            differs.
-        latency: the time of an inference on the engine.
+        pooled: for such a plan, by the index of the input, then by output and kind, the numbers of differing things and
+            of all, where any differ.
+        latency: the time of an inference on the engine; None if not measured.
         apart: the largest loss of the engine's outputs against the emulation's of the same plan; infinite if they
-            cannot be compared.
+            cannot be compared, None if they were not.
     """
 
     plan: str
@@ -225,7 +225,7 @@ class TrialStore:
         self.trials.update({trial.plan: trial for trial in trials})
 
     def under(self, fingerprint: str, about: Mapping[str, Any]) -> TrialStore:  # noqa: ARG002
-        """Returns the store of trials under another fingerprint, which was made of the parts ``about``."""
+        """Returns the store of trials under another fingerprint, the digest of the parts ``about``."""
         return self._others.setdefault(fingerprint, TrialStore())
 
 

@@ -57,7 +57,7 @@ def attempt(
     """Builds the engine of a plan and runs the inputs on it; a failure becomes the trial's outcome.
 
     Args:
-        timed: measure the latency of the first input too.
+        timed: also measure the latency of the engine, on the first input.
         keep: returns the part of an input's outputs to keep.
         further: called with the plan and the open engine.
     """
@@ -93,7 +93,9 @@ class TrialSpec:
     timed: bool = False
 
     def started(self, process: WorkerProcess) -> IsolatedBuilder:
-        """Starts a builder in a process; raises EngineUnavailable if it does not start or its figures would differ."""
+        """Starts a builder in a process; raises EngineUnavailable if it does not start, or its versions or device
+        differ from ``facts``.
+        """
         builder = IsolatedBuilder(partial(self.make, self.options), self.options.timeout, process)
         refuse_others(self.facts, {**versions(), **builder.versions})
         return builder
@@ -139,7 +141,7 @@ class LocalCluster(AbstractContextManager["LocalCluster"]):
         self._threads: ThreadPoolExecutor | None = None
 
     def pool(self, spec: TrialSpec, builder: Builder) -> LocalWorkerPool | None:
-        """Returns workers that try plans as ``spec`` says, the first in the builder's own process; None for fewer than
+        """Returns workers that try plans as ``spec`` says, the first in the process of ``builder``; None for fewer than
         two workers.
         """
         if self._threads is None:
@@ -164,10 +166,7 @@ class LocalCluster(AbstractContextManager["LocalCluster"]):
 
 
 class LocalWorkerPool:
-    """Tries plans in worker processes, each driven by a thread.
-
-    A process that does not start, or whose versions differ from ``TrialSpec.facts``, is left out.
-    """
+    """Tries plans in worker processes, each driven by a thread. Processes that cannot be used are left out."""
 
     def __init__(
         self,

@@ -83,7 +83,7 @@ _HELPS = 0.8  # a changed network helps if at most this share of the loss is lef
 class ChangedNetwork:
     """A network changed so that it loses less in INT8 at the same speed; ``plans`` measures plans on it.
 
-    In FP32 it computes the same as the user's network, with corrected biases nearly the same.
+    In FP32 it computes the same as the user's network; with corrected biases, nearly the same.
     """
 
     name: str
@@ -99,7 +99,7 @@ class Remedies:
     Attributes:
         header: the first line of the calibration caches that are written.
         files: the files of the remedies tried so far.
-        notes: why remedies could not be tried.
+        notes: the reasons why remedies could not be tried.
     """
 
     plans: AnswerPlans
@@ -330,7 +330,7 @@ _Tensor = tuple[Compared, ExplainedTensor]
 
 def explained(plans: AnswerPlans, answer: Answer, report: Report, known: Report, options: RunOptions) -> dict[str, Any]:
     """Explains the culprits in ``report``; returns the fields to change in the report ``known``, by name. Empty if
-    there is no verdict; an error becomes a note.
+    ``report`` has no verdict; an error becomes a note among the fields.
     """
     if report.exit_code not in (0, 1):
         return {}

@@ -121,10 +121,11 @@ def stopped_by(error: BaseException) -> str:
 
 
 def save_report(report: Report, folder: Path | None, live: Live, shown: Progress, *, recipe: bool = True) -> Report:
-    """Saves a report and returns it. If the user interrupted the run, and the folder has an earlier report with a
-    verdict or a cheaper recipe, that report stays and is returned.
+    """Saves a report and returns it; without a folder only returns it.
 
-    Raises NoRoom or OSError if the disk is full; only the report is written then, if there is room.
+    If the user interrupted the run, and the folder has an earlier report with a verdict or a cheaper recipe, this
+    earlier report stays and is returned. If the disk is full, only ``report.json`` is written, if there is room for it,
+    and NoRoom or OSError is raised.
 
     Args:
         recipe: false if the folder has the recipe's files already.
@@ -177,5 +178,5 @@ def question_in(report: Report) -> dict[str, Any]:
 
 
 def without_ranges(report: Report) -> dict[str, Any]:
-    """Returns the parts of the report's fingerprint; the part ``ranges``, which the run chooses itself, is empty."""
+    """Returns the parts of the report's fingerprint, with the part ``ranges`` empty, which the run chooses itself."""
     return {**report.made_of, "ranges": ""}

@@ -55,7 +55,8 @@ def pictured(answer: Answer, report: Report, folder: Path | None, progress: Prog
 
 
 def worst_pictures(answer: Answer, folder: Path | None, progress: Progress) -> Pictures | None:
-    """Returns at most six pictures: of the inputs with the largest loss in full INT8, among equals in the recipe.
+    """Returns at most six pictures: of the inputs with the largest loss in full INT8, of equals those with the largest
+    loss in the recipe.
 
     None if the inputs are no images, the task cannot be shown, or no input has a loss. Outputs come from the tensors of
     ``--save-tensors`` in ``folder``, else plans run again.
@@ -171,7 +172,7 @@ def pictures_of(
         name: the input's name in the report.
         plans: outputs by plan, FP32's first.
         scaling: returns the factors from the boxes' coordinates to pixels; None for a task without boxes.
-        letters: the characters of a text's classes, or the names of the boxes' classes, if they are known.
+        letters: the characters of a text's classes, or the names of the boxes' classes; empty if unknown.
     """
     frames, looks = frames_of(feeds), task.looks
     assert looks is not None

@@ -82,10 +82,11 @@ def save_tensors(options: RunOptions, answer: Answer, folder: Path, progress: Pr
 def save_boundaries(
     options: RunOptions, answer: Answer, findings: Findings, folder: Path, progress: Progress
 ) -> list[str]:
-    """Saves the final outputs of each boundary, and FP32's, on the curve's inputs.
+    """Saves FP32's final outputs, and the final outputs with the layers up to each boundary in INT8, on the curve's
+    inputs.
 
-    If the user fixed all layers, as with ``--scoped``, the only boundary is that of the measured plan. Returns a note
-    if not all samples were saved, else an empty list.
+    If the user fixed all layers, as with ``--scoped``, only the one plan left is saved. Returns a note if not all
+    samples were saved, else an empty list.
     """
     if options.save_tensors != BOUNDARIES:
         return []
@@ -105,13 +106,6 @@ def _nothing_low(experiment: Experiment) -> PrecisionPlan:
 
 
 class _Writing:
-    """Runs plans, and saves their tensors: of every layer if ``layers``, else the outputs.
-
-    Args:
-        plans: by name, FP32 included.
-        recipe: has the network and ranges of the recipe; None if they are those of ``experiment``.
-    """
-
     def __init__(
         self, experiment: Experiment, plans: Mapping[str, PrecisionPlan], layers: bool, recipe: Experiment | None = None
     ) -> None:

@@ -34,7 +34,7 @@ class RunState:
     Attributes:
         known: the report without the answer.
         setup, first, of_curve: the facts that all experiments (a network with ranges and inputs) share, the first one,
-            and the curve's. None before data and engine are ready.
+            and the one that measures the curve. None before data and engine are ready.
         curve: None until it is measured completely.
         answer: the cheapest recipe so far, with the trials of full INT8 and the recipe; None before full INT8 is
             measured on all inputs.
@@ -53,13 +53,13 @@ class RunState:
 
     @property
     def found(self) -> Answer:
-        """The answer, for callers that know that there is one."""
+        """The answer; there must be one."""
         assert self.answer is not None
         return self.answer
 
     @property
     def suspects(self) -> tuple[int, ...]:
-        """The indices of the curve's suspects; empty until it is measured."""
+        """The indices of the curve's suspects; empty until the curve is measured."""
         return self.curve.findings.suspects if self.curve else ()
 
     @property

@@ -138,7 +138,7 @@ def session_of(builder: OnnxRuntimeBuilder, plan: PrecisionPlan, edits: tuple[Ed
 
 
 def edit_nodes(edit: NodeEdit, written: Written) -> Written:
-    """Returns a graph in which each node is replaced by the nodes that ``edit`` returns."""
+    """Returns a graph in which each node is replaced by the nodes that ``edit`` returns for it."""
     model, nodes = onnx.ModelProto(), list[onnx.NodeProto]()
     model.CopyFrom(written.model)
     for node in model.graph.node:
@@ -172,8 +172,8 @@ def reading_in(kind: str, network: Network, node: onnx.NodeProto) -> Iterator[on
 class Held:
     """An engine's outputs compared with those of its file (``reference``), on the samples with the indices ``places``.
 
-    Distances are in units of each channel's root mean square (axis 1), so that scores count as much as boxes. NaN and
-    infinite values are far from all finite values.
+    Distances are in units of each channel's root mean square (axis 1), so that scores count as much as boxes. Very
+    large numbers stand for NaN and infinite values.
     """
 
     file: Emulation
@@ -191,7 +191,7 @@ class Held:
     def vector(self, outputs: Outcome) -> np.ndarray:
         """Returns outputs as one vector, scaled so that the vector of the file's outputs has a norm of about 1.
 
-        Surplus values are cut off; missing values are NaN.
+        Values beyond the number of the file's are cut off; a very large number stands for each missing value.
         """
         parts = []
         for place in self.places:
@@ -205,12 +205,12 @@ class Held:
 
     @cached_property
     def of_engine(self) -> np.ndarray:
-        """The engine's outputs as one vector, in the units of ``Held``."""
+        """The engine's outputs as one vector, as ``vector`` scales them."""
         return self.vector(self.engine)
 
     @cached_property
     def of_file(self) -> np.ndarray:
-        """The file's outputs as one vector, in the units of ``Held``."""
+        """The file's outputs as one vector, as ``vector`` scales them."""
         return self.vector(self.reference)
 
     @cached_property
@@ -236,8 +236,10 @@ class Held:
         return float(np.linalg.norm(self.vector(emulation.outputs(self.places)) - self.of_file))
 
     def floor(self, emulation: Emulation, there: np.ndarray) -> float:
-        """Returns the noise floor of an emulation: the distance from its outputs (``there``, as a vector) that other
-        kernels may cause.
+        """Returns the noise floor of an emulation: the distance from its outputs that other kernels may cause.
+
+        Args:
+            there: its outputs as a vector.
         """
         others = [emulation.noisy(seed).outputs(self.places) for seed in range(_NOISY_RUNS)]
         if emulation.plan.lowered and not emulation.edits and emulation.builder.has_plain(emulation.plan):

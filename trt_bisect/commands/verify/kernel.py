@@ -95,8 +95,8 @@ class WithErrors:
         return change
 
     def suspicions(self, held: Held) -> Iterator[Suspicion]:
-        """Yields suspicions of activations left out, and of the wrong kernels that explain most, with the size of the
-        error fitted to the engine's outputs.
+        """Yields suspicions of activations left out, and of the wrong kernels that explain most of the difference, each
+        with the error that fits the engine's outputs.
         """
 
         def at(place: int, number: float) -> np.ndarray:

@@ -50,7 +50,7 @@ class Suspicion:
     layers: tuple[str, ...] = ()
 
     def and_also(self, other: Suspicion) -> Suspicion:
-        """Returns the suspicion that both are true, with the kind of this one."""
+        """Returns the suspicion that both are true, with the ``kind`` of this one."""
         first, second = self.change, other.change
         if other.kind == RESIZE:  # it begins with the pictures
             first, second = second, first
@@ -240,7 +240,7 @@ def on_info(e: Emulation, ran: Mapping[int, str]) -> Iterator[Suspicion]:
 
 
 def on_plan(e: Emulation) -> Iterator[Suspicion]:
-    """Yields the suspicions that all low layers ran in FP32, or all low layers of an operator."""
+    """Yields the suspicions that all low layers ran in FP32, or all low layers of one operator."""
     by_operator = dict[str, dict[int, Precision]]()
     for k in e.network.quantizable:
         if e.plan.precisions[k].needs_scale:
@@ -273,14 +273,21 @@ def having(
     unquantized: bool = False,
 ) -> Suspicion:
     """Returns the suspicion that the engine was built from another form of the network, with other scales or another
-    plan; ``unquantized``: that unquantized layers are rounded too.
+    plan.
+
+    Args:
+        kind, text: those of the suspicion.
+        plan: None for the emulation's own.
+        unquantized: unquantized layers are rounded too.
     """
     builder = builder_of(network, scales, unquantized=unquantized)
     return Suspicion(kind, text, lambda e: replace(e, builder=builder, plan=plan or e.plan))
 
 
 def on_scales(e: Emulation) -> Iterator[Suspicion]:
-    """Yields suspicions of other scales for activations and weights, and of more activations with scales."""
+    """Yields suspicions of other scales for activations and weights, and of outputs of unquantized layers rounded
+    too.
+    """
     network, scales = e.network, e.builder.scales
 
     def scaled(text: str, factor: float) -> Suspicion:
