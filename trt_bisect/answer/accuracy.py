@@ -89,7 +89,7 @@ def kind_of(labels: object, task: str | None) -> str:
 
 
 def class_folders(folder: Path) -> list[str]:
-    """Returns the sorted names of the class folders in a folder."""
+    """Returns the sorted names of the subfolders of ``folder``, one for each class."""
     return sorted(path.name for path in folder.iterdir() if path.is_dir() and not path.name.startswith("."))
 
 
@@ -125,7 +125,8 @@ def labels_of_folders(folder: Path, samples: Dataset, pictures: object, classes:
 
 
 def labels_in_order(labels: object, samples: Dataset, dataset: object) -> tuple[np.ndarray, list[str]]:
-    """Returns the class of each sample, and a remark if named samples took labels without names.
+    """Returns the class of each sample; and a list with a remark if named samples took labels without names, else an
+    empty list.
 
     Labels with names belong to the files of these names, other labels to the samples in order.
 

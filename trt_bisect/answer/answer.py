@@ -1,5 +1,3 @@
-"""The search of the answer: a recipe that holds on all given inputs, with each layer put back and measured."""
-
 from __future__ import annotations
 
 import math

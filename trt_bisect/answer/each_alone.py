@@ -58,7 +58,10 @@ class EachAlone:
 
     def gains(self, answer: Answer, suspects: Collection[int]) -> dict[int, float]:
         """Returns, by index of the layer, the loss that full INT8 wins back with only this layer high and the answer's
-        ranges; only of the recipe's layers and ``suspects`` if the search measured with other ranges.
+        ranges.
+
+        If ``sensitivities`` was measured with other ranges, only the recipe's layers and ``suspects`` are in the
+        result; empty if ``can_measure`` is false.
         """
         recipe, space, ranges = answer.recipe, answer.recipe.space, answer.experiment.ranges
         layers = [layer for (layer,) in space.units]

@@ -1,5 +1,3 @@
-"""Units of a recipe in FP16 instead of FP32, and their costs there."""
-
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence

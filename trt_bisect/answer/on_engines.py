@@ -2,9 +2,11 @@
 
 Builds are slow, so engines are built only for the plans that decide, each once:
 
-    base ------> full INT8 ------> recipe -------> each unit of it put back in INT8 |            |                 |
-        | misses:      passes, and the   misses: mend    holds: the unit is not needed, and goes to INT8 the end
-        emulation fails: each unit low by itself
+    base ------> full INT8 ------> recipe -------> each unit of it put back in INT8
+    |            |                 |               |
+    misses:      passes, and the   misses: mend    holds: the unit is not needed, and goes to INT8
+    the end      emulation fails:
+                 each unit low by itself
 
 Contradictions between engine and emulation, and what is built for each: docs/concepts/strategies.md.
 

@@ -34,7 +34,7 @@ def with_more_high(
 
 
 def with_faster(target: Target, recipe: Recipe) -> Recipe:
-    """Returns the recipe with more units high where that makes it cheaper: neighbours then need fewer changes of type.
+    """Returns the recipe with more units high where this makes it cheaper, because fewer neighbours differ in type.
 
     The recipe must hold. It is returned unchanged if no unit makes it cheaper, or the larger recipe misses in a
     setting.

@@ -111,10 +111,6 @@ def _gallop(low: int, last: int, suspects: int) -> Iterator[int]:
 def _next_step(
     question: Question, low: int, so_far: LossSoFar, kept: tuple[int, ...], noted: list[Step], stops: Iterator[int]
 ) -> Search[Step | None]:
-    """Returns the first step after position ``low`` that is a suspect or cannot be measured; None if there is none.
-
-    The boundaries ``stops`` are measured first. ``noted`` receives the steps before the one returned.
-    """
     for position in (*stops, len(question.quantizable) - 1):
         loss = yield question.prefix(question.quantizable[position], kept)
         step = yield from _leftmost(question, low, position, so_far, loss, kept, noted)

@@ -1,5 +1,3 @@
-"""The suspicions: ways in which an engine may differ from its file, each as a change of the file's emulation."""
-
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping

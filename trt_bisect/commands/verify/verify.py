@@ -1,5 +1,3 @@
-"""``verify`` itself: the comparison, the search for the cause, and the verdict."""
-
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
