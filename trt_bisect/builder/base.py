@@ -40,8 +40,8 @@ class Latency:
         p99_ms: the 99th percentile.
         runs: the number of inferences timed.
         layers: the engine's layers in execution order, if it names them.
-        computed: by layer name, the precision in which the kernel of a quantizable layer computes, if the engine
-            reports the layer; ``region`` or ``dla`` if it does not report the precision.
+        computed: by name, the precision in which each quantizable layer's kernel computes, if the engine reports the
+            layer; ``region`` (fused by TensorRT's compiler) or ``dla`` if it reports no precision.
     """
 
     mean_ms: float
@@ -120,8 +120,8 @@ class Engine(Protocol):
     """A network that was built under a plan; a ``with`` block releases it.
 
     Attributes:
-        ran: by layer index, the precision that ran: the plan's if the graph's Q/DQ pairs and Casts set it, else the
-            engine's report of its kernel, or ``region`` or ``dla`` if that is silent.
+        ran: by layer index, the precision that ran: the plan's if the graph's Q/DQ pairs and Casts set it, else the one
+            that the engine reports, or ``region`` (fused by TensorRT's compiler) or ``dla`` if it reports none.
         messages: the builder's warnings.
     """
 

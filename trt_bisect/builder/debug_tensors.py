@@ -1,6 +1,6 @@
 """Compares the intermediate tensors of a TensorRT engine (10.8 and later) with the emulation of the same plan.
 
-After one wrong kernel, all later tensors differ. So each tensor is also compared with an emulation that starts from the
+After one wrong kernel, all later tensors differ. So each is also compared with an emulation that starts from the
 engine's own earlier tensors. Not yet tried on a real engine.
 """
 
@@ -57,8 +57,8 @@ def mark_unfused(definition: Definition) -> None:
 def listen(trt: ModuleType, cuda: Any, context: Any, dtypes: Mapping[str, np.dtype[Any]]) -> Any:
     """Attaches a debug listener to an execution context and returns the listener.
 
-    Its ``tensors`` hold the last inference's debug tensors by the engine's names; types that ``dtypes``, NumPy's by
-    TensorRT's names, lacks are left out.
+    Its ``tensors`` are the last inference's debug tensors, by the engine's names. ``dtypes`` has NumPy's types by
+    TensorRT's names; a tensor of another type is left out.
     """
 
     class KeepingListener(trt.IDebugListener):  # type: ignore[name-defined,misc]
@@ -89,10 +89,10 @@ def _pointer(capsule: Any) -> int:
 
 
 def on_graph(shown: Outputs, inspected: str, graph: onnx.GraphProto) -> Iterator[tuple[str, np.ndarray]]:
-    """Yields an engine's debug tensors (``shown``, by the engine's names) with their names in the ONNX graph.
+    """Yields an engine's debug tensors (``shown``, by the engine's names), each with its name in the ONNX graph.
 
-    A tensor in a format that is not linear comes twice, first reordered as ``... as stored``; one with padded channels
-    is left out. ``inspected`` is the engine inspector's JSON.
+    A tensor stored in blocks of channels comes twice: in linear order, named ``<name> as stored``, and unchanged. One
+    with padded channels is left out. ``inspected`` is the engine inspector's JSON.
     """
     made = {node.name: list(node.output) for node in graph.node}
     tensors = {name for names in made.values() for name in names}
@@ -123,17 +123,19 @@ def on_graph(shown: Outputs, inspected: str, graph: onnx.GraphProto) -> Iterator
 
 @dataclass(frozen=True)
 class EngineTensor(NanForNull):
-    """A tensor of a real engine and its distances from the emulation: norms of differences, relative to the reference.
+    """A tensor of a real engine, compared with the emulation.
+
+    The distance of A from B is the norm of A - B over the norm of B, on the worst sample.
 
     Attributes:
         index: the index of the layer that makes it; -1 for an input.
         layer: the layer's name.
         tensor: its name in the network.
-        layers: the layers fused between this tensor and the engine's tensors before it.
-        quantization: the distance of the emulation from FP32, on the worst sample.
+        layers: the layers between the engine's earlier tensors and this one, fused into one kernel.
+        quantization: the distance of the emulation from FP32.
         engine: the distance of the engine from the emulation.
         own: the distance of the engine from an emulation of ``layers`` that reads the engine's own tensors.
-        precision: the low precision of the engine, or ``fp32``.
+        precision: the plan's low precision; ``fp32`` if all layers are in FP32.
         cause: ``engine`` if the kernel of ``layers`` is wrong, ``engine before`` if an earlier kernel is,
             ``quantization`` if rounding explains the difference from FP32; empty without a difference.
     """

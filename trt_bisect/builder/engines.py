@@ -159,10 +159,11 @@ def choose_typing(engine: str, typing: str = AUTO) -> str:
 
 
 def typing_of(engine: str, typing: str, low: LowPrecision, *, cached: bool = False) -> str:
-    """Returns ``weak`` or ``strong``: the typing asked for, or for ``auto`` the usual one of the low precision.
+    """Returns ``weak`` or ``strong``: the typing asked for, or for ``auto`` the one that suits the low precision.
 
-    This is strong typing, except with TensorRT before 10.12 if the scales are a calibration cache's (``cached``), and
-    before 10 in FP16. Raises like ``choose_typing``, and BadInput for FP8 with weak typing.
+    ``auto`` is weak for TensorRT before 10.12 if the scales are a calibration cache's (``cached``), and before 10 in
+    FP16 or BF16; else strong. Raises BadInput if the engine lacks the typing or FP8 is to be weak, and
+    EngineUnavailable if the engine cannot be imported.
     """
     if low is FP8 and typing == "weak":
         raise BadInput("FP8 needs strong typing.", "Leave out --typing weak.")
@@ -188,7 +189,7 @@ def make_builder(
     options: BuildOptions,
     profile_shapes: ProfileShapes | None = None,
 ) -> Builder:
-    """Makes the builder of a network, for an engine and a typing from ``choose_engine`` and ``choose_typing``.
+    """Makes the builder of a network on the named engine, with ``weak`` or ``strong`` typing.
 
     ``profile_shapes`` are the shapes of dynamic inputs; ONNX Runtime needs none.
 
@@ -222,9 +223,10 @@ def open_builder(
     profile_shapes: ProfileShapes | None = None,
     process: WorkerProcess | None = None,
 ) -> Builder:
-    """Makes a builder like ``make_builder``, for a pipeline too; an NVIDIA engine works in a worker process.
+    """Makes the builder of a network or a pipeline; an NVIDIA engine works in a worker process.
 
-    Builders may share ``process``; the default is a new one. Raises like ``make_builder``.
+    ``profile_shapes`` are the shapes of dynamic inputs. Builders may share ``process``; None starts a new one. Raises
+    BadInput or EngineUnavailable if the engine cannot be used here for this network.
     """
     if engine != ONNXRUNTIME:
         process = process or WorkerProcess(_gpu_of(options.device))

@@ -187,7 +187,7 @@ def _format(tensor: Mapping[str, Any]) -> str:
 
 
 def ran_in(engine: Sequence[EngineLayer], network: Sequence[Layer]) -> dict[int, str]:
-    """Returns, by layer index, the precision in which each layer computes, as far as the engine's layers show it.
+    """Returns the precision in which each layer of ``network`` computes, by index, if ``engine`` has the layer.
 
     This is the precision of the tensors that the kernel reads, since TensorRT may fuse Q/DQ pairs into a float kernel.
     A layer in a region has ``region`` or ``dla`` instead.
@@ -287,7 +287,7 @@ class EngineKernel:
     """An engine layer, with its measured time.
 
     Attributes:
-        kernel: the layer as ``model.gpu_time``, which predicts times, describes it.
+        kernel: the layer in the form from which times are predicted.
         is_convolution: true also for a fully connected layer run as a convolution.
         ms: its mean milliseconds in one inference; 0 if the profile lacks it.
     """
@@ -305,7 +305,7 @@ class EngineKernel:
 def profiled_kernels(graph: Path, profile: Path) -> tuple[EngineKernel, ...]:
     """Returns an engine's layers and times, from trtexec's ``--exportLayerInfo`` (``graph``) and ``--exportProfile``.
 
-    Raises BadInput if a file cannot be read, or lists only names.
+    Raises BadInput if a file cannot be read, or ``graph`` has only the layers' names.
     """
     described = _json(graph)
     layers = described.get("Layers") if isinstance(described, dict) else None
@@ -379,7 +379,7 @@ def _is_convolution(layer: Mapping[str, Any]) -> bool:
 
 
 def kernel_of(layer: Mapping[str, Any]) -> Kernel:
-    """Returns a layer of the inspector's JSON as ``model.gpu_time``, which predicts times, describes it."""
+    """Returns a layer of the inspector's JSON in the form from which times are predicted."""
     name, kind = str(layer.get("Name", "")), str(layer.get("LayerType", ""))
     read, written = ([Tensor.of(entry) for entry in layer.get(key, ())] for key in ("Inputs", "Outputs"))
     moved = sum(tensor.size for tensor in (*read, *written))

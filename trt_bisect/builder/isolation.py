@@ -45,8 +45,8 @@ def serve(descriptor: int, parent: int, work: object | None = None) -> None:
     """Runs in the worker: answers each request with its result or error, until the parent closes the connection.
 
     Args:
-        descriptor: the connection's file descriptor.
-        work: has a method for each request; by default it builds and runs engines.
+        parent: the parent's process id.
+        work: has a method for each request; None builds and runs engines.
     """
     for stop in (signal.SIGINT, signal.SIGTERM):  # a terminal, or a scheduler, sends them to all: the parent decides
         signal.signal(stop, signal.SIG_IGN)
@@ -156,10 +156,12 @@ _WORK = {
 
 
 class WorkerProcess:
-    """The worker process of one or several builders; if it has ended, the next use starts another."""
+    """A worker process that builders may share; if it has ended, the next use starts a new one."""
 
     def __init__(self, device: str | None = None) -> None:
-        """Starts no process yet; ``device`` is the only GPU that it will see, as in ``CUDA_VISIBLE_DEVICES``."""
+        """Starts no process yet; ``device`` is the only GPU that it will see, as in ``CUDA_VISIBLE_DEVICES``; None:
+        all.
+        """
         self._worker: Worker | None = None
         self._environment = {} if device is None else {"CUDA_VISIBLE_DEVICES": device}
 
@@ -191,7 +193,7 @@ class IsolatedBuilder:
         Args:
             make: makes the builder, in the worker; must be picklable.
             timeout: seconds for a build or an inference; None: no limit.
-            process: the worker process, which builders may share; by default a new one.
+            process: the worker process; None starts a new one.
         """
         self._make = make
         self._timeout = timeout
@@ -238,7 +240,7 @@ class IsolatedEngine:
     """An engine in a worker process; built again if that process was replaced.
 
     Attributes:
-        ran: as in ``Engine``; what TensorRT reports is known after the first inference.
+        ran: the precision that ran, by layer index; without the engine's reports before the first inference.
     """
 
     def __init__(self, make: Callable[[], tuple[Worker, BuiltEngine]], timeout: float | None) -> None:
@@ -270,7 +272,8 @@ class IsolatedEngine:
 
 
 class Worker:
-    """A process that answers requests. It ends after a failure, when this object is deleted, and with this process.
+    """A process that answers requests. It ends after a failure, when this object is deleted, and with its parent
+    process.
 
     Attributes:
         end: a function that ends the process at once.
@@ -279,7 +282,9 @@ class Worker:
     def __init__(
         self, environment: Mapping[str, str] | None = None, module: str = "trt_bisect.builder.isolation"
     ) -> None:
-        """Starts the process, which runs ``serve`` of ``module``; ``environment`` is added to this process's own."""
+        """Starts the process, which runs the function ``serve`` of ``module``; ``environment`` is added to the
+        parent's.
+        """
         self._printed: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115
         self._connection, theirs = Pipe()
         with theirs:

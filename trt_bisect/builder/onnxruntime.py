@@ -1,8 +1,8 @@
 """ONNX Runtime: emulates TensorRT's INT8 arithmetic, with one session for each plan or one session for all plans.
 
-**The session of all plans.** A search measures hundreds of plans, and building a session takes longer than running it.
-So one graph has an If at every quantizable layer, with a branch for each precision, and two more inputs: the branch
-that each If takes, and the scales of the activations.
+**The session of all plans.** Building a session takes longer than running it. So one graph has an If at every
+quantizable layer, with a branch for each precision, and two more inputs: the branch that each If takes, and the scales
+of the activations.
 
 The plans of a search differ in few layers. So the graph is cut into pieces, each a session, and the tensors between
 pieces are cached by the input, and by the precisions and scales of all earlier layers. A plan starts after the last
@@ -76,7 +76,9 @@ class Kept(Generic[_Value]):
             return self._values[key][0]
 
     def put(self, key: Hashable, value: _Value, size: int) -> None:
-        """Keeps a value of ``size`` bytes, and drops the least recently used values for it."""
+        """Keeps a value of ``size`` bytes, unless ``size`` exceeds the memory; drops the least recently used values for
+        it.
+        """
         if size > self._memory:
             return
         with self._lock:
@@ -96,9 +98,9 @@ class SwitchSession:
     """The session of all plans: runs any plan that gives each layer one of its ``choices``, with any scales.
 
     Args:
-        choices: for each layer, the precisions that it may have, as ``choices_of`` returns them.
+        choices: for each layer in order, the precisions that it may have.
         facts: the tensors' shapes and types, needed to cut the network into pieces; None keeps it whole.
-        memory: the most bytes of cached tensors.
+        memory: the most bytes of cached tensors; 0 caches none.
 
     Raises:
         TrialFailed: ONNX Runtime refuses a session.
@@ -134,7 +136,8 @@ class SwitchSession:
     def infer(self, plan: PrecisionPlan, feeds: Feeds, scales: Scales | None = None) -> Outputs:
         """Returns the outputs of a plan for a sample, by name; raises TrialFailed.
 
-        Sample and outputs may be cached, so the caller must not change them. ``scales`` replace the session's.
+        Sample and outputs may be cached, so the caller must not change them. Without ``scales``, the session's are
+        used.
         """
         with self._lock:
             self._pieces = pieces = self._pieces or self._make()
@@ -287,14 +290,16 @@ class OnnxRuntimeBuilder:
         return OnnxRuntimeEngine(session, self.ran(plan))
 
     def has_plain(self, plan: PrecisionPlan) -> bool:
-        """Returns true if ``plain`` computes a plan exactly: only INT8 and FP32, on a CPU with exact integer sums."""
+        """Returns true if the session of ``plain`` computes a plan exactly: INT8 and FP32 only, with exact integer
+        sums.
+        """
         has_kernels = {*plan.precisions} <= {Precision.INT8, Precision.FP32}
         return has_kernels and self.provider == CPU and integer_sums_are_exact()
 
     def plain(self, plan: PrecisionPlan, *, integers: bool = True) -> OnnxRuntimeEngine:
         """Builds a session of the Q/DQ file that TensorRT would get, with ONNX Runtime's default optimisations.
 
-        ``integers=False`` leaves out its INT8 kernels. Raises TrialFailed.
+        ``integers=False`` leaves out ONNX Runtime's INT8 kernels. Raises TrialFailed.
         """
         written = PlanWriter(self.network, self.scales, GraphTarget.TENSORRT).write(plan)
         return OnnxRuntimeEngine(
@@ -310,7 +315,8 @@ class OnnxRuntimeBuilder:
     ) -> SwitchSession:
         """Builds the session that runs all plans; raises TrialFailed if ONNX Runtime refuses it.
 
-        ``more`` are precisions to allow besides low, high and base; for ``facts`` and ``memory`` see ``SwitchSession``.
+        ``facts`` are the tensors' shapes and types (None keeps the network in one piece), ``memory`` the most bytes of
+        cached tensors, ``more`` the precisions besides low, high and base.
         """
         choices, threads = choices_of(self.network, self._options.high, more), threads or self._options.threads
         return SwitchSession(self.writer, self.scales, choices, self.provider, threads, facts, memory)

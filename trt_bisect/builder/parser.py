@@ -39,9 +39,9 @@ ParserAnswer = tuple[str, tuple[Refusal, ...]]
 
 
 def ask_parser(written: Written) -> ParserAnswer | None:
-    """Returns the name of TensorRT's parser, else of TensorRT-RTX's, and its errors: none if it accepts the network.
+    """Returns the engine and version of the parser asked, and its errors on a network: none if it accepts the network.
 
-    Returns None if neither is installed and starts.
+    The parser is TensorRT's, else TensorRT-RTX's. Returns None if neither is installed and starts.
     """
     for engine in PARSERS:
         if not tensorrt_build.is_installed(engine):
@@ -67,7 +67,7 @@ def _answer_of(engine: str, path: Path) -> ParserAnswer:
 
 
 def refusals_of(rt: TensorRT, path: Path) -> Iterator[Refusal]:
-    """Yields the parser's errors on a file, none if it accepts the file; with strong typing if this version has it."""
+    """Yields the parser's errors on an ONNX file; none if it accepts the file."""
     network = rt.builder.create_network(tensorrt_build.creation_flags(rt.module, ("EXPLICIT_BATCH", "STRONGLY_TYPED")))
     parser = rt.module.OnnxParser(network, rt.logger)
     parsed = parser.parse_from_file(str(path))

@@ -28,7 +28,7 @@ class PipelineEngine:
     """Runs a pipeline under a plan, with an engine for each of its networks.
 
     Attributes:
-        ran: the precision of each layer, as in ``Engine``, by index in the list of all networks' layers.
+        ran: the precision in which each layer ran, by index in the list of all networks' layers.
         messages: the engines' warnings, and the function's errors on samples.
     """
 
@@ -86,7 +86,7 @@ class PipelineEngine:
 class PipelineBuilder:
     """Builds the engines of a pipeline, one for each of the networks that ``network`` merges, from one plan for all.
 
-    ``make`` makes a network's builder.
+    ``make`` makes the builder of one of these networks from its scales.
     """
 
     def __init__(self, network: Network, scales: Scales, make: MakeBuilder) -> None:
@@ -115,13 +115,13 @@ class EmulatedPipelineBuilder(PipelineBuilder):
     builders: list[OnnxRuntimeBuilder]  # type: ignore[assignment]
 
     def has_plain(self, plan: PrecisionPlan) -> bool:
-        """Returns true if ``plain`` computes a plan exactly."""
+        """Returns true if the sessions of ``plain`` compute a plan exactly."""
         return self.builders[0].has_plain(plan)
 
     def plain(self, plan: PrecisionPlan, *, integers: bool = True) -> PipelineEngine:
         """Builds the engine from the plan's Q/DQ files, with ONNX Runtime's default optimisations.
 
-        ``integers=False`` leaves out its INT8 kernels.
+        ``integers=False`` leaves out ONNX Runtime's INT8 kernels.
         """
         return self._engine(lambda place: self.builders[place].plain(self.parts[place].plan(plan), integers=integers))
 
@@ -139,7 +139,11 @@ class EmulatedPipelineBuilder(PipelineBuilder):
         memory: int = 0,
         more: Collection[Precision] = (),
     ) -> PipelineSession:
-        """Builds a session for each network that runs all plans; parameters as for ``OnnxRuntimeBuilder.switch``."""
+        """Builds for each network a session that runs all plans.
+
+        ``facts`` are the tensors' shapes and types (None keeps networks in one piece), ``memory`` the most bytes of
+        caches, ``more`` the precisions besides low, high and base.
+        """
         sessions = []
         for part, builder in zip(self.parts, self.builders, strict=True):
             own = None if facts is None else TensorFacts(part.of(facts.shapes), part.of(facts.dtypes))
@@ -148,7 +152,7 @@ class EmulatedPipelineBuilder(PipelineBuilder):
 
 
 class PipelineSession:
-    """Runs a pipeline under any plan, with a ``SwitchSession`` for each of its networks; has the same methods.
+    """Runs a pipeline under any plan, with a session of all plans for each of its networks.
 
     Attributes:
         messages: the function's error on the last sample; empty without one.
@@ -165,7 +169,10 @@ class PipelineSession:
         return all(session.runs(part.plan(plan)) for part, session in pairs)
 
     def infer(self, plan: PrecisionPlan, feeds: Feeds, scales: Scales | None = None) -> Outputs:
-        """Returns the outputs of the user's function for a sample under a plan, NaN if it fails; raises TrialFailed."""
+        """Returns the outputs of the user's function for a sample under a plan, NaN if the function fails.
+
+        Without ``scales``, the sessions' are used. Raises TrialFailed.
+        """
         engines = {}
         for part, session in zip(self._parts, self._sessions, strict=True):
             own_scales, own_plan = None if scales is None else part.of(scales), part.plan(plan)
@@ -188,7 +195,7 @@ class PipelineSession:
         return _copied(outputs)
 
     def forget(self) -> None:
-        """Empties the caches."""
+        """Empties the caches of tensors and outputs."""
         self._kept.clear()
         for session in self._sessions:
             session.forget()

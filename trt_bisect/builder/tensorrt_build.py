@@ -75,9 +75,10 @@ class Message:
 LISTENERS: list[Callable[[Message], None]] = []
 
 
+# TensorRT uses only the first logger of a process.
 @functools.cache
 def logger_of(trt: ModuleType) -> Any:
-    """Returns this process's TensorRT logger, which prints nothing; TensorRT uses only the first logger of a process.
+    """Returns this process's TensorRT logger, which prints nothing.
 
     Its ``records`` hold errors and warnings, its ``layers`` the last message that lists an engine's layers.
     """
@@ -124,11 +125,10 @@ _RULES = "7"
 
 @dataclass(frozen=True)
 class TensorRT:
-    """The imported module of TensorRT or TensorRT-RTX, with its logger and builder.
+    """The imported module of TensorRT or TensorRT-RTX, with its logger and ``trt.Builder``.
 
     Attributes:
-        builder: its ``trt.Builder``.
-        kernels: empty, or TensorRT-RTX's ``trt.IRuntimeCache`` after the first execution context.
+        kernels: TensorRT-RTX's ``trt.IRuntimeCache`` as the only element; empty before the first execution context.
     """
 
     engine: str
@@ -153,7 +153,7 @@ class Definition:
 
 @dataclass(frozen=True)
 class Serialized:
-    """An engine's bytes, the builder's warnings, and the engine's layers if the builder logs them."""
+    """An engine's bytes, the builder's warnings, and the engine's layers (empty if the builder logs none)."""
 
     data: bytes
     messages: tuple[str, ...]
@@ -163,7 +163,7 @@ class Serialized:
 def start_tensorrt(engine: str, plugins: Sequence[str] = ()) -> TensorRT:
     """Imports and starts an engine; TensorRT-RTX needs no GPU for this.
 
-    Raises BadInput if a plugin library does not load, and EngineUnavailable if the engine is missing or does not start.
+    Raises BadInput if a plugin library does not load, and EngineUnavailable if the engine does not start.
     """
     trt = import_tensorrt(engine)
     if engine != RTX:
@@ -210,7 +210,7 @@ def dynamic_shapes(network: Network, shapes: ProfileShapes) -> ProfileShapes:
 
 
 def parse_model(rt: TensorRT, model: onnx.ModelProto, weights: Mapping[str, np.ndarray], flags: int) -> Definition:
-    """Parses a graph and its weights, with the bits of ``creation_flags``; raises TrialFailed like ``parse_file``."""
+    """Parses a graph and its weights, with network creation ``flags``; raises TrialFailed with the parser's errors."""
     with ScratchFolder() as folder:
         path = folder / "network.onnx"
         save_model(model, weights, path)
@@ -218,7 +218,7 @@ def parse_model(rt: TensorRT, model: onnx.ModelProto, weights: Mapping[str, np.n
 
 
 def parse_file(rt: TensorRT, path: Path, flags: int) -> Definition:
-    """Parses an ONNX file, with the bits of ``creation_flags``; raises TrialFailed with the parser's errors."""
+    """Parses an ONNX file, with network creation ``flags``; raises TrialFailed with the parser's errors."""
     drain(rt.logger)
     network = rt.builder.create_network(flags)
     parser = rt.module.OnnxParser(network, rt.logger)
@@ -231,7 +231,7 @@ def parse_file(rt: TensorRT, path: Path, flags: int) -> Definition:
 
 
 def creation_flags(trt: ModuleType, names: Sequence[str]) -> int:
-    """Returns the bits of the named network creation flags, without those that this version lacks."""
+    """Returns the bits of the named network creation flags, except those that this version lacks."""
     # EXPLICIT_BATCH and STRONGLY_TYPED exist only in versions where they are a choice.
     flags = trt.NetworkDefinitionCreationFlag.__members__
     return sum(1 << int(flags[name]) for name in names if name in flags)
@@ -242,8 +242,8 @@ def new_config(
 ) -> tuple[Any, Any]:
     """Makes a builder configuration, with TF32 off and detailed profiling verbosity for the engine inspector.
 
-    Returns the configuration, and its optimization profile or None if no input is dynamic or a shape tensor of
-    ``definition``. Raises BadInput if this version lacks an option.
+    Returns the configuration and its optimization profile. The profile is None if ``shapes`` is empty and
+    ``definition`` has no shape tensor as input. Raises BadInput if this version lacks an option.
     """
     trt = rt.module
     config = rt.builder.create_builder_config()

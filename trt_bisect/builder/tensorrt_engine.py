@@ -176,10 +176,9 @@ class TensorRTEngine:
         """Keeps a serialized engine; does not load it.
 
         Args:
-            options: the options that it was built with.
             rounded: the precision of each layer by index, if the graph sets it.
-            names: the user's layer names by those in ``network``, if they differ.
-            graph: the graph, if ``infer`` also returns the engine's debug tensors.
+            names: the user's layer names, by those in ``network``; None: they are the same.
+            graph: the ONNX graph, if ``infer`` is to return debug tensors too.
         """
         self.serialized = serialized
         self.ran: Mapping[int, str] = rounded or {}
@@ -199,7 +198,7 @@ class TensorRTEngine:
         self._profiler: Any = None
 
     def inspect(self) -> str:
-        """Returns the engine inspector's JSON for the usual shapes; raises as ``infer``."""
+        """Returns the engine inspector's JSON for the usual shapes; raises EngineUnavailable or TrialFailed."""
         with self._current() as loaded:
             return self._inspect(loaded)
 
@@ -221,7 +220,7 @@ class TensorRTEngine:
     def latency(self, feeds: Feeds, runs: int = 200) -> Latency:
         """Measures the time of an inference on the GPU, after a warm-up, and then of each engine layer.
 
-        It times at most ``runs`` inferences, for about two seconds. Raises as ``infer``.
+        It times at most ``runs`` inferences, for about two seconds. Raises EngineUnavailable or TrialFailed.
         """
         with self._current() as loaded:
             self._bind(loaded, feeds)
@@ -429,11 +428,6 @@ class TensorRTStrongBuilder:
         *,
         engine: str = tensorrt_build.TENSORRT,
     ) -> None:
-        """Starts TensorRT.
-
-        Raises BadInput if a dynamic input has no shapes or TensorRT before 11.4 should use the DLA, and
-        EngineUnavailable if the engine is missing or does not start.
-        """
         self.engine = engine
         self._network = network
         self._writer = PlanWriter(network, scales, GraphTarget.TENSORRT)

@@ -1,8 +1,8 @@
 """Weak typing, TensorRT 8.5 to 10.x: turns a precision plan into constraints on a parsed TensorRT network.
 
-**The idea.** A plan is about the layers of the ONNX network. From each, TensorRT's parser makes one or more layers,
-some with names that only the parser knows. ``walk_steps`` finds the *owner* of each TensorRT layer, the ONNX layer that
-it belongs to; ``set_ranges`` gives tensors dynamic ranges, and ``constraints`` gives layers precisions.
+**The idea.** A plan is about the layers of the ONNX network. From each, TensorRT's parser makes one or more layers.
+``walk_steps`` finds the *owner* of each TensorRT layer, the ONNX layer that it belongs to; ``set_ranges`` gives tensors
+dynamic ranges, and ``constraints`` gives layers precisions.
 
     ONNX             TensorRT's layers                        owner by
     fc (Gemm)        fc.weight          CONSTANT              its first reader
@@ -12,9 +12,8 @@ it belongs to; ``set_ranges`` gives tensors dynamic ranges, and ``constraints`` 
                      fc_1               ELEMENTWISE           its name with a number, or its metadata
     relu (Relu)      relu               ACTIVATION main       its name
 
-Metadata, which 8.5 lacks, counts before the name. In a forward pass, a layer without a known name takes the owner of
-the last layer that makes one of its inputs; in a backward pass, a layer fed only by constants takes the owner of its
-first reader.
+Metadata, which 8.5 lacks, counts before the name. Other layers take the owner of the last layer that makes one of
+their inputs, or, if only constants feed them, of their first reader.
 
 Unquantized layers may run in INT8 too, if an INT8 layer feeds them and another reads them, directly or through
 unquantized layers:
@@ -169,8 +168,8 @@ def _step(trt_layer: Any, indices: Mapping[str, int]) -> WalkStep:
 def set_ranges(trt: ModuleType, definition: Any, steps: list[WalkStep], network: Network, scales: Scales) -> None:
     """Sets the dynamic range, scale times 127, of float tensors, so that TensorRT needs no calibrator.
 
-    Of the tensors that the parser added, moved copies get the range of their source, values inside a quantizable layer
-    the range of its output, and constants their largest magnitude. TensorRT computes others in floats.
+    Of the tensors that the parser added, copies get the range of their source, values inside a quantizable layer that
+    of its output, constants their largest magnitude, others none.
     """
     ranges: dict[str, float] = {}
 
@@ -262,8 +261,8 @@ class Constraint:
 
     Attributes:
         precision: None leaves the choice to TensorRT.
-        outputs: an activation's precision, or None for TensorRT's choice; for other outputs the TensorRT type, such as
-            ``INT32``.
+        outputs: for each output, an activation's precision, or None for TensorRT's choice; for other tensors the
+            TensorRT type, such as ``INT32``.
     """
 
     layer: str
@@ -275,6 +274,8 @@ def constraints(
     results: Collection[str], steps: list[WalkStep], network: Network, plan: PrecisionPlan, force_int8: bool = False
 ) -> Iterator[tuple[WalkStep, Constraint]]:
     """Yields each step that needs a constraint to make TensorRT run a plan, with that constraint.
+
+    A free layer or output has no constraint: TensorRT chooses.
 
     - A quantizable layer is INT8 or high, as the plan says. If the low precision is FP16 or BF16, low layers are
       constrained too: TensorRT would choose by speed.
@@ -318,7 +319,7 @@ def constrain(
     plan: PrecisionPlan,
     force_int8: bool = False,
 ) -> None:
-    """Sets the plan's ``constraints`` on the layers of a parsed ``trt.INetworkDefinition``."""
+    """Sets the precisions that make TensorRT run a plan on the layers of a parsed ``trt.INetworkDefinition``."""
     types = {Precision.INT8: trt.DataType.INT8, Precision.FP32: trt.DataType.FLOAT, Precision.FP16: trt.DataType.HALF}
     if Precision.BF16 in network.used_precisions(plan):
         types[Precision.BF16] = trt.DataType.BF16
@@ -380,7 +381,7 @@ class TellsWeakPlan(Protocol):
 
 
 def weak_plan(builder: Builder, network: Network, plan: PrecisionPlan) -> WeakPlan:
-    """Returns the constraints that carry out a plan under weak typing: the builder's own, else those on ONNX nodes.
+    """Returns the constraints that carry out a plan under weak typing: those of a weak ``builder``, else on ONNX nodes.
 
     ONNX nodes have the names of the recipe's ``network.onnx``. Layers that TensorRT's parser adds, such as the sum with
     a Gemm's bias, stay free.
@@ -431,8 +432,7 @@ class TensorRTWeakBuilder:
     ) -> None:
         """Starts TensorRT, which reads ``calibration_cache``, if given, instead of ``scales``.
 
-        Raises BadInput if a dynamic input has no shapes, and EngineUnavailable if TensorRT is missing, does not start,
-        or has no weak typing.
+        Raises BadInput if a dynamic input has no shapes, and EngineUnavailable if weak typing cannot be used.
         """
         self._in_file = network
         self._network = network = network.for_parser

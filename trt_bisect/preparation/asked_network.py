@@ -48,8 +48,9 @@ def matching(network: Network, pattern: str) -> list[Layer]:
     """Returns the layers that a pattern names, in execution order.
 
     Args:
-        pattern: the name of a layer or PyTorch module, perhaps with ``*``, ``?`` and ``[...]``; or a text that begins
-            with ``re:``, ``op:``, ``recipe:`` or ``sensitivity:`` (docs/howto/keep-high.md).
+        pattern: the name of a layer or PyTorch module, perhaps with ``*``, ``?`` and ``[...]``; ``re:`` and a regular
+            expression; ``op:`` and an operator; ``recipe:`` and a recipe, for its high layers; or
+            ``sensitivity:FOLDER:N``, for the N most sensitive layers of a ``trt-bisect sensitivity``.
 
     Raises:
         BadInput: the pattern names no layer (the message has similar names), or cannot be read.
@@ -250,7 +251,9 @@ def fixed_notes(network: Network) -> tuple[str, ...]:
 
 
 def refuse_emulated_only(network: Network, engine: str) -> None:
-    """Raises BadInput if an engine gets what only the emulation has: INT16, or only a weight or activation in INT8."""
+    """Raises BadInput if a network has layers with INT16, or with only the weight or the activation in INT8, and
+    ``engine`` is no emulation.
+    """
     if engine == ONNXRUNTIME:
         return
     remedy = "Add --engine onnxruntime, which emulates them."
@@ -281,7 +284,7 @@ class FilePlan:
         high: the precision of layers that cannot be low.
         one_scale: layers or patterns whose weights have one scale each.
         wide: true if layers in INT8 have 16-bit activations.
-        changes: the recipe's changes of weights, in words; if not empty, the plan is for the network file next to it.
+        changes: the recipe's changes of weights, in words; if not empty, the plan fits only the recipe's network file.
     """
 
     source: str
@@ -413,7 +416,9 @@ def use_machine(options: NetworkOptions) -> None:
 
 
 def as_emulated(network: Network, engine: str) -> Network:
-    """Returns the network with its Q/DQ pairs' zero points if the emulation runs it on an FP32 base, else unchanged."""
+    """Returns the network with the zero points of its Q/DQ pairs if the emulation runs it on an FP32 base; else
+    unchanged, with symmetric pairs.
+    """
     # An NVIDIA engine refuses zero points: there, and on a base in 16 bits, the pairs are symmetric.
     in_floats = network.base in (None, Precision.FP32)
     if not network.asymmetric or not in_floats or choose_engine(engine) != ONNXRUNTIME:
@@ -430,8 +435,8 @@ def read_network(
 ) -> Network:
     """Returns the network of a command, before the user's precisions and scales are fixed; exports PyTorch modules.
 
-    ``shapes`` are those of dynamic inputs; ``low`` is by default INT8, or that of a ``Network`` given. Raises BadInput
-    if a library or the file cannot be used.
+    ``shapes`` are those of dynamic inputs; ``low`` is by default that of a ``Network`` given, else INT8. Raises
+    BadInput if a library or the file cannot be used.
     """
     use_machine(options)
     data = [getattr(options, name, None) for name in ("calibration", "inputs", "dataset")]

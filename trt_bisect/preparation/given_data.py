@@ -57,7 +57,7 @@ class GivenData:
         self.fed = FedData(network, progress.say)
 
     def ranges(self, calibration: Any) -> tuple[Ranges, Dataset | None]:
-        """Returns the ranges, with the scales that the user fixed, and the calibration data set or None."""
+        """Returns the ranges, with the scales that the user fixed, and the calibration data set (None without data)."""
         ranges, data = self._ranges(calibration)
         return with_scales_given(ranges, self._network.scales), data
 
@@ -134,7 +134,7 @@ class GivenData:
         return self.holdout.kept
 
     def profile(self, feeds: Iterable[Feeds]) -> Profile:
-        """Returns the smallest, usual and largest shapes of all samples given; ``feeds`` begin with the usual ones."""
+        """Returns the shapes of all samples given: the smallest, the first of ``feeds``, and the largest."""
         return profile_of(feeds).covering(opened.inferences.profile for _, opened in self._opened)
 
     def shapes(self, feeds: Iterable[Feeds]) -> dict[str, str]:
@@ -215,7 +215,7 @@ class DataCalibration:
 
 
 class FedData:
-    """Collects statistics on the inputs, and shows warnings at once: the user can stop a long run."""
+    """Collects statistics on the inputs, and shows warnings at once."""
 
     def __init__(self, network: Network, say: Callable[[str], None]) -> None:
         self._network, self._say = network, say
@@ -235,14 +235,18 @@ class FedData:
             self._pictures[data.source] = data.pictures
 
     def calibrated_with(self, data: Dataset) -> Dataset:
-        """Computes statistics of the first samples; returns the calibration data, whose next reading records values."""
+        """Computes statistics of the first samples; returns the calibration data, which records its values as it is
+        read.
+        """
         self._calibrated_with = data.source
         data = self._sketch.watching(data)
         self._calibration = self._looked_at(data.inferences.first(MOST_SAMPLES), data.source)
         return data
 
     def validated_with(self, data: Dataset) -> Dataset:
-        """Returns the validation data; its next reading records values to compare with the calibration data."""
+        """Returns the validation data, which records its values as it is read, to compare them with the calibration
+        data.
+        """
         self._validated_with = self._validation.watching(data)
         return self._validated_with
 
@@ -313,9 +317,9 @@ class FedData:
 def ranges_of(
     network: Network, calibration: Any, options: TensorOptions, progress: Progress
 ) -> tuple[Ranges, Dataset | None]:
-    """Returns the ranges, with the scales that the user fixed, and the data set if ``calibration`` is data; else None.
+    """Returns the ranges, with the scales that the user fixed, and the calibration data set (None without data).
 
-    The network's own Q/DQ pairs come before ``calibration``: data, a TensorRT calibration cache, or ranges. Raises
+    ``calibration`` is data, a TensorRT calibration cache, or ranges; a network with Q/DQ pairs uses only ranges. Raises
     BadInput if nothing usable was given.
     """
     data = None

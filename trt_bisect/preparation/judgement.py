@@ -100,9 +100,10 @@ class SavedOutputs(Reference):
 def other_reference(
     options: MeasuringOptions, network: Network, inputs: Any, on_notes: Callable[[list[str]], None]
 ) -> Reference | None:
-    """Returns the reference that ``--reference`` names, saved outputs or a network; None if it is not given.
+    """Returns the reference that ``--reference`` names, saved outputs or a network; None without ``--reference``.
 
-    ``inputs`` are the samples that saved outputs belong to. Raises BadInput if a file cannot be used, or does not fit.
+    ``inputs`` are the samples that saved outputs belong to; ``on_notes`` gets notes for the report. Raises BadInput if
+    a file cannot be used, or does not fit.
     """
     saved = options.saved_outputs
     if saved is not None:
@@ -135,7 +136,7 @@ def outputs_of(
 class ReferenceAsItRuns(Reference):
     """A dynamically quantized network, a session, a function or a PyTorch module as the reference.
 
-    A function without source code has another digest in each process.
+    The digest of a function without source code differs in each process.
     """
 
     def __init__(self, network: Network, runs: AsItRuns, given: Any) -> None:
@@ -213,8 +214,9 @@ class Judgement:
     """The metric, the task and the rule that a network's outputs are judged by.
 
     Attributes:
-        told: FP32's outputs for more inputs than the judged ones, to recognize a detector's outputs by.
-        integers: the ways to compare integer outputs.
+        told: FP32's outputs for more inputs than the judged ones, to recognize a detector's outputs by; empty if not
+            needed.
+        integers: the outputs to compare in special ways, such as indices in any order.
     """
 
     def __init__(self, options: JudgeOptions, source: str, low: Precision = Precision.INT8) -> None:
@@ -237,8 +239,8 @@ class Judgement:
     def outputs(self, outputs: Outputs) -> tuple[str, ...]:
         """Returns the names of the judged outputs: those that the user names, else all arrays of numbers.
 
-        A user's own metric judges only floats if there are any. Raises BadInput if there are none, or one is no array
-        of numbers.
+        A user's own metric judges only floats if there are any. Raises BadInput if no output is left, or one that the
+        user names is no array of numbers.
         """
         own_metric = bool(self.asked_metric.code)
         judged = list(self.options.outputs) or outputs_to_judge(outputs, self.integers, own_metric=own_metric)
@@ -254,7 +256,9 @@ class Judgement:
         return Slices() if metric.code else find_slices(reference, outputs, apart=metric.name in RELATIVE)
 
     def rule(self, outputs: tuple[str, ...], reference: Sequence[Outputs]) -> Rule:
-        """Returns the metric and its threshold for the named outputs; raises BadInput if they do not fit."""
+        """Returns the metric and its threshold for the named outputs; raises BadInput if the threshold does not fit the
+        metric.
+        """
         metric, entries = self.metric(outputs, reference), self.entries(outputs)
         # A threshold in decibels or of an error is none for a share of equal elements.
         fits = metric is not EQUAL or self.asked_metric.name in FRACTIONS
@@ -265,7 +269,7 @@ class Judgement:
         return self.integers.of(outputs)
 
     def entries(self, outputs: tuple[str, ...]) -> tuple[str, ...]:
-        """Returns the names of the figures that decide a trial: the judged outputs, or the task."""
+        """Returns the names of the figures that decide a trial: those of the judged outputs, or that of the task."""
         asked_task = self.options.asked_task()
         return outputs if asked_task is None else (asked_task.entry,)
 
@@ -291,7 +295,9 @@ class Judgement:
         return [{name: outputs[name] for name in names} for outputs in reference]
 
     def metric(self, outputs: tuple[str, ...], reference: Sequence[Outputs]) -> Metric:
-        """Returns the metric with its figure for equal outputs; for integers only, the share of equal elements."""
+        """Returns the metric that judges the outputs: that of the options, or the share of equal elements if all are
+        integers.
+        """
         metric = self.asked_metric
         by_equality = self.by_equality(reference[0])
         if metric is not AGREEMENT and not metric.code and all(output_of(name) in by_equality for name in outputs):

@@ -35,7 +35,9 @@ Function = Callable[[Mapping[str, "Net"], Any], Any]
 
 
 class _TooManyCalls(BaseException):
-    """Stops a function that calls its networks too often; its ``except Exception`` does not catch this."""
+    """Stops a user's function that calls its networks too often; the function's ``except Exception`` does not catch
+    this.
+    """
 
 
 @dataclass
@@ -87,7 +89,7 @@ class Program:
 
     Attributes:
         labels: the samples' names in messages.
-        most: the user's limit of network calls for a sample; None for the default.
+        most: the most network calls for a sample; None: ten times as many as in FP32.
         calls: for each sample, the number of network calls in FP32.
         lost: for each sample, NaN in place of outputs, for when the function fails.
     """
@@ -101,10 +103,11 @@ class Program:
     lost: list[Outputs] = field(default_factory=list)
 
     def __call__(self, feeds: Feeds, engines: Mapping[str, Infer]) -> tuple[Outputs, str]:
-        """Runs the function on a sample, with an engine for each network; returns its outputs and its error, if any.
+        """Runs the function on a sample, with an engine for each network; returns its outputs and its error (empty
+        without one).
 
         If the function fails, its outputs are NaN. Raises TrialFailed if an engine does not run, or the function fails
-        on a sample that FP32 was not run on.
+        on a sample not run in FP32.
         """
         is_known = isinstance(feeds, Mapping) and SAMPLE in feeds and np.shape(feeds[SAMPLE]) == (2,)
         place = int(feeds[SAMPLE][0]) if is_known else None
@@ -208,9 +211,8 @@ class Samples:
 def open_samples(given: Any) -> Samples:
     """Opens the samples of a pipeline, which are whatever its function takes.
 
-    A file: the rows of an ``.npy``, or dictionaries of the rows of an ``.npz``. A folder: the arrays in such files, and
-    the paths of others. ``module:function``: the samples that it returns. In Python: any iterable.
-
+    ``given`` is a file (the rows of an ``.npy``, or dictionaries of the rows of an ``.npz``), a folder (the arrays in
+    such files, and the paths of others), ``module:function``, which returns the samples, or in Python any iterable.
     Raises BadInput if there are no samples, or they cannot be read.
     """
     if given is None:
@@ -262,8 +264,8 @@ def opened(
 
     Args:
         calibration: by network, data, a calibration cache or ranges, instead of what the function feeds it.
-        most: the most network calls for a sample; default: ten times as many as in FP32.
-        spill: keeps the feeds of the networks.
+        most: the most network calls for a sample; None: ten times as many as in FP32.
+        spill: keeps the networks' feeds, beyond a limit in files.
 
     Raises:
         BadInput: the function fails on a sample, or ``calibration`` cannot be used.

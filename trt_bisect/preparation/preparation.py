@@ -250,9 +250,9 @@ def find_worst(
 def worst_between(
     setup: Setup, fp32: Engine, low: Engine, samples: Dataset, count: int, keep: bool = False
 ) -> WorstInputs:
-    """Returns the inputs of a data set on which two engines differ most; ``keep`` as in ``find_worst``.
+    """Returns the ``count`` inputs of a data set on which two engines differ most.
 
-    Raises TrialFailed if an engine fails.
+    With ``keep``, Ctrl-C returns the inputs found so far. Raises TrialFailed if an engine fails.
     """
     judgement = setup.judgement
     return worst_inputs(
@@ -364,9 +364,9 @@ def file_figure_noted(
     rule: Rule,
     options: BuildOptions,
 ) -> list[str]:
-    """Returns a sentence with the figure of the user's Q/DQ file, with pairs at the plan's low layers only.
+    """Returns a sentence with the figure of the user's Q/DQ file, with the pairs of the plan's low layers only.
 
-    Empty if no pair is asymmetric, or ONNX Runtime cannot run the file.
+    Returns no sentence if no pair is asymmetric, or ONNX Runtime cannot run the file.
     """
     if not network.asymmetric:
         return []

@@ -43,7 +43,7 @@ class AsItRuns:
         source: its name in messages.
         inputs: empty if unknown.
         run: returns the tensors for feeds, by name.
-        weights: by name in the float network, the integer levels and the quantizer of each weight.
+        weights: by name in the float network, the integer levels and the quantizer of each integer weight.
         modules: returns, after an inference, each call of a PyTorch module with its tensor's name, and the outputs'
             names.
         digest: of a PyTorch module; else empty.
@@ -57,7 +57,7 @@ class AsItRuns:
     digest: str = ""
 
     def tensors(self, feeds: Feeds) -> dict[str, np.ndarray]:
-        """Returns the float tensors for a sample; its inputs are matched by name, else in order.
+        """Returns the float tensors for a sample by name; the sample's arrays become inputs by name, else in order.
 
         Raises BadInput if the network cannot be run on this sample, or returns no arrays by name.
         """
@@ -120,7 +120,8 @@ def same_tensors(
 
 
 def as_it_runs(given: Any, options: DeviceOptions) -> AsItRuns | None:
-    """Returns a dynamically quantized network, a session, a function or a module as it runs; None for anything else.
+    """Returns a dynamically quantized network, a session, a function or a module, to run unchanged; None for anything
+    else.
 
     ``options`` tell a module's device, and the data that show its inputs.
     """
@@ -211,7 +212,7 @@ class Planned:
         return weight_origins(self.network, self.writer, self.plan.lowered, sides_of(self.plan))
 
     def as_it_runs(self) -> AsItRuns:
-        """Returns the network as an ``AsItRuns`` that gives all of its tensors."""
+        """Returns the network under the plan, as one that gives all of its float tensors."""
         observe = plan_observer(self.writer, self.plan, self.origins())
         return AsItRuns(
             self.network.source,
@@ -291,9 +292,10 @@ class TwoNetworks:
         return tuple(self._layers.get(layer, layer) for layer in layers)
 
     def on(self, feeds: Feeds, position: int) -> Iterator[tuple[Tensors, Tensors]]:
-        """Runs both networks on a sample; yields tensors of the first and of the second, by name in the first.
+        """Runs both networks on a sample; yields tensors of the first and of the second, both by name in the first.
 
-        They come in groups that fit the memory. Raises BadInput if ONNX Runtime refuses the sample.
+        They come in groups that fit the memory. ``position`` is the sample's number. Raises BadInput if ONNX Runtime
+        refuses the sample.
         """
         second = self._runs[1](self.feeds_of_second(feeds), position)
         for first in self._runs[0](feeds, position):

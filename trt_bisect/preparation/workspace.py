@@ -46,7 +46,7 @@ def working_in(folder: Path | None, display: Progress, history: str | Path = NON
 
     Args:
         folder: created if missing, and cleared of killed runs' unfinished files; None to lock and record nothing.
-        history: the file that records the run: ``beside``, ``none`` or a path.
+        history: the file that records the run: ``beside`` (next to the folder), ``none`` or a path.
 
     Raises:
         BadInput: another run works in the folder, or it cannot be written to.
@@ -69,7 +69,7 @@ def _remove(path: Path) -> None:
 
 
 def refuse_another_network(folder: Path | None, network: Network) -> None:
-    """Raises BadInput if a folder holds the run of another network, with another file and other content."""
+    """Raises BadInput if a folder holds the run of a network from another file with other content."""
     if folder is None:
         return
     # The same file with other content is a new version; another file with the same content was moved.
@@ -113,7 +113,7 @@ def removable(folder: str | Path) -> tuple[Removable, ...]:
 
 
 def clean(folder: str | Path) -> tuple[Removable, ...]:
-    """Removes what ``removable`` lists, and returns that list.
+    """Removes the files of a run folder that can be recreated, and returns them.
 
     Raises BadInput if ``folder`` is no run folder or in use, or something cannot be removed.
     """

@@ -26,8 +26,9 @@ Value = TypeVar("Value")
 
 @dataclass(frozen=True)
 class Form(Generic[Value]):
-    """The form in which a run folder stores a result, in ``file``. ``load`` returns None if there is none under the
-    key, or it was changed.
+    """The form in which a run folder stores a result in ``file``: functions that save and load it under a key.
+
+    ``load`` returns None if the file has no result under the key, or was changed.
     """
 
     file: str

@@ -24,13 +24,13 @@ JOURNAL = "journal.jsonl"
 
 
 class Journal(TrialStore):
-    """The trials of one fingerprint in a run folder, which must be locked by ``working_in``.
+    """The trials of one fingerprint in a run folder, which the caller has locked.
 
     A trial that timed out, ran out of memory, or was lost with its worker is not read, so it is measured again.
 
     Args:
         about: the parts of the fingerprint, in JSON types.
-        file: the journal's file if it is open already.
+        file: the journal's open file; None opens it.
 
     Raises:
         BadInput: the folder cannot be written.
@@ -58,8 +58,8 @@ class Journal(TrialStore):
             self.keep()
 
     def under(self, fingerprint: str, about: Mapping[str, Any]) -> TrialStore:
-        """Returns the trials of another fingerprint in the same file, usable while this journal is open; ``about``: its
-        parts.
+        """Returns the trials of another fingerprint (with parts ``about``) in the same file, while this journal is
+        open.
         """
         if fingerprint == self._fingerprint:
             return self

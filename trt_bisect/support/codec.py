@@ -98,7 +98,7 @@ def encode_lines(record: Any) -> bytes:
 
 
 def decode(kind: type[Kind], text: bytes | str) -> Kind:
-    """Returns JSON as a value of type ``kind``, without unknown fields; raises Malformed if it is of another type."""
+    """Returns JSON as a value of type ``kind``; ignores unknown fields, raises Malformed if the JSON does not fit."""
     try:
         return msgspec.json.decode(text, type=kind)
     except UnicodeDecodeError as error:

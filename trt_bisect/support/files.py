@@ -92,7 +92,7 @@ def unwritable(folder: Path, error: OSError, option: str = "--output") -> BadInp
 
 @contextmanager
 def locked(folder: Path, option: str = "--output") -> Iterator[None]:
-    """Locks a folder for the block; the system releases the lock when the process ends.
+    """Locks a folder for the block, or until the process ends.
 
     Raises BadInput, which names ``option``, if another process has locked the folder, or it cannot be opened.
     """
@@ -116,7 +116,7 @@ class ScratchFolder:
     """A temporary folder in ``parent``, removed when it is closed and at the end of the process.
 
     It can be opened again at the same path. A folder that a killed process has left is removed when the user's next
-    scratch folder is made; a lock shows that a folder's process lives.
+    scratch folder is made.
     """
 
     def __init__(self, parent: Path | None = None) -> None:

@@ -30,10 +30,8 @@ def cores() -> int:
 
 
 def processor() -> str:
-    """Returns the architecture and vector extensions, by which libraries choose kernels and the order of float sums.
-
-    Source: the line ``flags`` (x86) or ``Features`` (ARM) of ``/proc/cpuinfo``, see proc(5).
-    """
+    """Returns the architecture and vector extensions, by which libraries choose kernels and the order of float sums."""
+    # Source: the line ``flags`` (x86) or ``Features`` (ARM) of ``/proc/cpuinfo``, see proc(5).
     file = Path("/proc/cpuinfo")
     line = re.search(r"^(?:flags|Features)\s*: (.*)$", file.read_text(), re.MULTILINE) if file.is_file() else None
     flags = line[1].split() if line else []
@@ -41,11 +39,9 @@ def processor() -> str:
 
 
 def peak_bytes() -> int:
-    """Returns the peak memory of this process in bytes.
-
-    Source: VmHWM in proc(5), in KiB; else getrusage(2), in bytes on macOS and in KiB elsewhere, which on Linux includes
-    the parent's memory at the start.
-    """
+    """Returns the peak memory of this process in bytes."""
+    # Source: VmHWM in proc(5), in KiB; else getrusage(2), in bytes on macOS and in KiB elsewhere, which on Linux
+    # includes the parent's memory at the start.
     status = Path("/proc/self/status")
     if status.is_file():
         peak = re.search(r"VmHWM:\s+(\d+) kB", status.read_text())
@@ -155,10 +151,7 @@ def find_gpu() -> InstalledGpu:
 
 
 def visible_gpus() -> tuple[str, ...]:
-    """Returns the GPUs of this process, as ``CUDA_VISIBLE_DEVICES`` names them; empty if no driver answers.
-
-    Source: CUDA C++ Programming Guide, "CUDA Environment Variables": an invalid name hides those after it.
-    """
+    """Returns the GPUs of this process, as ``CUDA_VISIBLE_DEVICES`` names them; empty if no driver answers."""
     try:
         cuda = ctypes.CDLL(_LIBRARY)
         count = ctypes.c_int()
@@ -166,6 +159,7 @@ def visible_gpus() -> tuple[str, ...]:
         _call(cuda, "cuDeviceGetCount", ctypes.byref(count))
     except (OSError, EngineUnavailable):
         return ()
+    # Source: CUDA C++ Programming Guide, "CUDA Environment Variables": an invalid name hides those after it.
     names = [name.strip() for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name.strip()]
     return tuple(names[: count.value] or map(str, range(count.value)))
 

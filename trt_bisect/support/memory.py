@@ -29,7 +29,7 @@ _mapped = WeakValueDictionary[Path, np.memmap]()
 def mapped(array: np.ndarray) -> np.ndarray:
     """Returns the array, read-only, in a temporary file that is removed together with it.
 
-    The same array is returned if it is small, no file can be written, or temporary files would be in memory too.
+    Returns ``array`` itself if it is small, no file can be written, or temporary files would be in memory too.
     """
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[0] // _SHARE_OF_FILES
     if array.nbytes < max(_LEAST_BYTES, 1) or 0 <= most <= len(_mapped):
@@ -61,9 +61,7 @@ def are_large(arrays: Mapping[str, np.ndarray]) -> bool:
 
 
 def mapped_if_large(arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Returns the arrays; if they take more than 128 MiB together, each read-only in a temporary file, as by
-    ``mapped``.
-    """
+    """Returns the arrays; if they take more than 128 MiB together, large ones read-only in temporary files."""
     if not are_large(arrays):
         return dict(arrays)
     return {name: array if file_of(array) else mapped(array) for name, array in arrays.items()}
@@ -108,8 +106,8 @@ _PART = 1 << 17
 
 
 def parts(size: int, row: int = 1, most: int = _PART) -> Iterator[slice]:
-    """Yields the slices that split a flat tensor of ``size`` values into parts of about ``most`` values, whole rows of
-    ``row`` values.
+    """Yields slices that split a flat tensor of ``size`` values into parts of about ``most``, in rows of ``row``
+    values.
     """
     step = max(most // row, 1) * row
     return (slice(begin, begin + step) for begin in range(0, size, step))
@@ -135,7 +133,7 @@ def float_parts(*arrays: np.ndarray) -> Iterator[tuple[np.ndarray, ...]]:
 
 
 def largest_magnitude(*arrays: np.ndarray) -> float:
-    """Returns the largest magnitude of the finite values of arrays, or 0."""
+    """Returns the largest magnitude of the finite values of arrays; 0 if there are none."""
     largest = 0.0
     for array in arrays:
         flat = array.reshape(-1)

@@ -40,9 +40,9 @@ class Column:
 
     Attributes:
         title: empty for a column of only the CSV file.
-        kind: the form of its cells, a constant of this module such as ``PERCENT``; empty: by the type of the field.
-        rank: 0 is shown everywhere, on a phone too; columns up to ``PAPER`` are printed; a narrow screen leaves out the
-            highest ranks first; None is for a page only.
+        kind: the form of its cells, such as ``percent``; empty: by the type of the field.
+        rank: 0 is shown everywhere, on a phone too; columns up to 4 are printed; a narrow screen leaves out the highest
+            ranks first; None is for a page only.
         empty: the text of a cell without a value; ``{0.tensor}`` stands for another field.
         key: the name in CSV files; empty for the field's name.
     """
@@ -146,9 +146,9 @@ def columns_of(
     """Returns the columns of a table whose rows are dataclasses of type ``kind``.
 
     Args:
-        rows: needed for mappings in them: each key that occurs is a column.
+        rows: needed for fields that are mappings: each key that occurs is a column.
         raised: keys of columns that narrow screens show too (rank 1 at most).
-        names: replacements in titles and phrases, such as ``low="INT8"``.
+        names: replacements for names in braces, such as ``low="INT8"``.
     """
     texts = _Names(names)
     return tuple(

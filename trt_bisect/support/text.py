@@ -26,12 +26,12 @@ def number(value: float | None, digits: int = 3) -> str:
 def percent(share: float, threshold: float | None = None) -> str:
     """Returns a share of 1 in percent, with the sign: two decimals, or up to four near 0 and 100 (``99.9978%``).
 
-    A share that would wrongly read as 0 or 100 is ``<0.0001%`` or ``>99.9999%``. ``tools/web/page/format.js`` has the
-    same rule for the page.
+    A share that would wrongly read as 0 or 100 is ``<0.0001%`` or ``>99.9999%``.
 
     Args:
         threshold: adds up to two decimals, so that the text is on the same side of the threshold as ``share``.
     """
+    # ``tools/web/page/format.js`` has the same rule for the page.
     value = 100.0 * share
     if not math.isfinite(value):
         return f"{value:g}"
