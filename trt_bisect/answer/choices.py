@@ -1,5 +1,3 @@
-"""The figures of the plans that a user may ship: FP32, FP16, full INT8 and the recipe."""
-
 from __future__ import annotations
 
 from trt_bisect.answer.accuracy import TIE

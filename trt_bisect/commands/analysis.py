@@ -1,5 +1,3 @@
-"""``Analysis``: an object whose methods share one network, its ranges and its worst inputs."""
-
 from __future__ import annotations
 
 import inspect

@@ -1,5 +1,3 @@
-"""``check``: finds problems in the structure of an ONNX file."""
-
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence

@@ -1,8 +1,3 @@
-"""``compare``: every tensor of a network in FP32 and low precision, of two networks, or of two saved runs.
-
-``profile``: the tensors of one network, layer by layer.
-"""
-
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

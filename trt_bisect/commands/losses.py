@@ -1,5 +1,3 @@
-"""``sensitivity``: the loss of one layer in INT8, for each layer. ``worst``: the inputs with the largest loss."""
-
 from __future__ import annotations
 
 import hashlib

@@ -1,5 +1,3 @@
-"""``regress``: a nightly run, which measures the networks of a suite and compares them with a baseline."""
-
 from __future__ import annotations
 
 import itertools

@@ -206,7 +206,7 @@ class Measuring:
 
     @property
     def first(self) -> Outputs | TrialFailed | None:
-        """The result for the first input left; None if it is not ready."""
+        """The result for the first input in ``left``; None if it is not ready."""
         result = self.results.get(self.left[0]) if self.left else None
         return result.result() if result is not None and result.done() else None
 
@@ -239,7 +239,6 @@ class Inferences:
     """Runs plans on inputs, as many inferences at a time as the runner allows.
 
     The results of a plan are judged in the order of its inputs, up to the first miss, so they do not depend on timing.
-    ``judge`` is called in the caller's thread.
     """
 
     def __init__(self, feeds: Sequence[Feeds], judge: JudgeAt, runner: Runner) -> None:

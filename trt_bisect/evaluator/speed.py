@@ -15,7 +15,7 @@ Latencies = Mapping[str, Latency | None]
 
 
 def layer_times(timed: Latency, network: Network) -> dict[int, float]:
-    """Returns the milliseconds of each quantizable layer.
+    """Returns by layer index the milliseconds of each quantizable layer.
 
     Quantizable layers in one engine layer share its time equally; changes of format belong to no layer.
     """

@@ -1,5 +1,3 @@
-"""A trial (the outcome of a plan, in a form for the journal), its key, and the store of trials."""
-
 from __future__ import annotations
 
 import sys

@@ -1,5 +1,3 @@
-"""Measures plans with a builder, in this process or in worker processes on this machine."""
-
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
@@ -80,7 +78,7 @@ class TrialSpec:
 
     Attributes:
         engine: the engine's name, such as ``tensorrt``.
-        facts: versions and device of the builder that ran FP32; a worker with others is not used.
+        facts: versions and device of the builder that ran FP32.
         make: makes a builder with options; pickled, with the network and the scales.
         timed: measure the latency of each engine.
     """

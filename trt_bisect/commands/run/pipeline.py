@@ -1,5 +1,3 @@
-"""``run`` for pipelines: several networks and a function that calls them, judged by the function's outputs."""
-
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping

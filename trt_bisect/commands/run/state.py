@@ -1,5 +1,3 @@
-"""The state of a run: its measurements so far, from which ``build_report`` makes a report at any moment."""
-
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
