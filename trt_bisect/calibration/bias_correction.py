@@ -38,7 +38,7 @@ def correct_biases(
     """Corrects the biases of a network without Q/DQ pairs for a plan.
 
     These are the biases of each INT8 Conv, ConvTranspose and Gemm, and the constant added after a MatMul, if the
-    weights are constant. At most ``SAMPLES`` samples are used, fewer if their tensors exceed half of ``memory`` bytes.
+    weights are constant. At most 32 samples are used, fewer if their tensors exceed half of ``memory`` bytes.
 
     Returns:
         The network, and by corrected layer, in execution order, the mean error of its output by channel (float64).

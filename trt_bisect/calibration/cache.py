@@ -50,7 +50,7 @@ class TensorRTVersion:
     """The version of TensorRT or TensorRT-RTX that files are written for.
 
     Attributes:
-        number: major, minor and patch; zeros for any TensorRT-RTX.
+        number: major, minor and patch; zeros for any version of TensorRT-RTX.
         why: the reason for this version, shown to the user.
     """
 
@@ -75,7 +75,7 @@ class TensorRTVersion:
 
     @property
     def header(self) -> str:
-        """The first line of a cache for this version; without weak typing, of one for ``DEFAULT_VERSION``."""
+        """The first line of a cache for this version; without weak typing, for TensorRT 10.3."""
         if not self.weak:
             return DEFAULT_HEADER
         major, minor, patch = self.number  # as NV_TENSORRT_VERSION in NvInferRuntimeBase.h: 8601, 100300
@@ -237,8 +237,8 @@ def read_cache(path: Path, tensors: tuple[str, ...]) -> Ranges:
 
 
 def refuse_of_another_network(path: Path, cache: CalibrationCache, scales: Scales, tensors: tuple[str, ...]) -> None:
-    """Raises BadInput if more than half of the ``tensors`` that a network rounds are not in ``scales``, those found in
-    a cache.
+    """Raises BadInput if ``scales``, those found in a cache, lack more than half of ``tensors``, those that a network
+    rounds.
     """
     missing = [name for name in tensors if name not in scales and name not in cache.doubtful]
     if 2 * len(missing) > len(tensors):
@@ -302,8 +302,8 @@ class TensorScale:
 
     Attributes:
         entry: the name in the cache.
-        way: the rule that found the entry, by its word at the top of the module: ``name``, ``alike``, ``folded``,
-            ``moved``, ``values`` or ``order``.
+        way: the rule that found the entry: ``name``; ``alike``, without case and punctuation; ``folded``, into the
+            layer; ``moved``, from a tensor with the same values; ``values``, the nearest scale; ``order`` of execution.
         scale: float32, bit for bit.
     """
 
@@ -322,7 +322,7 @@ class CacheScales:
     Attributes:
         found: in execution order.
         unsure: by tensor without a sure entry, the reason.
-        far: the tensors found by name whose scale is far from the calibrators' on inputs.
+        far: the found tensors whose scale is more than a factor of 16 off the scale measured on inputs.
     """
 
     found: tuple[TensorScale, ...]
@@ -331,9 +331,10 @@ class CacheScales:
 
 
 def scales_for(network: Network, cache: CalibrationCache, measured: Sequence[Scales] = ()) -> CacheScales:
-    """Finds the scales that a cache has for a network's activations, by the rules at the top of the module.
+    """Finds the scales that a cache has for a network's activations, by names, equal values and execution order.
 
-    ``measured`` holds, for each calibrator, its scales on inputs by tensor; they decide where names do not.
+    ``measured`` holds the scales that calibrators find on inputs, by tensor, to decide where names do not; empty
+    without inputs.
     """
     matching = _Matching(network, cache, measured)
     for _ in range(1 + bool(measured)):  # what order gives in the first pass tells how near values are in the second

@@ -47,7 +47,7 @@ class Magnitudes:
         return {name: value / self.earlier[name] - 1.0 for name, value in now.items() if self.earlier[name] > 0.0}
 
     def thresholds(self, calibrator: Calibrator) -> Mapping[str, float]:
-        """Returns, by tensor, the largest magnitude in a calibrator's range; cached."""
+        """Returns, by tensor, the largest magnitude in a calibrator's range."""
         if calibrator not in self._known:
             distinct = {id(histogram): histogram for histogram in self.histograms.values()}
             thresholds = dict(zip(distinct, calibrator.thresholds(list(distinct.values())), strict=True))
@@ -150,8 +150,8 @@ def calibrate(
     on_sample: Callable[[int], None] | None = None,
     memory: int = MEMORY,
 ) -> Ranges:
-    """Returns the INT8 scales of every activation of ``network`` over ``samples``, by the ``Calibrator`` of ``method``
-    and ``percentile``.
+    """Returns the INT8 scales of every activation of ``network`` over ``samples``, by a ``method``: ``entropy``,
+    ``minmax``, ``mse``, or ``percentile`` with its ``percentile`` in percent.
 
     ``on_sample`` is called with the number of samples done; tensors take at most about half of ``memory`` bytes. Raises
     BadInput for an unknown method, or without samples.
@@ -163,5 +163,7 @@ def calibrate(
 
 
 def candidates(seen: Magnitudes) -> tuple[Ranges, ...]:
-    """Returns the ranges by each calibrator of ``CANDIDATES``, in order, for the same tensors."""
+    """Returns the ranges of the same tensors by each calibrator: entropy, min-max, percentile 99.9, 99.99 and 99.999,
+    mse.
+    """
     return tuple(seen.ranges(calibrator) for calibrator in CANDIDATES)

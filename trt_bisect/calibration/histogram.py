@@ -28,7 +28,7 @@ _PERCENTILE = 99.99
 
 @dataclass
 class AbsHistogram:
-    """Counts of |x| in ``BINS`` equal bins from 0 on.
+    """Counts of |x| in 2048 equal bins from 0 on.
 
     A value beyond the last bin doubles the width and merges neighbouring bins, so counts stay exact.
 

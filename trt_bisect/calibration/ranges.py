@@ -55,7 +55,8 @@ def no_ranges(title: str) -> Ranges:
 
 
 def with_scales_of(ranges: Ranges, others: Mapping[str, Ranges]) -> Ranges:
-    """Returns the ranges with the scale of each tensor in ``others`` taken from the ranges there."""
+    """Returns ``ranges`` with the scale of each tensor in ``others`` replaced by that in the ranges given there for it.
+    """
     scales = {tensor: source.scales[tensor] for tensor, source in others.items()}
     counts = Counter(source.origin for source in others.values())
     changes = ", ".join(f"{counted(count, 'tensor')} by {how}" for how, count in counts.items())
@@ -178,8 +179,8 @@ SCALE_INFINITE, SCALE_NOT_POSITIVE = "scale infinite", "scale not positive"
 
 
 def unusable_scales(network: Network) -> dict[str, list[str]]:
-    """Returns the names of layers with infinite and non-positive scales in the file's Q/DQ pairs, by ``SCALE_INFINITE``
-    and ``SCALE_NOT_POSITIVE``.
+    """Returns the names of layers with unusable scales in the file's Q/DQ pairs, by ``scale infinite`` and ``scale not
+    positive``.
 
     Such scales dequantize stored constants to NaN or wrong values in every plan, FP32 included.
     """

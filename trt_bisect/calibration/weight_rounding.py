@@ -39,8 +39,8 @@ _BLOCK = 64
 def round_weights(network: Network, samples: Iterable[Feeds]) -> tuple[Network, dict[str, float]]:
     """Rounds the weights of INT8 layers; ``network`` has no Q/DQ pairs, and the samples are calibration data.
 
-    Returns the network, with the weights in ``Network.on_grid``, and by weight the remaining share of its outputs'
-    error.
+    Returns the network, with the weights in ``Network.on_grid``, and by weight the share of its outputs' error that
+    remains, of that of rounding to the nearest.
     """
     feeds, layers = list(islice(samples, SAMPLES)), list(_roundable(network))
     if not layers or not feeds:
@@ -73,8 +73,8 @@ def round_weights(network: Network, samples: Iterable[Feeds]) -> tuple[Network, 
 
 
 def with_weights_on_grid(network: Network, lowered: Collection[int]) -> Network:
-    """Returns a network in which the weights of ``Network.on_grid`` replace those of the layers with the indices
-    ``lowered``.
+    """Returns a network whose layers ``lowered`` (by index) have the weights that were rounded for INT8
+    (``Network.on_grid``).
 
     Rounding to the nearest keeps these weights.
     """

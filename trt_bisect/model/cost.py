@@ -71,8 +71,8 @@ def macs(network: Network, facts: TensorFacts) -> dict[int, int]:
 
 
 def times_by_macs(network: Network, facts: TensorFacts) -> Times:
-    """Returns the time of each quantizable layer in each precision, in arbitrary units, from its multiply-adds (without
-    any, from its output values).
+    """Returns the time of each quantizable layer in each precision, in arbitrary units, from the number of its
+    multiply-adds, or of its output values if it multiplies nothing.
     """
     counts, shapes = macs(network, facts), facts.shapes
     work = {
@@ -89,8 +89,8 @@ def instead_of(low: Precision) -> Precision:
 def shares(times: Times, low: Precision = Precision.INT8) -> dict[int, dict[Precision, float]]:
     """Returns the share of the low precision's speedup that each layer gives up, by layer index and higher precision.
 
-    The speedup is that of all layers over ``instead_of(low)``. A layer that is no faster in ``low`` has
-    ``NEARLY_FREE``.
+    The speedup is that of all layers over FP16; with FP16 or BF16 as ``low``, over FP32. A layer that is no faster in
+    ``low`` gives up 1e-6.
     """
     other = instead_of(low)
     gain = sum(max(by[other] - by[low], 0.0) for by in times.values()) or 1.0
@@ -101,8 +101,8 @@ def shares(times: Times, low: Precision = Precision.INT8) -> dict[int, dict[Prec
 
 
 def times_from_csv(path: Path, network: Network) -> Times:
-    """Reads each layer's measured times from a CSV: columns ``layer``, ``int8``, ``fp32``, ``fp16`` and ``bf16``, the
-    last two if layers may have them.
+    """Reads each layer's measured times from a CSV: columns ``layer``, the low precision (``int8``) and ``fp32``, and
+    optionally ``fp16`` and ``bf16``.
 
     Raises BadInput if the file cannot be read, lacks a column or a quantizable layer, or a value is not a time.
     """
@@ -159,9 +159,9 @@ class Group:
     """Layers, by index, that become one kernel.
 
     Attributes:
-        head: the layer with the matrix product, if any.
+        head: the layer with the matrix product; None without one.
         reads: the tensors that the kernel reads.
-        writes: those that other kernels read, or outputs of the network.
+        writes: its results that other kernels read, or that are outputs of the network.
     """
 
     layers: tuple[int, ...]
@@ -199,7 +199,7 @@ class EngineModel:
 
     @cached_property
     def attentions(self) -> tuple[tuple[Group, tuple[Group, ...]], ...]:
-        """Each attention: its group if it is one kernel, and its groups if it is three."""
+        """Pairs, one for each attention: the group of all its layers as one kernel, and its groups as three kernels."""
         writers = {group.writes[0]: group for group in self.groups if len(group.writes) == 1}
         attentions = []
         for last in self.groups:
@@ -489,7 +489,7 @@ class TimedKernel:
     """A kernel and its predicted time.
 
     Attributes:
-        name: its layers; of a reformat, the tensor and both precisions.
+        name: the names of its layers; of a reformat, the tensor and both precisions.
         ms: milliseconds.
     """
 
@@ -502,8 +502,9 @@ class TimeCosts:
 
     Args:
         gpu: its TF32 peak is not used.
-        profile: the kernels of a measured engine of the network, with their seconds.
-        user: if ``network`` is a changed copy of the user's network, the costs of that: all are shares of its speedup.
+        profile: the kernels of a measured engine of the network, with their seconds; empty without one.
+        user: the costs of the user's network if ``network`` is a changed copy of it, to express all costs as shares of
+            the speedup of the user's network; None if ``network`` is the user's.
     """
 
     def __init__(
@@ -571,8 +572,8 @@ class TimeCosts:
 
     @property
     def by_plan(self) -> bool:
-        """True if a plan is priced as a whole, false if as the sum of its layers: in networks of more than
-        ``MOST_LAYERS``.
+        """True if the time of each whole plan is predicted; false, above 1000 layers, if a plan costs the sum of its
+        layers.
         """
         return len(self.network.layers) <= MOST_LAYERS
 
@@ -609,7 +610,7 @@ class TimeCosts:
         return tuple(sorted(timed, key=lambda kernel: -kernel.ms)[:count])
 
     def starts(self, plan: PrecisionPlan) -> float:
-        """The predicted milliseconds that launches take in one inference under a plan."""
+        """The predicted milliseconds that kernel launches take in one inference under a plan."""
         return math.fsum(1e3 * start_of(kernel, self.gpu) for kernel in self.engine.kernels(plan))
 
     def in_attentions(self, plan: PrecisionPlan) -> float:
@@ -619,8 +620,8 @@ class TimeCosts:
         return 1e3 * math.fsum(taken for kernel, taken in timed if kernel.layers and inside.issuperset(kernel.layers))
 
     def no_faster(self, plan: PrecisionPlan, than: PrecisionPlan) -> float:
-        """The milliseconds, launches excluded, of those kernels of ``plan`` that are no faster than in the plan
-        ``than``.
+        """The predicted milliseconds, without launches, of the kernels of ``plan`` that are no faster than the kernels
+        of the same layers under ``than``.
         """
         before = {kernel.layers: taken for kernel, taken in self._timed_kernels(than) if kernel.layers}
         total = 0.0

@@ -126,7 +126,7 @@ def weight_grid(node: onnx.NodeProto, weight: np.ndarray) -> np.ndarray:
 
 
 def from_grid(node: onnx.NodeProto, grid: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
-    """Returns the weight of ``shape`` whose ``weight_grid`` is ``grid``."""
+    """Returns a layer's weight, in its ``shape``, from [groups, outputs per group, inputs per group, taps]."""
     if node.op_type == "ConvTranspose":
         grid = grid.transpose(0, 2, 1, 3)
     if node.op_type in ("Conv", "ConvTranspose") or attribute(node, "transB", 0):

@@ -46,12 +46,12 @@ _OTHER_LEVELS = {
 
 @dataclass(frozen=True)
 class RestoredActivation:
-    """An activation that a Q/DQ pair replaced, according to the graph.
+    """An activation function that a Q/DQ pair replaced, as far as the graph shows. A Clip takes its place again.
 
     Attributes:
-        layer: the Clip that restores it.
+        layer: the name of the Clip.
         tensor: the Clip's input.
-        scale: of the pair.
+        scale: the pair's.
     """
 
     layer: str
@@ -69,13 +69,13 @@ class RestoredActivation:
 
 @dataclass
 class ExistingPairs:
-    """The quantizers of removed Q/DQ pairs, on one tensor in the order of application.
+    """The quantizers of the Q/DQ pairs removed from a graph; those of one tensor in the order of application.
 
     Attributes:
         inputs: by node name and input position.
         outputs: by node name and output position, for pairs right before an output of the network.
-        unproven: the layers after which an activation may have been removed.
-        restored: the activations that were restored.
+        unproven: the layers after which a pair may have replaced an activation, without proof.
+        restored: the activations restored as Clips.
     """
 
     inputs: dict[tuple[str, int], tuple[Quantizer, ...]] = field(default_factory=dict)
@@ -114,7 +114,8 @@ def refuse_other_pairs(graph: onnx.GraphProto, source: str) -> None:
 def take_out_pairs(graph: gs.Graph, unseen: Collection[str] = ()) -> ExistingPairs:
     """Removes the eight-bit Q/DQ pairs of ``graph``, in place, and returns their quantizers.
 
-    Activations that pairs replaced are restored as Clips, except those in ``unseen``, which data do not show.
+    Activations that pairs replaced are restored as Clips, except the Clips named in ``unseen``: data showed no
+    activation there.
     """
     pairs, taken, made = ExistingPairs(), tensor_names(graph), dict[tuple[object, ...], gs.Constant]()
     for dequantize in [node for node in graph.nodes if node.op == "DequantizeLinear"]:
@@ -335,7 +336,8 @@ def _restore(source: gs.Tensor, producer: gs.Node, first: Quantizer, name: str, 
 
 
 def low_of_pairs(pairs: ExistingPairs, low: LowPrecision, source: str) -> LowPrecision:
-    """Returns FP8 if all pairs in a file are FP8, INT8 if others are, ``low`` without pairs.
+    """Returns the low precision of a file: FP8 if all its pairs are in FP8, INT8 if other pairs are, ``low`` without
+    pairs.
 
     Raises BadInput if ``low`` is neither INT8 nor the precision of all pairs.
     """
@@ -356,13 +358,13 @@ _FLOAT32 = np.dtype(np.float32)
 
 
 def take_out_types(graph: gs.Graph, low: LowPrecision, source: str) -> frozenset[str] | None:
-    """Makes the FP16 or BF16 tensors of a graph float32, in place, and removes the Casts between these types.
+    """Makes tensors in the type of ``low``, FP16 or BF16, float32, in place, and removes the Casts between the two.
 
     A Cast to the type and directly back stays: the network itself rounds there. FP16 inputs and outputs of the network
     keep their type; BF16 ones become float32.
 
-    Returns the names of the nodes that had the type, or None without any. Raises BadInput if the file has another
-    16-bit type than ``low``, or has the type inside control flow.
+    Returns the names of the nodes that computed in the type, or None if no tensor had it. Raises BadInput if the file
+    has another 16-bit type than ``low``, or has the type inside control flow.
     """
     kind = low.float_type
     assert kind is not None

@@ -44,11 +44,11 @@ class _Field(NamedTuple):
 def read_without_weights(
     path: Path, least: int, types: frozenset[int]
 ) -> tuple[onnx.ModelProto, dict[str, np.ndarray]]:
-    """Reads an ONNX file; returns the network without its large weights, and these by name.
+    """Reads an ONNX file; returns the network without its large weights, and the large weights by name.
 
     Args:
         least: the fewest bytes of a weight that is taken out.
-        types: the ``TensorProto.DataType`` of such weights.
+        types: the ``TensorProto.DataType`` values of weights that are taken out.
 
     Raises ValueError or DecodeError if the file is no ONNX message.
     """
@@ -215,10 +215,10 @@ _saved: dict[str, Path] = {}
 
 @dataclass
 class Written:
-    """A graph without its large weights, and these weights.
+    """A graph and, kept apart, its large weights.
 
     Attributes:
-        weights: those that the graph uses, rounded ones included.
+        weights: by name, rounded ones included.
         pairs: by layer index, the tensors that are rounded for the layer.
     """
 
@@ -256,7 +256,7 @@ def folder_until_the_end() -> Path:
 
 
 def read_model(path: Path) -> tuple[onnx.ModelProto, Weights]:
-    """Reads a network and its external data; returns the network and its detached weights.
+    """Reads a network and its external data; returns the network without its large weights, and these weights by name.
 
     Raises BadInput if the file is no ONNX network, or external data is missing or outside its folder.
     """
@@ -363,7 +363,7 @@ def _tensors(message: Message) -> Iterator[TensorProto]:
 
 
 def refill(field: Any, messages: Iterable[Message]) -> None:
-    """Replaces the messages of a repeated field by copies of ``messages``, which may be part of it."""
+    """Replaces the messages of a repeated field by copies of ``messages``, which may belong to the field."""
     copies = [type(message).FromString(message.SerializeToString()) for message in messages]
     del field[:]
     field.extend(copies)
@@ -447,14 +447,14 @@ def set_external(tensor: TensorProto, size: int, location: str = MEMORY, offset:
 
 
 def detached_tensor(name: str, array: np.ndarray) -> TensorProto:
-    """Returns the initializer that stands for a detached weight."""
+    """Returns the initializer of a large weight whose values are kept apart: name, type and shape."""
     tensor = TensorProto(name=name, dims=array.shape, data_type=onnx.helper.np_dtype_to_tensor_dtype(array.dtype))
     set_external(tensor, array.nbytes)
     return tensor
 
 
 def constant_tensor(name: str, values: np.ndarray, weights: Weights) -> TensorProto:
-    """Returns the initializer of a constant; a large one is detached, and added to ``weights``."""
+    """Returns the initializer of a constant; the values of a large one go to ``weights`` instead."""
     if values.nbytes < DETACH_FROM_BYTES:
         return numpy_helper.from_array(values, name)
     weights[name] = values
@@ -462,7 +462,9 @@ def constant_tensor(name: str, values: np.ndarray, weights: Weights) -> TensorPr
 
 
 def refer_to_weights(model: onnx.ModelProto, path: Path) -> None:
-    """Lets the detached weights of ``model`` refer to the file ``path`` that ``save_model`` wrote."""
+    """Makes the initializers of ``model`` whose values are kept apart refer to the file ``path`` that ``save_model``
+    wrote.
+    """
     detached = [tensor for tensor in model.graph.initializer if tensor.data_location == TensorProto.EXTERNAL]
     inside = places_of_weights(path)
     if all(tensor.name in inside for tensor in detached):
@@ -476,9 +478,9 @@ def refer_to_weights(model: onnx.ModelProto, path: Path) -> None:
 
 
 def save_model(skeleton: onnx.ModelProto, weights: Mapping[str, np.ndarray], path: Path) -> list[Path]:
-    """Writes the network to ``path``; returns the files written.
+    """Writes the network to ``path``; returns the paths of the files written.
 
-    Weights too large for one file go to ``<name>.data``.
+    Weights too large for one file go to ``<path>.data``.
     """
     inline_bytes = sum(weights[t.name].nbytes for t in skeleton.graph.initializer if t.name in weights)
     model = deepcopy(skeleton)

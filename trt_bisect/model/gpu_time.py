@@ -61,7 +61,7 @@ class Gpu:
         bandwidth: of the memory, in GB/s.
         cache: second-level cache, in MB.
         measured: true if predictions were compared with engines on this GPU.
-        integer: the share of ``Fit.integer`` that INT8 reaches on this GPU.
+        integer: a further factor on the rate of INT8, 1 for most GPUs.
     """
 
     name: str
@@ -76,7 +76,7 @@ class Gpu:
     integer: float = 1.0
 
     def rate(self, precision: Precision) -> float:
-        """The peak of multiply-adds per second in a precision, or in the next higher one that the GPU has."""
+        """The peak of multiply-adds per second in a precision; in FP16, else FP32, if the tensor cores lack it."""
         absent = self.scalar if precision is Precision.FP32 else self.tera.get(Precision.FP16, self.scalar)
         return self.tera.get(precision, absent) * 1e12 / 2
 
@@ -207,11 +207,11 @@ class Product:
     """The matrix product in a kernel.
 
     Attributes:
-        rows, columns: of the result, for each group.
-        channels: the length of the sums, without ``taps``.
+        rows, columns: the size of each group's result.
+        channels: each result is a sum of ``channels`` x ``taps`` products.
         taps: the size of a convolution's filter.
-        groups: those of a convolution, or the number of matrix products.
-        by_fours: true if it reads a format four channels wide.
+        groups: the groups of a convolution, or the number of matrix products in a batch.
+        by_fours: true if the kernel reads a format four channels wide.
     """
 
     rows: int
@@ -256,7 +256,7 @@ class Kernel:
         kind: ``NOTHING`` if it neither computes nor moves bytes, such as a Reshape.
         moved: the bytes read and written, weights included.
         is_narrow: true for a picture's change of format.
-        layers: the indices of its layers; empty for a reformat, or if only the engine's file is known.
+        layers: the indices of its layers; empty for a reformat, or if the kernel is known from an engine only.
     """
 
     name: str

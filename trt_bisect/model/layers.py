@@ -69,10 +69,10 @@ class Wiring:
         self.uses, self.constants, self.shapes = tensor_uses(graph), constants, shapes
 
     def fused_with(self, tensor: str, heads: Collection[str] = CONVOLUTIONS) -> onnx.NodeProto | None:
-        """Returns the convolution (or operator in ``heads``) that can be fused with the only reader of a tensor; None
-        without one.
+        """Returns the convolution (or other operator in ``heads``) that makes a tensor and can be fused with the
+        tensor's only reader; None without one.
 
-        Only pointwise nodes with single readers may stand between, such as SiLU; no Add or Mul of two layers' outputs.
+        Between the two may be pointwise nodes with single readers, such as SiLU; no Add or Mul of two layers' outputs.
         """
         reads, waiting = Counter([tensor]), [tensor]
         head: onnx.NodeProto | None = None
@@ -116,8 +116,8 @@ class Wiring:
     def bare_side(self, sides: tuple[str, str]) -> int | None:
         """Returns the position of the input of an Add that gets no Q/DQ pair; None if both get one.
 
-        ``sides`` are the Add's two inputs. If convolutions make both, that with more layers since the fork gets none;
-        if equally many, the second.
+        ``sides`` are the Add's two inputs. If convolutions make both, the branch with more layers since the fork gets
+        none; if equally many, the second.
         """
         if self._broadcasts(sides):
             return None
@@ -196,7 +196,8 @@ class Rounding:
         axis: the channel axis of a weight's scales; None for one scale.
         fixed: the file's quantizers, first applied first; empty if calibration gives the scale.
         at_output: the tensor is rounded right before it becomes an output of the network.
-        asymmetric: the file's quantizers if TensorRT refuses them; ``fixed`` then has symmetric ones.
+        asymmetric: the file's quantizers if TensorRT refuses them, and ``fixed`` has symmetric ones instead; else
+            empty.
     """
 
     slot: int
@@ -226,9 +227,9 @@ class Layer:
         shape: of its first output; a text is a named dynamic axis, None an unknown size.
         dtype: of its first output.
         roundings: the tensors that the low precision rounds for it; FP16 and BF16 round its outputs too.
-        why_not: the reason if the layer is not quantizable.
-        fixed: the precision that the user gave it; None if the search chooses.
-        refused: the reason if it is fixed because an engine does not run it in the low precision.
+        why_not: the reason if the layer is not quantizable, else empty.
+        fixed: the precision that the user or an engine's refusal gives it; None if the search chooses.
+        refused: the reason if an engine does not run it in the low precision, else empty.
         title: its name in the PyTorch program, such as ``layer1.0/Add_1``; empty if unknown.
         module, code: its PyTorch module and its line in the program; empty if unknown.
     """
@@ -269,7 +270,9 @@ class Layer:
         return any(rounding.is_weight for rounding in self.roundings)
 
     def kept_high(self, why: str) -> Layer:
-        """Returns this layer as not quantizable because of ``why``, and not fixed low; an earlier reason stays."""
+        """Returns this layer as not quantizable, because of ``why`` unless it has a reason, and not fixed in a low
+        precision.
+        """
         fixed = None if self.fixed is not None and self.fixed.needs_scale else self.fixed
         return replace(self, why_not=self.why_not or why, fixed=fixed)
 
@@ -319,7 +322,7 @@ def _size(dim: onnx.TensorShapeProto.Dimension) -> int | str | None:
 def layers_of(
     graph: onnx.GraphProto, weights: Weights, pairs: ExistingPairs, low: LowPrecision = INT8
 ) -> tuple[Layer, ...]:
-    """Returns the layers of a prepared graph; with ``pairs``, only layers at Q/DQ pairs are quantizable."""
+    """Returns the layers of a prepared graph; if the file has ``pairs``, only the layers at them are quantizable."""
     types = TensorTypes.of(graph)
     constants = {tensor.name for tensor in graph.initializer} | set(weights)
     small = {tensor.name: tensor for tensor in graph.initializer if tensor.name not in weights}

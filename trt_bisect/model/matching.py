@@ -17,8 +17,10 @@ _Kind = tuple[object, ...]  # operator, shapes of the weights, shape of the outp
 
 @dataclass(frozen=True)
 class Match:
-    """A layer of the first network and its partner in the second, found ``by`` ``name``, ``output`` or
-    ``structure``; without a partner, the other is None.
+    """A layer of the first network and its partner in the second, or a layer of one network and None.
+
+    Attributes:
+        by: ``name``, ``output`` or ``structure``, which showed the partner; empty without one.
     """
 
     first: Layer | None
@@ -31,7 +33,7 @@ class Matching:
     """Two networks, layer by layer.
 
     Attributes:
-        tensors: the name in the second network of each tensor and input of the first.
+        tensors: maps the names of tensors and inputs in the first network to those in the second.
         pairs: the matches, by layer index in the second network.
         alone: the layers without a partner, those of the first network first.
     """
@@ -60,7 +62,7 @@ class Matching:
 
 
 def match_layers(first: Network, second: Network) -> Matching:
-    """Finds the layers that two networks have in common; both have the shapes of one sample (``Network.with_shapes``).
+    """Finds the layers that two networks have in common; the shapes of both must be those of one sample.
 
     Partners have the same operator, and weights and outputs of the same shapes. Layers are matched by name, then by
     their output's name (without case and punctuation), then in execution order by ``difflib``, unless their inputs come

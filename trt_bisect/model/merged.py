@@ -36,7 +36,7 @@ class Part:
     layers: tuple[int, ...]
 
     def of(self, values: Mapping[str, _Value]) -> dict[str, _Value]:
-        """Returns those of ``values``, by name in the merged network, that belong to this one, by the names in its
+        """Returns the ``values`` of this network. Their keys, names in the merged network, become the names in its own
         file.
         """
         prefix = prefix_of(self.name)
@@ -48,7 +48,7 @@ class Part:
 
 
 def prefix_of(name: str) -> str:
-    """Returns the prefix of a network's names in the merged network."""
+    """Returns the prefix of a network's names in the merged network: ``name/``."""
     return f"{name}/"
 
 
@@ -104,8 +104,8 @@ def merged(pipeline: Pipeline) -> Network:
 
 
 def split(network: Network) -> tuple[Part, ...]:
-    """Returns the networks that were merged, with all changes, precisions and scales of the merged one; empty if
-    none were.
+    """Returns the networks that ``network`` was merged from, with its changes, precisions and scales; empty if it was
+    not merged.
     """
     if network.pipeline is None:
         return ()

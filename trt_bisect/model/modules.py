@@ -89,9 +89,10 @@ def enclosing(path: str) -> list[str]:
 
 
 def module_tensors(made: Iterable[ModuleTensor]) -> list[ModuleTensor]:
-    """Returns the module and result of each module's call, in the order in which calls end.
+    """Returns, for each call of a module, its place and the tensor that it returns, in the order in which calls end.
 
-    ``made`` has the place and result of each operation, in execution order; consecutive operations are one call.
+    ``made`` has the place and result of each operation, in execution order. Consecutive operations of a module are one
+    call.
     """
     ended, running = list[ModuleTensor](), dict[str, ModuleTensor]()
     for place, tensor in made:
@@ -104,8 +105,8 @@ def module_tensors(made: Iterable[ModuleTensor]) -> list[ModuleTensor]:
 def matched_modules(first: Sequence[ModuleTensor], second: Sequence[ModuleTensor]) -> dict[str, str]:
     """Maps the tensors of module calls in one network to those of the same calls in another.
 
-    Modules that the networks call unequally often are left out. A normalization that only one has counts as fused into
-    the module before it.
+    Modules that the networks call unequally often are left out. A normalization that only one network has counts as
+    fused into the module before it.
     """
     ours, theirs = _by_call(first, second), _by_call(second, first)
     pairs = dict[str, str]()
@@ -197,9 +198,9 @@ def _own_line(frames: list[tuple[str, str]]) -> str:
 
 
 def titles_of(nodes: Iterable[tuple[str, str, bool]], places: dict[str, Place]) -> dict[str, str]:
-    """Returns, by node name, the names that nodes have in the user's program; nodes without a module are left out.
+    """Returns, by node name, titles from the nodes' modules; nodes without a module are left out.
 
-    A module's only node, or only one with a weight, has the module's name, others also the operator:
+    A module's only node, or its only node with a weight, has the module's name; others also have the operator:
     ``layer1.0/Add_1``.
 
     ``nodes`` has name, operator, and true for a node with a weight.

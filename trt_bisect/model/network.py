@@ -80,9 +80,9 @@ class Pipeline:
     Attributes:
         networks: by name, in the order of the merged graph.
         run: runs the function on feeds of the merged network, with an engine for each network. Returns the outputs, and
-            the reason if there are none.
-        calls: by name, the mean number of calls per sample in FP32.
-        skeleton: the graph.
+            the reason if there are none, else an empty text.
+        calls: by network, the mean number of calls per sample in FP32.
+        skeleton: the merged graph; None before merging.
     """
 
     networks: Mapping[str, Network]
@@ -109,10 +109,10 @@ class Network:
         scales: the INT8 scales that the user gave, by activation.
         part: a sentence on the part of the file that this is; empty for the whole.
         properties: the file's ``metadata_props``.
-        restored: the activations that Q/DQ pairs of the file replaced.
-        changes: in words, the changes of weights made to lose less in INT8.
+        restored: the activations that Q/DQ pairs of the file replaced, each a Clip now.
+        changes: in words, the changes of weights made to lose less in INT8; empty without any.
         on_grid: weights that INT8 layers round instead of their own: near INT8 levels, but not always the nearest.
-        rounded: rounded weights, shared by networks with the same weights.
+        rounded: a cache of rounded weights, which networks with the same weights share.
     """
 
     source: str
@@ -209,11 +209,13 @@ class Network:
         return replace(self, base=base)
 
     def free_plan(self, chosen: Iterable[int] = (), high: Precision = Precision.FP32) -> PrecisionPlan:
-        """Returns the plan with the ``chosen`` layers low and all others high, whatever is fixed."""
+        """Returns the plan with the ``chosen`` layers low and all others high, fixed layers included."""
         return low_set(len(self.layers), chosen, high, self.low.precision)
 
     def all_in(self, precision: Precision) -> PrecisionPlan:
-        """Returns the plan with every layer in a float precision, except layers fixed in another."""
+        """Returns the plan with every layer in a float precision, except layers that the user fixed in another float
+        precision.
+        """
 
         def is_free(layer: Layer) -> bool:
             return bool(layer.refused) or (layer.fixed is not None and layer.fixed.needs_scale)
@@ -230,7 +232,9 @@ class Network:
         return self._changing(lambda layer: replace(layer, fixed=precisions.get(layer.index, layer.fixed)))
 
     def refusing(self, reasons: Mapping[int, str], high: Precision) -> Network:
-        """Returns this network with the layers in ``reasons`` (by index) fixed in ``high``; engines refuse them low."""
+        """Returns this network with the layers in ``reasons`` (by index) fixed in ``high``, because engines refuse them
+        in the low precision.
+        """
         network = self.fixing(dict.fromkeys(reasons, high))
         return network._changing(lambda layer: replace(layer, refused=reasons.get(layer.index, layer.refused)))
 
@@ -319,7 +323,9 @@ class Network:
         raise self.no_layer(name, name)
 
     def no_layer(self, asked: str, plain: str) -> BadInput:
-        """Returns the error that there is no layer ``asked``; it proposes layers with names similar to ``plain``."""
+        """Returns the error that there is no layer ``asked``; the error proposes layers with names similar to
+        ``plain``, which is ``asked`` without wildcards.
+        """
         near = difflib.get_close_matches(plain, [layer.name for layer in self.layers], 3, _NEAR)
         hint = "Did you mean " + ", ".join(f"'{name}'" for name in near) + "? " if near else ""
         remedy = f"{hint}'trt-bisect layers {self.source}' lists them."
@@ -373,7 +379,9 @@ class Network:
 
     @property
     def stand_in(self) -> float | None:
-        """The scale that all Q/DQ pairs on activations in the file have, as a placeholder; None if two differ."""
+        """The scale that all Q/DQ pairs on activations in the file share, a placeholder; None if two differ, or one
+        tensor alone has pairs.
+        """
         # ModelOpt's autotune writes such files: it chooses the places of pairs, and leaves the scales to calibration.
         rounded = [rounding for layer in self.layers for rounding in layer.roundings if not rounding.is_weight]
         scales = {float(np.max(quantizer.scale)) for rounding in rounded for quantizer in rounding.fixed}
@@ -447,8 +455,8 @@ def load_network(
         shapes: sizes of dynamic axes, by input; others stay dynamic.
         base: the precision of unquantized layers; None: the high precision of each plan.
         fuse_norms: make one node of each decomposed LayerNormalization (opset 17).
-        unseen: the Clips in ``restored`` to leave out, because data show no activation there.
-        opset: the oldest opset of the result.
+        unseen: the names of restored activations (Clips) to leave out, because data show none there.
+        opset: the oldest opset of the result; 0: the oldest that measuring needs.
 
     Raises:
         BadInput: the file or a shape cannot be used.

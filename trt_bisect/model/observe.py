@@ -133,7 +133,7 @@ class Observer:
 
     Args:
         source: the network's name in errors.
-        in_segments: compute only the nodes that a single group needs.
+        in_segments: with a single group too, compute only the nodes that it needs.
 
     Attributes:
         types: ONNX Runtime's type of each tensor; empty with several groups or ``in_segments``.
@@ -255,7 +255,7 @@ def facts_of_shapes(network: Network, shapes: Mapping[str, Sequence[int]]) -> Te
 def groups_within(
     network: Network, names: Iterable[str], feeds: Feeds, memory: int, *, runs: int = 1
 ) -> list[tuple[str, ...]]:
-    """Returns ``names`` in groups whose tensors, of ``runs`` inferences at once, fit in a share of ``memory`` bytes;
+    """Returns ``names`` in groups whose tensors, of ``runs`` inferences at once, fit in a quarter of ``memory`` bytes;
     one group if the network cannot be cut.
     """
     if any(spec.name not in feeds for spec in network.inputs) or not can_be_cut(network.skeleton):

@@ -31,11 +31,11 @@ Cut = tuple[str, str]
 def cut_around(
     model: onnx.ModelProto, weights: Mapping[str, np.ndarray], source: str
 ) -> tuple[onnx.ModelProto, Cut | None]:
-    """Returns the part of a network before all nodes that ONNX Runtime cannot run, and sentences on the cut, None
-    without one.
+    """Returns the part of a network before all nodes that ONNX Runtime cannot run, and two sentences, on that part and
+    on the rest; None for them if nothing is cut.
 
-    Functions of ``model`` are inlined and its nodes named; ``weights`` are its detached weights. Raises BadInput if
-    nothing is left.
+    The functions of ``model`` must be inlined and its nodes named; ``weights`` are its large weights, kept apart.
+    Raises BadInput if nothing is left.
     """
     unknown: set[Operator] = set()
     doubted = {operator_of(node) for node in model.graph.node if _not_of_onnx(node)}
@@ -56,7 +56,7 @@ def cut_around(
 
 
 def operator_of(node: onnx.NodeProto) -> Operator:
-    """Returns domain and name of a node's operator; of an unknown operator inside its bodies, if any."""
+    """Returns domain and name of a node's operator, or of an operator unknown to ONNX inside the node (If, Loop)."""
     inside = (inner for body in bodies_of(node) for inner in body.node)
     return next((operator_of(inner) for inner in inside if _not_of_onnx(inner)), (node.domain, node.op_type))
 

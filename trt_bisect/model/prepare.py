@@ -162,8 +162,8 @@ def prepare(
     """Prepares a model: every node of the result is a layer, named and not constant.
 
     Args:
-        model: changed.
-        weights: the model's detached weights.
+        model: the file's graph, which is changed.
+        weights: the model's large weights, kept apart.
         opset: the oldest opset of the result.
 
     Returns:
@@ -386,7 +386,8 @@ def sort_nodes(graph: onnx.GraphProto, source: str) -> None:
 def name_nodes(graph: onnx.GraphProto) -> None:
     """Names unnamed nodes as TensorRT's parser does, ``node_of_<output>``, and makes all names unique.
 
-    Undoes ``names_for_parser``. Source: ``getNodeName`` in onnx-tensorrt's ``onnxProtoUtils.cpp``.
+    Nodes renamed for TensorRT's parser get their old names back. Source: ``getNodeName`` in onnx-tensorrt's
+    ``onnxProtoUtils.cpp``.
     """
     taken: set[str] = set()
     for node in graph.node:
@@ -427,7 +428,9 @@ def _use_default_domain(model: onnx.ModelProto) -> None:
 
 
 def spell_out_partial_shapes(graph: onnx.GraphProto) -> None:
-    """Rewrites ``Shape(start, end)`` as Shape and Slice, in place: GraphSurgeon folds it as the whole shape."""
+    """Rewrites ``Shape(start, end)`` as Shape and Slice, in place: GraphSurgeon would fold the first as the whole
+    shape.
+    """
     nodes = []
     for node in graph.node:
         for body in bodies_of(node):
@@ -553,7 +556,7 @@ DYNAMIC_OPS = frozenset({"ConvInteger", "MatMulInteger", "DynamicQuantizeLinear"
 
 
 def drop_odd_outputs(graph: onnx.GraphProto, source: str) -> tuple[str, ...]:
-    """Removes outputs that are maps or optional values, in place; returns a note on them, or nothing without any.
+    """Removes outputs that are maps or optional values, in place; returns one note on them; empty if there are none.
 
     Raises BadInput if no output is left.
     """
@@ -581,7 +584,7 @@ def is_integer_layer(op_type: str) -> bool:
 
 
 def refuse_integer_layers(graph: gs.Graph, source: str) -> None:
-    """Raises BadInput if a graph still has integer layers, those without constant scales."""
+    """Raises BadInput if a graph still has integer layers, which could not become float layers between Q/DQ pairs."""
     ops = [node.op for node in graph.nodes if node.op in DYNAMIC_OPS or is_integer_layer(node.op)]
     if ops:
         raise BadInput(
@@ -605,7 +608,7 @@ class _Detached(LazyValues):  # type: ignore[misc]
 
 
 def import_detached(model: onnx.ModelProto, weights: Mapping[str, np.ndarray]) -> gs.Graph:
-    """Returns GraphSurgeon's graph of a model with detached ``weights``."""
+    """Returns GraphSurgeon's graph of a model whose large ``weights`` are kept apart."""
     # Large weights stay detached, so that nothing copies them.
     graph = gs.import_onnx(model)
     fixed, outputs = _not_foldable(graph), {id(tensor) for tensor in graph.outputs}
@@ -641,6 +644,6 @@ def _not_foldable(graph: gs.Graph) -> set[int]:
 
 
 def detached_in(graph: gs.Graph) -> Weights:
-    """Returns the detached weights of a graph, by name."""
+    """Returns the large weights of a graph, which GraphSurgeon does not copy, by name."""
     constants = [tensor for tensor in graph.tensors(check_duplicates=False).values() if isinstance(tensor, gs.Constant)]
     return {tensor.name: tensor._values.array for tensor in constants if isinstance(tensor._values, _Detached)}

@@ -40,7 +40,7 @@ class GraphTarget(Enum):
 
 
 class PlanWriter(WritingContext):
-    """Writes plans of one network with one set of scales; its graphs share rounded weights."""
+    """Writes a network's plans as ONNX graphs with one set of scales; the graphs share rounded weights."""
 
     def __init__(
         self,
@@ -89,14 +89,15 @@ class PlanWriter(WritingContext):
 
 @dataclass
 class WrittenSwitch(Written):
-    """A graph for all plans.
+    """A graph for all plans: an input of booleans, the gates, selects each layer's precision.
 
     Attributes:
-        gates: layer index and precision that each gate selects. The input ``gates_input``, bool ``[gates + followed]``,
-            is true where the layer has that precision. A layer without a true gate has the last of its precisions.
-        followed: the tensors that some plans round where they are made; their gates come last.
-        scales: the rounded activations, whose scales are the input ``scales_input``, float32 ``[scales]``.
-        gates_input, scales_input: the names of these inputs; empty without any.
+        gates: for each gate, the layer's index and the precision that a true value gives it. A layer without a true
+            gate has the last of its precisions.
+        followed: the tensors that some plans round where they are made; the input has a gate for each after those in
+            ``gates``.
+        scales: the rounded activations, in the order of the input of scales (float32).
+        gates_input, scales_input: the names of both inputs; empty if the graph has none.
     """
 
     gates: Sequence[tuple[int, Precision]] = ()
@@ -111,7 +112,7 @@ Choices = Sequence[tuple[Precision, ...]]
 
 
 def choices_of(network: Network, high: Precision, more: Iterable[Precision] = ()) -> Choices:
-    """Returns for each layer the precisions that the plans of a search give it, the base last.
+    """Returns for each layer the precisions that the plans of a search may give it, the base last.
 
     A quantizable layer is low, in one of ``more``, ``high``, or in the base; a fixed layer has one precision.
     """
@@ -128,7 +129,8 @@ def choices_of(network: Network, high: Precision, more: Iterable[Precision] = ()
 
 
 def write_switch(writer: PlanWriter, choices: Choices, piece: Piece | None = None) -> WrittenSwitch:
-    """Writes the network of ``writer``, or a piece, with every precision of every layer.
+    """Writes one graph for the network of ``writer``, or for a piece, with each layer in all its precisions in
+    ``choices``.
 
     No tensor that leaves ``piece`` may be read both rounded and unrounded.
     """

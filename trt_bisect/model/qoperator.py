@@ -47,7 +47,7 @@ def with_pairs(model: onnx.ModelProto, weights: Mapping[str, np.ndarray]) -> onn
     """Returns ``model``, which is changed, with its integer layers in floats between Q/DQ nodes.
 
     Float tensors get the names that they had before quantization, if free. Layers with computed scales, or another
-    layout of channels, stay. Nodes must have names; ``weights`` are the detached weights.
+    layout of channels, stay. Nodes must have names; ``weights`` are the large weights, kept apart.
     """
     layers = [_integer(node) for node in model.graph.node]
     if not any(layers):

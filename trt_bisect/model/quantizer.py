@@ -53,7 +53,7 @@ class FloatType:
             return np.asarray(values, np.float32).astype(self.dtype).astype(np.float32)
 
     def positive(self, values: np.ndarray) -> np.ndarray:
-        """Returns positive values rounded to this type, as float32, neither zero nor infinite."""
+        """Returns ``values``, all positive, rounded to this type, as float32, but never to zero or infinity."""
         least = np.float32(np.finfo(np.float32).tiny if self.name == "bfloat16" else 2.0**-24)
         return np.asarray(np.clip(self.rounded(values), least, np.float32(self.largest)), np.float32)
 
@@ -71,7 +71,7 @@ class LowPrecision:
     Attributes:
         opset: the oldest opset of its graphs.
         slots: by operator that can be quantized, the inputs that are rounded.
-        float_type: None if quantized.
+        float_type: None for INT8 and FP8.
         level: the dtype of stored values, if quantized.
         levels: the largest stored value: a scale is the largest magnitude divided by it.
         wide: activations are rounded to INT16: an experiment, which no engine runs.
@@ -232,7 +232,7 @@ class Quantizer:
         return np.asarray(levels, np.float32)
 
     def steps(self, levels: np.ndarray, values: np.ndarray) -> np.ndarray:
-        """Returns ``levels``, those of ``values``, minus the zero point."""
+        """Returns ``levels``, the rounded ``values``, minus the zero point."""
         return np.asarray(levels - self._broadcast(self.zero_point, values))
 
     def _broadcast(self, parameter: np.ndarray, values: np.ndarray) -> np.ndarray:
@@ -249,7 +249,8 @@ def round_trips(values: np.ndarray, quantizers: Iterable[Quantizer]) -> np.ndarr
 
 
 class RoundedWeights(WeakValueDictionary[tuple[object, ...], np.ndarray]):
-    """A cache of rounded weights by name and quantizers, kept while in use; empty when unpickled.
+    """A cache of rounded weights by name and quantizers. A weight is kept while something uses it; an unpickled cache
+    is empty.
 
     Attributes:
         digest: of the unrounded weights; empty until needed.

@@ -116,7 +116,7 @@ def for_onnx_runtime(library: str | Path) -> bool:
 
 
 def digests_of(paths: Sequence[str | Path]) -> str:
-    """Returns 16 digits of each library's SHA-256; raises BadInput if a file cannot be read."""
+    """Returns 16 digits of each library's SHA-256, separated by spaces; raises BadInput if a file cannot be read."""
     return " ".join(hashlib.sha256(_content(path)).hexdigest()[:16] for path in paths)
 
 
@@ -147,7 +147,7 @@ def make_session(
 
     Args:
         provider: default: that of the device in use.
-        threads: for one inference.
+        threads: for one inference; None: ONNX Runtime's default.
         one_of_many: share a memory arena with all such sessions.
         level: of ONNX Runtime's graph optimisations.
         arena: keep memory between inferences, which is faster.

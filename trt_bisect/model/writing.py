@@ -70,17 +70,15 @@ _OWN_WORDS = "int8 fp8 fp16 bf16 typed rounded unrounded branch scale held given
 class WritingContext:
     """The facts, quantizers and rounded weights that all graphs of a network with one set of scales share.
 
-    Large rounded weights are kept in files, or not at all.
-
     Args:
         scales: of the activations without quantizers in the file.
         emulates: write for ONNX Runtime, not for TensorRT.
         unquantized_round: also round tensors of unquantized layers that an engine may hold in INT8.
-        held: exactly the tensors to round where they are made; None for those of ``unquantized_round``.
+        held: exactly the tensors to round where they are made; None: ``unquantized_round`` decides.
 
     Attributes:
         tag: underscores that make new names unique.
-        initializers: the constants of the graph, detached weights included.
+        initializers: the constants of the graph; large ones have no values.
         base_slots: by quantizable layer, the inputs and outputs in the base's type if the layer is low.
     """
 
@@ -466,7 +464,7 @@ class GraphWriting:
     def assemble(
         self, inputs: Iterable[onnx.ValueInfoProto], outputs: Iterable[onnx.ValueInfoProto]
     ) -> tuple[onnx.ModelProto, Weights]:
-        """Returns the model of the nodes written so far, and its detached weights."""
+        """Returns the model of the nodes written so far, without its large weights, and these weights by name."""
         skeleton = self._network.skeleton
         model = onnx.ModelProto(ir_version=skeleton.ir_version, producer_name=skeleton.producer_name)
         model.opset_import.extend(skeleton.opset_import)

@@ -61,7 +61,7 @@ class Setting:
         high: the precision of layers that are not low.
         options: the run's options on the command line, data included.
         fixed: the user's shapes for dynamic inputs.
-        kept: the layers that the recipe keeps high.
+        kept: the layers that the recipe keeps high; empty without a recipe.
     """
 
     model: str
@@ -141,10 +141,12 @@ def with_moved(setting: Setting, network: str, cache: str) -> tuple[Command, ...
 def keeping_high(
     setting: Setting, layer: str, high: Precision, of_recipe: Precision | None = None
 ) -> tuple[Command, ...]:
-    """Returns the commands that keep the recipe's layers (without a recipe, ``layer``) in ``high`` and the others low.
+    """Returns the commands that keep the recipe's high layers (without a recipe, ``layer``) in ``high`` and the others
+    low.
 
-    If ``of_recipe``, the recipe's high precision (None: the run's), is ``high``, these are its commands and the run
-    with ``--front``; else the run that finds a recipe with ``high``. ModelOpt's command follows if the layers are few.
+    ``of_recipe`` is the recipe's high precision; None: the run's. If this is ``high``, the commands build the recipe,
+    and run again with ``--front``; else they search a recipe with ``high``. For at most 50 layers ModelOpt's command
+    follows.
     """
     kept = setting.kept or (layer,)
     cache = setting.calibration or (setting.path("recipe", CACHE) if setting.build.weak else _RANGES)

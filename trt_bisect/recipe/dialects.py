@@ -51,9 +51,9 @@ class Told:
     """The facts of a recipe that other tools' files are written from.
 
     Attributes:
-        names: the nodes that stay high, with every name that they have in the recipe's files.
+        names: all names that the nodes that stay high have in the recipe's files.
         network: the file with Q/DQ pairs or Casts.
-        floats: the file without them.
+        floats: the file of the network without Q/DQ pairs and Casts.
         cache: the calibration cache's file.
     """
 

@@ -228,13 +228,13 @@ def recipe_files(
 ) -> RecipeFiles:
     """Returns the files of a plan for one version of TensorRT.
 
-    Cache, flags and script are left out without weak typing, if the network came with Q/DQ pairs, or in FP8: there the
-    pairs hold the scales and decide the precisions.
+    The files for weak typing (calibration cache, trtexec's flags, Polygraphy's script) are left out if the version has
+    none, and if Q/DQ pairs decide the precisions: those of the user's file, or FP8's.
 
     Args:
         high: the precision of layers that are never low, if the network has no base.
         weak: the constraints of weak typing.
-        build: that of the measured engine; its ``precisions`` and ``weak`` are replaced.
+        build: the measured engine's; ``precisions`` and ``weak`` are set anew.
     """
     low, base = network.low, network.base or high
     lowered = {layer.index for layer in network.layers if layer.quantizable} & plan.lowered
@@ -303,7 +303,8 @@ def plan_json(
 ) -> str:
     """Returns ``plan.json``: the precision of every layer that the low precision rounds, and the activations' scales.
 
-    Scales are as used (largest magnitude / 448 in FP8); unusable ones are left out. ``kept`` has the high layers.
+    Scales are as used (largest magnitude / 448 in FP8); unusable ones are left out. ``kept`` has the precision of each
+    high layer, by name.
     """
     layers = {
         layer.name: str(kept.get(layer.name, network.low.precision)) for layer in network.layers if layer.roundings
@@ -325,8 +326,8 @@ def plan_json(
 def polygraphy_script(weak: WeakPlan, named: list[str]) -> str:
     """Returns a script for Polygraphy's ``--trt-network-postprocess-script``, with ``--precision-constraints obey``.
 
-    The script fails if TensorRT's network lacks a constrained layer; if no parser has named the layers, only for those
-    in ``named``.
+    The script fails if TensorRT's network lacks a constrained layer; if TensorRT's parser did not name the layers, only
+    if a layer in ``named`` is missing.
     """
     constraints = [
         (rule.layer, _trt_type(rule.precision), [_trt_type(kind) for kind in rule.outputs]) for rule in weak.constraints

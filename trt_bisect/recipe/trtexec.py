@@ -49,9 +49,9 @@ class Build:
     """The facts, except the network, that a recipe's engine is built with.
 
     Attributes:
-        precisions: those of the engine's layers.
+        precisions: all precisions of the engine's layers.
         weak: true if the recipe has files for weak typing.
-        shapes: the smallest, the first and the largest shape of every input.
+        shapes: the smallest, the first sample's and the largest shape of every input.
         dynamic: the names of the dynamic inputs.
     """
 
