@@ -62,7 +62,7 @@ class EngineUnavailable(TrtBisectError):
 
 
 class NothingMeasured(TrtBisectError):
-    """Every trial failed: nothing was measured."""
+    """Every trial failed."""
 
     exit_code = 3
 

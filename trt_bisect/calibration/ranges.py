@@ -55,8 +55,7 @@ def no_ranges(title: str) -> Ranges:
 
 
 def with_scales_of(ranges: Ranges, others: Mapping[str, Ranges]) -> Ranges:
-    """Returns ``ranges`` with the scale of each tensor in ``others`` replaced by that in the ranges given there for it.
-    """
+    """Returns ``ranges`` with the scale of each tensor in ``others`` taken from the ranges given for it there."""
     scales = {tensor: source.scales[tensor] for tensor, source in others.items()}
     counts = Counter(source.origin for source in others.values())
     changes = ", ".join(f"{counted(count, 'tensor')} by {how}" for how, count in counts.items())
@@ -174,15 +173,13 @@ def non_finite_weight(network: Network) -> str:
     return ""
 
 
-# The two kinds of scales in a file that no engine can round with.
+# The two kinds of scales in a file that no engine can round with: stored constants become NaN or wrong, in FP32 too.
 SCALE_INFINITE, SCALE_NOT_POSITIVE = "scale infinite", "scale not positive"
 
 
 def unusable_scales(network: Network) -> dict[str, list[str]]:
     """Returns the names of layers with unusable scales in the file's Q/DQ pairs, by ``scale infinite`` and ``scale not
     positive``.
-
-    Such scales dequantize stored constants to NaN or wrong values in every plan, FP32 included.
     """
     layers: dict[str, list[str]] = {}
     for layer in network.layers:

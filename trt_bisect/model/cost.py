@@ -1,9 +1,7 @@
 """The cost of layers and plans: in multiply-adds, in measured times, or in predicted times.
 
-With predicted times, the cost of a plan is the share of INT8's speedup over FP16 that the plan gives up: 0 for full
-INT8, 1 for an engine in FP16. The cost of a layer is that of the plan in which only this layer is high. Neighbouring
-high layers share reformats, so a plan can cost less than the sum of its layers. A profile of the network's engine
-corrects the predictions (docs/concepts/time.md).
+The cost of a layer is that of the plan in which only this layer is high. Predicted times, and their correction by the
+profile of an engine: docs/concepts/time.md.
 
 # The kernels
 
@@ -160,7 +158,6 @@ class Group:
 
     Attributes:
         head: the layer with the matrix product; None without one.
-        reads: the tensors that the kernel reads.
         writes: its results that other kernels read, or that are outputs of the network.
     """
 
@@ -490,7 +487,6 @@ class TimedKernel:
 
     Attributes:
         name: the names of its layers; of a reformat, the tensor and both precisions.
-        ms: milliseconds.
     """
 
     name: str
@@ -503,8 +499,8 @@ class TimeCosts:
     Args:
         gpu: its TF32 peak is not used.
         profile: the kernels of a measured engine of the network, with their seconds; empty without one.
-        user: the costs of the user's network if ``network`` is a changed copy of it, to express all costs as shares of
-            the speedup of the user's network; None if ``network`` is the user's.
+        user: the costs of the user's network, whose speedup costs are shares of; None if ``network`` is no changed
+            copy.
     """
 
     def __init__(

@@ -2,8 +2,7 @@
 
 A plan with all layers low writes the file's network again. ONNX Runtime's quantizer replaces some activations by a Q/DQ
 pair (``QDQRemovableActivation`` in ``onnxruntime.quantization``). Such an activation is restored if the graph proves
-that it existed. A range that begins at zero is no proof: a coarse scale rounds the negative values of GELU and SiLU to
-zero too. The proof:
+that it existed (docs/howto/qat.md):
 
 1. The pair has one scale, and its zero point is the lowest level.
 2. Its values come from a layer whose results have no lower bound (a convolution, a matrix product, a normalization),
@@ -11,8 +10,7 @@ and are only moved, pooled, scaled by constants or added since.
 3. The tensor is not named after its producer (``/conv1/Conv_output_0`` after ``/conv1/Conv``): the quantizer gives the
 name of the removed activation's output to the layer before.
 
-Values that are always positive pass the proof too. Then data decide: a pair that cuts off nothing at zero replaced no
-activation (``RestoredActivation.is_seen``).
+Values that are always positive pass the proof too; data decide then (``RestoredActivation.is_seen``).
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Reads and writes ONNX files with external data; large weights are kept apart from protobuf messages.
 
 A *detached* weight remains in the graph as a tensor with external data in a file named ``MEMORY``, which does not
-exist. Protobuf copies a weight at every step. Therefore the fields that lead to a weight's ``raw_data`` in the main
-graph are read and written directly (source: "Encoding" in the protobuf documentation; field numbers of ``onnx.proto``).
+exist.
 """
 
 from __future__ import annotations
@@ -30,6 +29,8 @@ from trt_bisect.data.named import ONNX, kind_of, remedy_of, similar_file
 from trt_bisect.errors import BadInput, first_line
 from trt_bisect.support.memory import mapped_if_large
 
+# Protobuf copies a weight at every step, so the fields that lead to ``raw_data`` are read and written directly. Source:
+# "Encoding" in the protobuf documentation; field numbers of ``onnx.proto``.
 _VARINT, _EIGHT_BYTES, _LENGTH, _FOUR_BYTES = 0, 1, 2, 5
 _GRAPH_IN_MODEL, _INITIALIZER_IN_GRAPH, _RAW_DATA_IN_TENSOR = 7, 5, 9
 _FIXED_SIZES = {_EIGHT_BYTES: 8, _FOUR_BYTES: 4}

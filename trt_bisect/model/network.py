@@ -99,7 +99,7 @@ class Network:
     Attributes:
         source: the path of its file.
         skeleton: the prepared graph, without its large weights.
-        layers: in execution order.
+
         has_pairs: true if the file has Q/DQ pairs, whose scales are in the layers' roundings.
         base: the precision of unquantized layers, and of the float tensors at INT8 and FP8 layers. None: the high
             precision of each plan, and float32 at low layers.
@@ -323,8 +323,8 @@ class Network:
         raise self.no_layer(name, name)
 
     def no_layer(self, asked: str, plain: str) -> BadInput:
-        """Returns the error that there is no layer ``asked``; the error proposes layers with names similar to
-        ``plain``, which is ``asked`` without wildcards.
+        """Returns the error that there is no layer ``asked``, with names of layers similar to ``plain``: ``asked``
+        without wildcards.
         """
         near = difflib.get_close_matches(plain, [layer.name for layer in self.layers], 3, _NEAR)
         hint = "Did you mean " + ", ".join(f"'{name}'" for name in near) + "? " if near else ""

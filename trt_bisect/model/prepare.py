@@ -49,10 +49,11 @@ def fuse_normalizations(graph: gs.Graph) -> int:
         x -> ReduceMean -> Sub(x, mean) = d -> Pow(d, 2) -> ReduceMean -> Add(epsilon) -> Sqrt
                                           d -> Div(d, .) -> Mul(scale) -> Add(bias)
 
-    In FP16 the square overflows above 255, and its mean is inexact; TensorRT computes the single node in FP32 inside
-    (TensorRT issue 4493). Only sure matches are fused: the mean is over the last axes, of known sizes; nothing else
-    reads a tensor in between; scale and bias are constants of these sizes.
+    Only sure matches are fused: the mean is over the last axes, of known sizes; nothing else reads a tensor in between;
+    scale and bias are constants of these sizes.
     """
+    # In FP16 the square overflows above 255, and its mean is inexact; TensorRT computes the single node in FP32 inside
+    # (TensorRT issue 4493).
     norms = list(decomposed_normalizations(graph))
     for nodes, axis, epsilon, scale, bias in norms:
         x, last = nodes[0].inputs[0], nodes[-1]

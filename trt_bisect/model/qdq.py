@@ -5,8 +5,6 @@ tensor is rounded once for all its INT8 readers; of a residual sum that TensorRT
 input (see ``model.layers``). So a high layer reads unrounded tensors, and a boundary adds no rounding.
 
 A *switch* is one graph for all plans and scales: an If for each quantizable layer holds the layer in every precision.
-All conditions are one input of the graph, the scales of all activations another: ONNX Runtime's check of input names is
-quadratic in their number.
 """
 
 from __future__ import annotations
@@ -134,6 +132,7 @@ def write_switch(writer: PlanWriter, choices: Choices, piece: Piece | None = Non
 
     No tensor that leaves ``piece`` may be read both rounded and unrounded.
     """
+    # All gates are one input, and all scales another: ONNX Runtime's check of input names is quadratic in their number.
     writing, names, tag = GraphWriting(writer, scales_are_inputs=True), Names(), writer.tag
     graph = writer.network.skeleton.graph
     layers = writer.network.layers if piece is None else writer.network.layers[piece.start : piece.stop]

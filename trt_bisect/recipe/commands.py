@@ -1,8 +1,8 @@
 """Commands, or lines of configuration, that apply a remedy with each tool.
 
 Sources. ModelOpt: ``python -m modelopt.onnx.quantization --help`` (the parser of 0.47 takes these commands), and its
-guide "PyTorch Quantization". Polygraphy and trtexec: see ``recipe.trtexec``. ONNX Runtime:
-``onnxruntime.quantization.quantize_static``. AIMET: ``aimet_onnx.cross_layer_equalization``.
+guide "PyTorch Quantization". ONNX Runtime: ``onnxruntime.quantization.quantize_static``. AIMET:
+``aimet_onnx.cross_layer_equalization``.
 """
 
 from __future__ import annotations
@@ -57,8 +57,6 @@ class Setting:
         calibration: the path of the data or the calibration cache; empty if unknown.
         has_data: true if calibration is data, not a cache.
         calibrator: None for a cache.
-        has_pairs: true if the network has Q/DQ pairs.
-        high: the precision of layers that are not low.
         options: the run's options on the command line, data included.
         fixed: the user's shapes for dynamic inputs.
         kept: the layers that the recipe keeps high; empty without a recipe.

@@ -31,7 +31,6 @@ class ToldLayer:
     """A layer that the low precision can round.
 
     Attributes:
-        name: the name of its node.
         module: its PyTorch module, with or without the class; empty if unknown.
     """
 
@@ -54,7 +53,6 @@ class Told:
         names: all names that the nodes that stay high have in the recipe's files.
         network: the file with Q/DQ pairs or Casts.
         floats: the file of the network without Q/DQ pairs and Casts.
-        cache: the calibration cache's file.
     """
 
     layers: tuple[ToldLayer, ...]

@@ -52,7 +52,6 @@ class Build:
         precisions: all precisions of the engine's layers.
         weak: true if the recipe has files for weak typing.
         shapes: the smallest, the first sample's and the largest shape of every input.
-        dynamic: the names of the dynamic inputs.
     """
 
     target: TensorRTVersion
@@ -218,8 +217,9 @@ def _shapes(build: Build, names: list[str], shape_index: int) -> str:
 def polygraphy_command(build: Build, network: str, *more: str) -> list[str]:
     """Returns the words of ``polygraphy convert`` for a weakly typed engine, with ``more`` added.
 
-    Polygraphy leaves TF32 off by itself, and takes the calibration profile from the shapes. It cannot name a DLA core.
+    Polygraphy cannot name a DLA core.
     """
+    # Polygraphy leaves TF32 off by itself, and takes the calibration profile from the shapes.
     options, words = build.options, ["polygraphy", "convert", network, "-o", "model.engine", *more]
     for shape_index, option in enumerate(("--trt-min-shapes", "--trt-opt-shapes", "--trt-max-shapes")):
         entries = [f"{name}:[{','.join(map(str, build.shapes[name][shape_index]))}]" for name in build.dynamic]
