@@ -454,7 +454,7 @@ class AskedAccuracy:
         self.budget = 0.0 if least is None else self.reference - least + TIE
 
     def accuracies(self, answer: Answer, *, measures: bool = True) -> Accuracies:
-        """Returns the accuracy of FP32, full INT8 and the recipe and, if the accuracy decides, of the base.
+        """Returns the accuracy of FP32, FP16, full INT8 and the recipe and, if the accuracy decides, of the base.
 
         Without ``measures``, accuracies not measured before are None.
         """

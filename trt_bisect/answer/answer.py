@@ -65,8 +65,8 @@ class AnswerSearch:
     """Searches the answer in stages: call ``choose_ranges``, measure the curve elsewhere, call ``finish``.
 
     Attributes:
-        effort: ``--effort``, how far a recipe is made cheaper; always ``thorough`` if an accuracy decides or with
-            ``--budget``, and by default for few units.
+        effort: ``--effort``, how far a recipe is made cheaper. Few units make ``default`` thorough, an accuracy that
+            decides or ``--budget`` any effort.
         most: the largest cost of a recipe (``--budget``), within which the most accurate plan is searched; None without
             it.
         target: judges plans, by default by similarity.

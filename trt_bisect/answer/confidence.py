@@ -120,8 +120,8 @@ def _noise(answer: Answer) -> Iterator[Line]:
 
 
 def ranked(answer: Answer) -> tuple[list[int], list[int]]:
-    """Returns two lists of units: the culprits by falling loss when put back; and those of them that are weak culprits:
-    put back, they miss by less than the noise, miss only the margin, or miss only with moved scales.
+    """Returns two lists of units, each by falling loss when put back: the certain culprits; and the weak culprits,
+    which miss by less than the noise, miss only the margin, or miss only with moved scales.
     """
     recipe, members = answer.recipe, set(answer.members)
     _, share = _noise_of(answer, list(recipe.checked.losses.values()))

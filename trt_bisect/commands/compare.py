@@ -84,7 +84,7 @@ def compare(
     by tensors of equal names.
 
     Args:
-        model: an FP32 ONNX file or a loaded network; optional for two saved runs, whose layers come from it.
+        model: an FP32 ONNX file or a loaded network; for two saved runs None, or the network whose layers they ran.
         options: the fields of ``CompareOptions``, as keywords.
 
     Raises:

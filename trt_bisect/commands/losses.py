@@ -61,7 +61,8 @@ _NAMED = 4
 
 @takes(SensitivityOptions)
 def sensitivity(model: GivenModel, options: SensitivityOptions) -> Sensitivity:
-    """Measures for each layer the loss if only it is low, and the part of the loss that is gone if only it is high.
+    """Measures for each layer the loss if only it is low, and the part of full INT8's loss that is gone if only it is
+    high.
 
     In INT8 a layer has up to three rows: its weights, its activations, or both rounded. On NVIDIA engines, and in other
     low precisions, there is only ``both``. With ``unquantized="int8"`` each unquantized layer has a row too: the loss
@@ -94,8 +95,8 @@ def with_most_sensitive(model: GivenModel, options: _Given) -> _Given:
     """Returns the options with the names of the most sensitive layers in place of patterns such as ``top:3``; measures
     the sensitivity if necessary.
 
-    With an output folder the options stay as they are, and the sensitivity is saved in the folder: ``run`` reads it
-    there.
+    With an output folder the options stay as they are, and the sensitivity is saved in the folder, if it is not there
+    yet: ``run`` reads it there.
     """
     names = ("high", "keep_low", "only")
     patterns = [pattern for name in names for pattern in getattr(options, name)]

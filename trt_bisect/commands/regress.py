@@ -252,8 +252,8 @@ def regress(
         config: the suite, a TOML file.
         baseline: a folder that ``update_baseline`` wrote, the folder of a nightly run or of a run, or a
             ``report.json``; or ``latest``: for each network the newest nightly run in which it passed or was accepted.
-            A network without such a run takes this one as its baseline, if it meets its targets and its recipe meets
-            the threshold.
+            A network without such a run takes the present nightly run as its baseline, if it meets its targets and its
+            recipe meets the threshold.
         update_baseline: the figures of this nightly run become the baseline in any case; each network runs ``repeats``
             times (a key of the suite).
         progress: shows the progress; a bar in a notebook by default.

@@ -103,7 +103,7 @@ class Sensitivities:
     """The sensitivity of each unit.
 
     Attributes:
-        losses: the loss that the unit adds if it alone is low.
+        losses: the loss that the unit alone in low precision adds to the plan with all units high.
         gains: the loss that the plan with all units low wins back if the unit alone is high.
     """
 

@@ -1,1 +1,1 @@
-"""A run: culprits, recipe, explanation, report."""
+"""The command ``run``: culprits, recipe, explanation, report."""

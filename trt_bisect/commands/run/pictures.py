@@ -217,8 +217,8 @@ def _at(images: Sequence[Any], image_index: int) -> Any:
 
 
 def class_names(properties: Mapping[str, str]) -> tuple[str, ...]:
-    """Returns the class names in the ONNX property of Ultralytics' exports, ``{0: 'person', ...}``; empty without
-    it.
+    """Returns the class names in the ONNX property of Ultralytics' exports, ``{0: 'person', ...}``; empty without this
+    property.
     """
     try:
         names = ast.literal_eval(properties.get("names", "{}"))
