@@ -45,14 +45,14 @@ class Advice:
     """A finding on a tensor or a weight.
 
     Attributes:
-        index: the index of the first of ``layers``.
+        index: the index of the first of ``layers``; None without layers.
         layers: the layers that lose accuracy: the INT8 layers that read the rounded tensor, or the layer that makes it.
         tensor: the tensor's name.
         kind: ``input``, ``activation``, ``output`` or ``weight``.
         reason: the kind of the finding, such as ``starved range`` or ``overflow``.
         words: the evidence, a sentence.
-        figure: the share of values in few levels or clipped, or the loudest channel's multiple of the others; else
-            None.
+        figure: for ``starved range`` the share of values in few levels, for ``saturation`` the clipped share, for ``one
+            channel`` the channel's magnitude over the median of the others'; else None.
     """
 
     index: Annotated[int | None, Column("#", "Place in execution order", INDEX, rank=1)]
@@ -76,7 +76,7 @@ def advise(
     """Returns the findings on all tensors and weights, in execution order.
 
     Args:
-        weights: whole, not by channel.
+        weights: comparisons of whole weights, not of channels.
         least_cosine: a tensor with a lower cosine is a finding.
         sides: the names of both runs in texts; default: FP32 and ``low``.
     """
@@ -97,8 +97,8 @@ def advise(
 
 
 def in_short(reason: str, found: Sequence[Advice], low: str, calibrator: str = "calibration") -> str:
-    """Returns the cause ``reason`` as a clause with the figures of ``found``, such as "calibration clips 2% of the
-    weights"; other texts unchanged.
+    """Returns a cause as a clause with the figures of its findings ``found``, such as "calibration clips 2% of the
+    weights"; a ``reason`` that has no clause is returned unchanged.
     """
     sides = " and ".join(sorted({WEIGHT if advice.kind == WEIGHT else ACTIVATION for advice in found}))
     text = number if reason == ONE_CHANNEL else percent
@@ -237,7 +237,7 @@ class LossAlone:
         both: if only this layer is in INT8.
         weight: if only its weights are rounded.
         activation: if only its activations are rounded.
-        alone: the loss of full INT8, less that with only this layer high.
+        alone: the part of full INT8's loss that is gone if only this layer is high.
     """
 
     both: float | None = None
@@ -251,10 +251,13 @@ class Evidence:
     """The evidence against a culprit.
 
     Attributes:
-        findings: those on tensors and weights of the whole network.
-        checked: those of the structure check.
-        alone: the losses of the culprit alone, if measured.
-        loss: the loss of the culprit on the curve.
+        layer: the culprit.
+        findings: the findings on tensors and weights of all layers.
+        checked: the structure check's findings on all layers.
+        alone: the culprit's losses alone; None if not measured.
+        loss: the culprit's loss on the curve; None if not measured.
+        budget: the loss that the threshold allows.
+        low: the low precision's name.
     """
 
     layer: Layer
@@ -267,8 +270,8 @@ class Evidence:
 
     @cached_property
     def blame(self) -> str | None:
-        """The part of the layer to blame: ``weight``, ``activation`` or ``both``; None if not measured, or if the layer
-        alone loses little.
+        """The part of the layer to blame: ``weight``, ``activation`` or ``both``. None if not measured, or if the layer
+        alone in INT8 loses less than a tenth of what the threshold allows.
         """
         alone = self.alone
         if alone is None or alone.both is None or alone.both < _LEAST_SHARE * self.budget:
@@ -286,7 +289,9 @@ class Evidence:
 
     @cached_property
     def causes(self) -> list[Advice]:
-        """The findings on the weights or activations to blame that can be causes, the most important first."""
+        """The findings on the layer that can be causes, the most important first; only those on its weights, or its
+        activations, if ``blame`` is one of these.
+        """
         sides = (self.blame,) if self.blame in (WEIGHT, ACTIVATION) else (ACTIVATION, WEIGHT)
         ranks = [(side, reason) for side in sides for reason in _CAUSES[side]]
         findings = [advice for advice in self.findings if self.layer.name in advice.layers]
@@ -301,7 +306,9 @@ class Evidence:
 
     @property
     def reasons(self) -> tuple[str, ...]:
-        """The kinds of the layer's findings: the structure check's errors, causes, its other findings, symptoms."""
+        """The kinds of the layer's findings, each once: the structure check's errors, ``causes``, the check's other
+        findings, and ``low similarity``.
+        """
         errors = [finding.kind for finding in self.structure if finding.severity == ERROR]
         others = [finding.kind for finding in self.structure if finding.severity != ERROR]
         faint = any(advice.reason == LOW_SIMILARITY and self.layer.name in advice.layers for advice in self.findings)

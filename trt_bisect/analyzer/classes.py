@@ -30,8 +30,9 @@ class Classes:
 
     Attributes:
         axis: the class axis, from 0; None if unknown.
-        kind: ``SHARES`` (they sum to 1 along the axis), ``OWN`` (independent probabilities) or ``LOGITS``.
-        guessed: the shape alone decided between several axes.
+        kind: ``SHARES`` (probabilities that sum to 1 along the axis), ``OWN`` (independent probabilities, as of a
+            sigmoid) or ``LOGITS``.
+        guessed: the axis was chosen among several by the shape alone.
     """
 
     axis: int | None
@@ -49,7 +50,7 @@ class Classes:
         return moved.reshape(math.prod(moved.shape[:-1]), moved.shape[-1])
 
     def predicted(self, output: np.ndarray) -> np.ndarray:
-        """Returns the class of each row, int64 ``[rows]``; NaN is never the largest value."""
+        """Returns the index of each row's largest value, int64 ``[rows]``, NaN ignored; of a single value 0 or 1."""
         rows = self.rows(np.where(np.isnan(output), -np.inf, output))
         return np.asarray(rows.argmax(axis=-1) if rows.shape[-1] > 1 else rows[:, 0] > self.middle, np.int64)
 
@@ -79,8 +80,8 @@ class Classes:
 def top1(reference: np.ndarray, output: np.ndarray, classes: Classes) -> float:
     """Returns the share of rows that have the same class in both arrays.
 
-    The class is the index of the largest value; of one probability, true above 0.5, of one logit above 0. Values that
-    are not finite in the reference are no class; a row without finite values is left out.
+    The class is the index of the row's largest value; for a single value 1 above 0.5 (a logit: above 0), else 0. Where
+    the reference is not finite, both arrays are ignored; rows without a finite reference do not count.
     """
     finite = np.isfinite(reference)
     if finite.all():
@@ -91,14 +92,14 @@ def top1(reference: np.ndarray, output: np.ndarray, classes: Classes) -> float:
 
 
 class Divergence:
-    """KL(reference || output) in nats for one input, the mean over rows, in float64.
+    """KL(reference || output) in nats for one input, the mean over rows.
 
-    Both become probabilities: those that sum to 1 are divided by their sum, as in ``scipy.stats.entropy``; logits go
-    through a softmax; each independent probability p, and the sigmoid p of a single logit, is a row (p, 1 - p). A
-    probability of the output below 1e-12 counts as 1e-12.
+    Reference and output become probabilities: those that sum to 1 are divided by their sum; logits go through a
+    softmax; each independent probability p, and the sigmoid p of a single logit, is a row (p, 1 - p).
 
     Args:
-        reference: values that are not finite are no class; a row without finite values is left out.
+        finite: true where the reference is finite; other values are ignored, and rows without finite values do not
+            count.
         keeps: keep the reference's probabilities in memory.
     """
 
@@ -153,10 +154,10 @@ def sigmoid(values: np.ndarray) -> np.ndarray:
 
 
 def find_classes(reference: Sequence[np.ndarray], axis: int | None = None) -> Classes:
-    """Finds the classes of an output from ``reference``, its FP32 array for each input. The class axis is the first
-    that exists of
+    """Finds the classes of an output from ``reference``, its FP32 array for each input. The class axis is the first of
+    these that exists, else unknown:
 
-    1. ``axis``, from either end;
+    1. ``axis``, also negative;
     2. the only axis along which FP32's values are probabilities that sum to 1 (within 0.01), or their logarithms;
     3. the only axis longer than 1;
     4. axis 1 of four, as of images ``[N, C, H, W]``, unless the sizes look like ``[N, H, W, C]``.
@@ -185,7 +186,7 @@ def find_classes(reference: Sequence[np.ndarray], axis: int | None = None) -> Cl
 
 
 def kl_of_any_rows(reference: np.ndarray, output: np.ndarray) -> np.ndarray:
-    """Returns the KL in nats of each row of float64 ``[rows, values]``, as float64 ``[rows]``.
+    """Returns KL(reference || output) in nats for each row of float64 ``[rows, values]``, as float64 ``[rows]``.
 
     Rows that are not probabilities with sum 1 go through a softmax. A row of one value is a probability in 0..1, else a
     logit.

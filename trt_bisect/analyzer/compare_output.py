@@ -73,12 +73,12 @@ class _PreparedReference:
 
 
 class OutputJudge:
-    """Compares an output with the FP32 output, input by input.
+    """Compares an output with the FP32 output ``reference``, input by input.
 
     Args:
-        reference: the FP32 output for each input.
-        predicted: the classes that may vanish in a plan; default: ``classes``, if their axis is known.
-        faint: the indices of further inputs that relative metrics leave out.
+        classes: default: found from ``reference``.
+        predicted: the classes of which a plan may lose some; default: ``classes``, if their axis is known.
+        faint: inputs, by index, that relative metrics leave out, besides those with an almost zero FP32 output.
         with_facts: also look for clipping and vanished classes.
     """
 
@@ -138,8 +138,8 @@ class OutputJudge:
         )
 
     def at(self, place: int, output: np.ndarray) -> OutputFigures | None:
-        """Returns the figures for the input of index ``place``; None if FP32's output there is almost zero or not
-        finite.
+        """Returns the figures for the input of index ``place``; None if FP32's output there is not finite or, for
+        relative metrics, almost zero.
         """
         is_faint = place in self._faint and all(metric.name in RELATIVE for metric in self._metrics)
         if is_faint or place in self._unusable:
@@ -185,8 +185,8 @@ class OutputJudge:
 
 
 def faint_places(octaves: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
-    """Returns the indices of inputs with an almost zero output, from the base-2 exponent of each output's norm,
-    ``[inputs][outputs]``.
+    """Returns the indices of inputs with an almost zero output: its norm is over 2^10 times below the median.
+    ``octaves`` are the base-2 exponents of the norms, ``[inputs][outputs]``.
     """
     columns = [[exponent for exponent in column if exponent != NEVER_FAINT] for column in zip(*octaves, strict=True)]
     medians = [median_low(column) if column else NEVER_FAINT for column in columns]
@@ -198,7 +198,9 @@ def faint_places(octaves: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
 
 
 def judging_notes(reference: Sequence[Outputs], judged: Iterable[str], metric: Metric) -> list[str]:
-    """Returns notes on faint inputs of a relative metric, and on a user's metric that no other run can reuse."""
+    """Returns sentences on inputs that a relative metric leaves out, or on a user's metric whose figures no other run
+    can reuse.
+    """
     if not is_reusable(metric.code):
         return [
             f"the metric '{metric.name}' is a closure, or not from a source file: another run measures everything again"
@@ -222,7 +224,9 @@ def are_single_scores(arrays: Sequence[np.ndarray]) -> bool:
 
 
 def low_score_text(name: str, values: Mapping[str, float | None]) -> str:
-    """Returns a clause on a single score that FP32 keeps low on all inputs; else empty."""
+    """Returns a clause on the error of output ``name``, if it is a single score below 0.05 in FP32 on all inputs; else
+    empty.
+    """
     largest, error = values.get(LARGEST_SCORE), values.get("max_abs")
     if largest is None or error is None:
         return ""
@@ -248,7 +252,7 @@ def _almost_zero(reference: Sequence[np.ndarray]) -> tuple[int, ...]:
 
 
 def octave(norm: float) -> int:
-    """Returns the exponent of the power of two just above a norm; ``NEVER_FAINT`` for infinity."""
+    """Returns the exponent of the power of two just above a norm; 4096 for infinity, -4096 for 0."""
     if math.isinf(norm):
         return NEVER_FAINT
     return math.frexp(norm)[1] if norm > 0 else _ZERO_OCTAVE
@@ -276,7 +280,9 @@ _LEAST_SHARE = 0.005
 
 
 class ReachOfOutput:
-    """Measures clipping and, with ``classes``, vanished classes of outputs; ``reference`` is FP32's by input."""
+    """Finds clipping and, unless ``classes`` is None, classes that vanish, against FP32's output by input,
+    ``reference``.
+    """
 
     def __init__(self, reference: Sequence[np.ndarray], classes: Classes | None) -> None:
         self._reference = reference
@@ -284,8 +290,9 @@ class ReachOfOutput:
         self._largest = largest_magnitude(*reference)
 
     def facts(self, outputs: Sequence[np.ndarray]) -> dict[str, Any]:
-        """Returns by name the largest magnitude against FP32's (``reach``), the ``clipped`` share and the ``vanished``
-        classes; empty if shapes differ, or FP32's output is zero or not finite.
+        """Returns ``reach``, the largest magnitude as a share of FP32's; ``clipped``, the share of FP32's large values
+        that are cut off; and ``vanished``, the lost classes. Empty if shapes differ, or FP32's output is zero or not
+        finite.
         """
         same = all(r.shape == o.shape for r, o in zip(self._reference, outputs, strict=True))
         if not same or self._largest == 0.0 or not math.isfinite(self._largest):

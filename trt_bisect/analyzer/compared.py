@@ -85,7 +85,7 @@ class ComparedTensor(ComparedPart):
         worst_cosine: the lowest cosine of a sample on which the FP32 tensor is not almost zero; None for a weight.
         note: remarks on samples that were left out, and on several Q/DQ pairs.
         observer: the origin of the scale: the calibrator, the largest value of a weight, or the file.
-        histogram: the values in FP32, and the values that the INT8 layers read.
+        histogram: counts of the values in FP32, and of those that the INT8 layers read.
         map: a histogram of each channel of a weight in FP32.
     """
 
@@ -232,13 +232,11 @@ def compare_tensors(
     origins: Mapping[str, Origin],
     on_sample: Callable[[], None] = lambda: None,
 ) -> tuple[Compared, ...]:
-    """Compares every float tensor of ``origins`` that both runs have, over all samples; one sample is in memory at a
-    time.
+    """Compares every float tensor of ``origins`` that both runs have, over all samples.
 
     Args:
         samples: for each sample, the tensors of the FP32 run and of the INT8 run.
         origins: the tensors by name; the result has their order.
-        on_sample: called after each sample.
     """
     comparisons = {name: _TensorComparison(origin) for name, origin in origins.items()}
     with ThreadsIfLong(cores()) as pool:
@@ -256,14 +254,14 @@ ComparedWeights = tuple[tuple[Compared, ...], tuple[ComparedChannel, ...]]
 
 
 def compare_weights(network: Network, origins: Iterable[Origin]) -> ComparedWeights:
-    """Compares weights before and after rounding; returns whole weights, and all their channels."""
+    """Returns the comparisons of weights before and after rounding: of whole weights, and of all their channels."""
     values = ((origin, network.constant(origin.tensor)) for origin in origins)
     return compare_weight_pairs((origin, array, rounded_weight(array, origin)) for origin, array in values)
 
 
 def compare_weight_pairs(weights: Iterable[tuple[Origin, np.ndarray, np.ndarray]]) -> ComparedWeights:
-    """Compares weights, each (origin, values in FP32, values in the low run); returns whole weights, and all their
-    channels.
+    """Returns the comparisons of weights, each (origin, values in FP32, values in the low run): of whole weights, and
+    of all their channels.
     """
     tensors: list[Compared] = []
     channels: list[ComparedChannel] = []

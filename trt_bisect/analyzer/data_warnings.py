@@ -35,8 +35,8 @@ class FirstLayer:
     """The convolutions that read an input, all through the same nodes that move, scale or shift values.
 
     Attributes:
-        reads: the tensor that they read.
-        scaled: the network scales or shifts its input.
+        reads: the tensor that the convolutions read.
+        scaled: these nodes scale or shift the input.
     """
 
     reads: str
@@ -45,7 +45,7 @@ class FirstLayer:
 
 
 def first_layer(network: Network, name: str) -> FirstLayer | None:
-    """Returns the convolutions with constant weights that read the input ``name``; None if other layers read it."""
+    """Returns the convolutions with constant weights that read the input ``name``; None if it has other readers."""
     reads, scaled = name, False
     while True:
         readers = _readers(network, reads)
@@ -66,10 +66,9 @@ def has_large_weights(network: Network, layer: FirstLayer) -> bool:
 
 
 def first_outputs(network: Network, layer: FirstLayer, samples: Iterable[Feeds]) -> tuple[float, float] | None:
-    """Returns the largest magnitude in the first layer's input on at most four samples, and the spread of its outputs.
-
-    The spread is the channels' median of standard deviation / |mean|, after bias or batch normalisation. None if ONNX
-    Runtime refuses a sample.
+    """Returns, over at most four samples, the largest magnitude of the first layer's input, and its channels' median of
+    standard deviation / |mean| after bias or batch normalisation. None if all channels are zero, or ONNX Runtime
+    refuses a sample.
     """
     outputs = [_biased(network, node) for node in layer.convolutions]
     names = list(dict.fromkeys((layer.reads, *outputs)))
@@ -96,7 +95,8 @@ def first_outputs(network: Network, layer: FirstLayer, samples: Iterable[Feeds])
 def feeds_state(network: Network, name: str) -> bool:
     """Returns true if an input is a recurrent state, which is 0 at the start of a sequence.
 
-    It reaches the initial state of an LSTM, GRU, RNN, Loop or Scan; or some outputs, but not all, have its shape.
+    Such an input reaches the initial state of an LSTM, GRU, RNN, Loop or Scan; or some outputs, but not all, have its
+    shape.
     """
     followed, graph = {name}, network.skeleton.graph
     for node in graph.node:
@@ -209,7 +209,9 @@ def _of_wrong_scale(network: Network, data: FedInput, samples: Iterable[Feeds], 
 
 
 def on_units(seen: Mapping[str, float], fed: Sequence[FedInput], calibration: str, source: str) -> Iterator[str]:
-    """Yields a warning for each input whose largest magnitude differs tenfold from the calibration's (``seen``)."""
+    """Yields a warning for each input whose largest magnitude is ten times that of the calibration (``seen``, by input)
+    or more, or a tenth or less. ``calibration`` and ``source`` name the data.
+    """
     for data in fed:
         before, now = seen.get(data.name, 0.0), data.absmax
         if before > 0.0 and now > 0.0 and not 1 / _OTHER_UNITS < now / before < _OTHER_UNITS:
@@ -220,7 +222,9 @@ def on_units(seen: Mapping[str, float], fed: Sequence[FedInput], calibration: st
 
 
 def on_drift(drifts: Mapping[str, Drift], calibration: str, source: str) -> Iterator[str]:
-    """Yields a warning for each input whose distribution differs from the calibration data's."""
+    """Yields a warning for each input whose distribution is far from the calibration data's; ``calibration`` and
+    ``source`` name both data.
+    """
     for name, drift in drifts.items():
         apart = drift.distance >= _LEAST_DISTANCE and drift.chance <= _LARGEST_CHANCE
         if apart or drift.outside > _MOST_OUTSIDE:
@@ -232,7 +236,9 @@ def on_drift(drifts: Mapping[str, Drift], calibration: str, source: str) -> Iter
 
 
 def on_growing_ranges(seen: Magnitudes, samples: int | None) -> Iterator[str]:
-    """Yields a warning on too few calibration samples, or on ranges that still grow with the last quarter of them."""
+    """Yields a warning if there are fewer than four calibration ``samples`` (None: unknown), or if the last quarter of
+    them still enlarges many ranges.
+    """
     if samples is not None and samples < _LEAST_SAMPLES:
         yield f"calibrated with {counted(samples, 'sample')}: too few for the range of activations. {_GIVE_MORE}"
         return

@@ -73,7 +73,9 @@ def is_destroyed(rule: Rule, trial: Trial) -> bool:
 
 
 def doubts(rule: Rule, trial: Trial) -> tuple[Doubt, ...]:
-    """Returns the doubts on a passing trial, with a task also on the outputs it reads; else empty."""
+    """Returns the doubts on a passing trial's judged outputs and, with a task, on those that the task reads; empty if
+    the trial does not pass.
+    """
     return tuple(_found(rule, trial)) if rule.meets(trial) else ()
 
 
@@ -129,7 +131,8 @@ def _of_counts(name: str, figures: OutputFigures) -> Iterator[Doubt]:
 
 
 def constant_outputs(rule: Rule, references: Sequence[Outputs]) -> tuple[tuple[Doubt, ...], tuple[str, ...]]:
-    """Returns doubts if no judged output depends on the input in FP32; else notes on the judged outputs that do not.
+    """Returns doubts and notes: if no judged output depends on the input in FP32, a doubt on each; else a note on each
+    that does not.
 
     An output does not depend on the input if it is 0 everywhere, or bitwise equal on several inputs. Integers are left
     out.
@@ -162,10 +165,8 @@ def _on_worst_input(figures: OutputFigures) -> tuple[float | None, float | None]
 
 
 def sqnr_disagreement(rule: Rule, trial: Trial) -> Doubt | None:
-    """Returns a doubt if cosine meets the threshold and SQNR does not, or the reverse.
-
-    For small errors without an offset, the threshold T of cosine corresponds to an SQNR of ``-10 log10(2 (1 - T))``,
-    with the mean removed from the signal. A difference of 3 dB is allowed.
+    """Returns a doubt if cosine meets the threshold and SQNR misses the corresponding ``-10 log10(2 (1 - threshold))``
+    dB by more than 3 dB, or the reverse; else None.
     """
     if rule.metric.name != "cosine" or rule.budget <= 0.0:
         return None
@@ -202,10 +203,10 @@ class Bound:
         missed: the number of these that miss.
         most: the bound: with probability ``sure``, at most this share misses.
         sure: the probability of the bound.
-        next: a lower, round bound that more held-out inputs could give.
-        more: the number of further inputs for it, with the same share of misses.
-        by: how an input misses: empty by the threshold, ``class`` by another class than in FP32, ``agreement`` by an
-            agreement below the task's threshold.
+        next: a lower, round bound that more held-out inputs could give; None if there is none.
+        more: the number of further held-out inputs that gives ``next``, if the same share misses.
+        by: the way in which an input misses: empty by the threshold, ``class`` by another class than in FP32,
+            ``agreement`` by an agreement below the task's threshold.
     """
 
     inputs: int
@@ -218,7 +219,9 @@ class Bound:
 
 
 def bound_of(inputs: int, missed: int, by: str = "") -> Bound:
-    """Returns the bound if ``missed`` of ``inputs`` held-out inputs miss; ``by`` says how they miss."""
+    """Returns the bound if ``missed`` of ``inputs`` held-out inputs miss; ``by`` (empty, ``class`` or ``agreement``)
+    says how they miss.
+    """
     most = upper_bound(inputs, missed)
     rounder = next((share for share in _ROUND if missed / inputs < share < most), None)
     more = None if rounder is None else _further(inputs, missed, rounder)

@@ -59,8 +59,8 @@ def data_warnings(
 
     Args:
         names: the judged outputs.
-        labels: the names of the inputs.
-        memory: the most bytes of tensors in memory.
+        references: FP32's outputs for each input.
+        labels: the inputs' names in messages.
     """
     floats = [name for name in names if references[0][name].dtype.kind == "f"]
     found = _inputs_with(is_broken, floats, references)
@@ -93,15 +93,12 @@ def _inputs_with(
 
 
 def started_at(network: Network, broken: Feeds, good: Feeds | None, memory: int) -> tuple[str, bool]:
-    """Finds the layer or input at which NaN or infinity first appears.
+    """Returns a clause that names the layer or input at which NaN or infinity first appears, empty if unknown; and true
+    if the cause is a mask: an (almost) infinite constant or input.
 
     Args:
         broken: an input on which FP32 gives NaN or infinity.
         good: an input on which it does not; tensors that are not finite there either, such as masks, are no start.
-
-    Returns:
-        A clause that names the start (empty if unknown); and true if the cause is a mask: an (almost) infinite constant
-        or input.
     """
     bad_feeds = [name for name, array in broken.items() if _is_not_finite(array)]
     if bad_feeds:

@@ -29,13 +29,13 @@ class Histogram:
 
 @dataclass(frozen=True)
 class TensorHistogram:
-    """Counts of the finite values of a tensor in at most ``TENSOR_BINS`` equal bins from ``low`` to ``high``.
+    """Counts of the finite values of a tensor in at most 64 equal bins from ``low`` to ``high``.
 
     Attributes:
         low: the left edge of the first bin.
         high: the right edge of the last bin.
         fp32: the counts in the FP32 run.
-        int8: the counts in the INT8 run, of the values that the INT8 layers read; empty without this run.
+        int8: the counts in the INT8 run, of the values that the INT8 layers read; empty without an INT8 run.
     """
 
     low: float
@@ -47,7 +47,7 @@ class TensorHistogram:
 class GrowingHistogram:
     """Counts of values in equal bins around zero, for each of several groups: tensors, runs or channels.
 
-    The width of a bin doubles until all values fit. Values that are not finite are only counted, in ``nonfinite``.
+    Values that are not finite are only counted, in ``nonfinite``.
     """
 
     def __init__(self, groups: int = 1, bins: int = 1024) -> None:
@@ -113,7 +113,9 @@ class GrowingHistogram:
         return Histogram(edges, merged, *sums)
 
     def together(self) -> TensorHistogram | None:
-        """Returns the counts of one or two groups in the same bins; None without a finite value."""
+        """Returns the counts of the first group as FP32's and of a second, if any, as INT8's, in the same bins; None
+        without a finite value.
+        """
         exponent = int(self._exponents.max())
         counts = np.array([self._widened(group, exponent) for group in range(len(self._counts))])
         if not counts.any():
@@ -145,13 +147,13 @@ _DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
 
 @dataclass(frozen=True)
 class ChannelMap:
-    """Counts of a weight's finite values by channel, in ``CHANNEL_BINS`` equal bins from ``low`` to ``high``.
+    """Counts of a weight's finite values by channel, in 24 equal bins from ``low`` to ``high``.
 
     Attributes:
         axis: the axis of the channels.
         low: the left edge of the first bin.
         high: the right edge of the last bin.
-        step: the number of neighbouring channels in a row; 1 up to ``MOST_ROWS`` channels.
+        step: the number of neighbouring channels in a row; 1 up to 256 channels.
         rows: a text for each row, a character for each bin: the count's number of binary digits, from 10 on as a
             letter. ``1`` is 1 value, ``3`` 4 to 7, ``a`` 512 to 1023.
     """

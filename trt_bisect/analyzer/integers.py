@@ -1,6 +1,6 @@
 """Outputs of integers and booleans, such as labels and masks, judged by equality.
 
-Cohen's kappa (1960) is the agreement beyond chance: 0 if one of two classes is lost, even with 97 % equal elements.
+Cohen's kappa (1960) is the agreement beyond chance: 0 if one of two classes is lost.
 """
 
 from __future__ import annotations
@@ -122,10 +122,9 @@ def integers_text(name: str, values: Mapping[str, float | None]) -> str:
 
 
 class IntegerJudge:
-    """Compares an integer output with FP32's on the same inputs.
+    """Compares an integer output with FP32's on the same inputs, ``reference``.
 
     Args:
-        reference: the FP32 output for each input.
         unordered: the axis along which indices are compared as sets; None to compare each element at its index.
         by_rows: the rows may come in any order.
     """
@@ -141,7 +140,7 @@ class IntegerJudge:
         """Returns the figures of an output, one array for each input; the share of equal elements is that of the worst
         input.
 
-        An input without a common region does not count, unless both outputs are empty.
+        An input does not count if both arrays have no element in common places, unless both are empty.
         """
         compared = [self._compared(place, np.asarray(output)) for place, output in enumerate(outputs)]
         both, shares = [common for common, *_ in compared], tuple(share for *_, share in compared)

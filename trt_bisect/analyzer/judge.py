@@ -49,8 +49,8 @@ class Rule:
 
     Attributes:
         threshold: the worst value that is still good.
-        share: a layer is a suspect if it loses at least this share of the budget.
-        outputs: the judged outputs, or parts such as ``output0[:, 4:84]``; empty for all. The worst decides.
+        share: a layer is a suspect if it loses at least this share of the loss that the threshold allows.
+        outputs: the judged outputs, or parts such as ``output0[:, 4:84]``; empty for all. The worst of them decides.
         reads: the outputs that the task reads.
     """
 
@@ -87,16 +87,15 @@ class Rule:
         return {name: figures for name, figures in outputs.items() if not self.outputs or name in self.outputs}
 
     def loss(self, trial: Trial) -> float | None:
-        """Returns the loss of a trial's worst output, on its worst input or over all inputs together.
-
-        None if the trial failed; infinity if an output is not finite.
-        """
+        """Returns the loss of a trial's worst output: None if the trial failed; infinity if an output is not finite."""
         if trial.failed:
             return None
         return max((self.output_loss(figures) for figures in self.judged(trial).values()), default=math.inf)
 
     def output_loss(self, figures: OutputFigures) -> float:
-        """Returns the loss of an output; infinity if it is not finite, or nothing could be compared."""
+        """Returns the largest loss of an output, on its worst input or by what differs over all inputs together;
+        infinity if it is not finite, or nothing could be compared.
+        """
         own = self.own_loss(figures)
         pooled = [self.pooled_loss(kind, *counts) for kind, counts in self.pools(figures).items()]
         losses = pooled if own is None else [*pooled, own]
@@ -117,8 +116,8 @@ class Rule:
         return own is not None and own <= self.budget
 
     def pools(self, figures: OutputFigures) -> Mapping[str, tuple[float, float]]:
-        """Returns the counts of ``figures.pooled`` that judge an output: rows, labels or classes and, if the metric
-        passes, the variation.
+        """Returns, by kind, the numbers (differing, all) over all inputs by which an output is judged too: ``rows``,
+        ``labels`` or ``classes`` and, if the metric meets the threshold, ``variation``.
         """
         # Labels decide if all judged outputs are integers: next to floats, a strict share of equal elements would fail
         # good plans.
@@ -128,18 +127,18 @@ class Rule:
         return {name: counts for name, counts in figures.pooled.items() if name in kinds}
 
     def missed(self, kind: str) -> float:
-        """Returns the share of differing rows, classes or variation (``kind``), over all inputs, above which an output
-        misses.
+        """Returns the share of all rows or classes that differ, or of variation that is lost (``kind``), above which an
+        output misses the threshold.
         """
         # If the user accepts a cosine below 0.5, as little of the variation may be left.
         accepted = 1.0 - self.threshold**2 if kind == VARIATION and self.metric.name == "cosine" else 0.0
         return max(_MISSED[kind], accepted)
 
     def pooled_loss(self, kind: str, differ: float, of_all: float, *, alone: bool = False) -> float:
-        """Returns the loss if ``differ`` of ``of_all`` rows, labels or classes (``kind``) differ, over all inputs.
+        """Returns the loss if ``differ`` of ``of_all`` rows, labels or classes (``kind``) differ over all inputs or, if
+        ``alone``, on one.
 
-        For labels it is this share; for other kinds it is 0 unless the share is a miss. ``alone``: the counts are of
-        one input.
+        For labels the loss is this share; for other kinds it is 0 unless the share is a miss.
         """
         share = min(1.0, differ / of_all) if of_all else 0.0
         if kind == LABELS:
@@ -156,10 +155,11 @@ class Rule:
         return max(share, beyond) if self.metric.name in FRACTIONS else beyond
 
     def similarity(self, trial: Trial | None) -> float | None:
-        """Returns the metric's value for the worst output on its worst input; None if the trial failed or is not
-        finite.
+        """Returns the metric's value for the worst output on its worst input; None if the trial failed or an output is
+        not finite.
 
-        If a share over all inputs decides, such as that of lost rows, it is the metric's value with the same loss.
+        If a share over all inputs decides, such as that of lost rows, returns the value of the metric that has the same
+        loss.
         """
         if trial is None or trial.failed:
             return None
@@ -171,9 +171,11 @@ class Rule:
         return value if value is not None and self.own_loss(worst) == loss else self.metric.value(loss)
 
     def by_input(self, trial: Trial | None) -> ByInput | None:
-        """Returns a trial's figures by input, each from its worst output; None if the trial failed or had one input.
+        """Returns a trial's figures by input, on each those of the worst output there; None if the trial failed or had
+        one input.
 
-        Shares of differing rows, labels or classes count only if they miss, or no output is judged by input.
+        Shares of differing rows, labels or classes count only if they miss over all inputs, or the metric judges no
+        output.
         """
         judged = [] if trial is None or trial.failed else list(self.judged(trial).values())
         own = [figures for figures in judged if self.own_loss(figures) is not None]
@@ -210,8 +212,8 @@ class Rule:
         return max(judged, key=lambda name: self.output_loss(judged[name]), default="")
 
     def deciding(self, trial: Trial) -> tuple[str, str]:
-        """Returns the name of the worst output, and the kind of counts that decides, such as ``rows``; empty if the
-        metric does.
+        """Returns the name of the worst output; and ``rows``, ``labels``, ``classes`` or ``variation`` if its loss is
+        of these, else empty. Both are empty if the trial failed.
         """
         judged = {} if trial.failed else self.judged(trial)
         name = self.worst_of(judged)
@@ -222,7 +224,7 @@ class Rule:
         return name, next((kind for kind, counts in pools if self.pooled_loss(kind, *counts) == loss), "")
 
     def only_varies_less(self, trial: Trial) -> bool:
-        """Returns true if a trial misses only by the variation of its worst output."""
+        """Returns true if a trial misses only because its worst output lost variation."""
         return self.deciding(trial)[1] == VARIATION
 
     def _pooled_by_input(self, figures: OutputFigures, *, always: bool) -> Iterator[tuple[float | None, ...]]:
@@ -248,11 +250,11 @@ class ByInput:
         inputs: the number of inputs that are judged.
         misses: the number of these that miss the threshold.
         mean: the mean of the finite ``values``.
-        fifth: their 5th percentile by NumPy's definition; the 95th if lower is better.
+        fifth: the 5th percentile of ``values`` by NumPy's definition; the 95th if lower is better.
         worst: the index of the worst input.
         values: the metric on each input; None without a value, or if FP32's output is almost zero.
         faint: the indices of the inputs without a value.
-        together: the threshold is for all inputs together.
+        together: the threshold is for all inputs together, not for each.
         invented: the number of further inputs on which only the plan finds something.
     """
 
@@ -307,7 +309,7 @@ def refuse_no_loss(rule: Rule) -> None:
 
 
 def refuse_per_cent(metric: Metric, value: float, name: str) -> None:
-    """Raises BadInput for a fraction above 1, probably meant in percent; ``name`` is the option."""
+    """Raises BadInput if ``value`` of a metric of fractions is above 1, probably in percent; ``name`` is the option."""
     if metric.name not in FRACTIONS or value <= 1.0:
         return
     if value > 100.0:
@@ -318,17 +320,17 @@ def refuse_per_cent(metric: Metric, value: float, name: str) -> None:
 
 
 class Comparer:
-    """Compares the final outputs for all inputs with FP32's: each output and each part of one.
+    """Compares the final outputs for all inputs with FP32's, ``reference``: each output and each part of one.
 
     Args:
         extra: the user's own metric.
         classes: by output or part; default: found from ``reference``.
         slices: parts to compare as well as whole outputs.
-        task: its agreement becomes one more entry.
-        integers: how to compare integer outputs, unless ``extra`` judges them.
-        only: the one metric to compute.
+        task: the result also has the figures of this task's agreement.
+        integers: the way to compare integer outputs, unless ``extra`` judges them.
+        only: compute only this metric.
         with_facts: also look for clipping and vanished classes.
-        inputs: the feeds; with them, the outputs' variation is compared.
+        inputs: the feeds; if given, the outputs' variation over the inputs is compared too.
     """
 
     def __init__(
@@ -369,8 +371,8 @@ class Comparer:
                 )
 
     def __call__(self, outputs: Sequence[Outputs]) -> dict[str, OutputFigures]:
-        """Returns the figures by output, part and task, from the outputs for each input, without parts whose scores
-        predict nothing.
+        """Returns the figures by name of output, part and task, from the outputs for each input; leaves out parts whose
+        scores are below 0.05 in FP32 on all inputs.
         """
         parts = [self._with_groups(of_input) for of_input in outputs]
         figures = {name: judge.figures([part[name] for part in parts]) for name, judge in self._judges.items()}
@@ -427,12 +429,7 @@ def compare_arrays(
     metrics: Mapping[str, Metric],
     class_axis: int | None = None,
 ) -> OutputFigures:
-    """Returns the figures of an output: each metric's value on the worst input.
-
-    Args:
-        reference: the FP32 output for each input.
-        output: the other output for each input.
-    """
+    """Returns the figures of an output against ``reference``, both by input: each metric's value on the worst input."""
     return OutputJudge(reference, metrics, find_classes(reference, class_axis)).figures(output)
 
 

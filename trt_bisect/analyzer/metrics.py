@@ -33,8 +33,8 @@ class Metric:
         loss_of: returns the loss, from a figure and ``perfect``: 0 is perfect, and losses can be added.
         of_sums: returns the figure from ``Sums``; None if sums are not enough.
         function: the user's function, of reference and output for one input, float64 ``[rows, last axis]`` each.
-        code: a digest of the user's function: figures of another function are never reused.
-        says_order: the user's function sets ``higher_is_better``.
+        code: a digest of the user's function, so that figures of another are never reused; else empty.
+        says_order: false for a user's function that does not set ``higher_is_better``.
     """
 
     name: str
@@ -77,11 +77,10 @@ class Metric:
         return self.perfect - loss if self.higher else self.perfect + loss
 
     def knowing_perfect(self, *references: np.ndarray) -> Metric:
-        """Returns this metric with the figure of equal outputs: for a user's function, its worst for a reference
-        against itself.
+        """Returns this metric with ``perfect``: for a user's function, the worst figure of a reference against itself.
 
         Raises:
-            BadInput: it is NaN; or a function without ``higher_is_better`` looks like a distance.
+            BadInput: a figure is NaN; or a function without ``higher_is_better`` looks like a distance.
         """
         if self.perfect is not None:
             return self
@@ -120,7 +119,7 @@ class Sums:
         noise: of (r - o)^2.
         distance: of |r - o|.
         largest: the largest |r - o|.
-        relative: the largest |r - o| / |r|, where |r| counts as ``least_divisor`` or more.
+        relative: the largest |r - o| / |r|, where |r| counts as a millionth of the largest |r| or more.
         centered: of (r - mean of r)^2; NaN if not computed.
     """
 
@@ -150,11 +149,11 @@ class RunningSums:
     def add(
         self, reference: np.ndarray, output: np.ndarray, least: float | np.ndarray, size: int | np.ndarray | None = None
     ) -> None:
-        """Adds finite values of FP32 and of the other run, float64 ``[groups, values]``.
+        """Adds values of FP32 and of the other run, float64 ``[groups, values]``, all finite.
 
         Args:
             least: the least divisor of relative errors, or one for each group ``[groups, 1]``.
-            size: the number of values that count, by group, if the others are zero in both runs.
+            size: the number of values that count, by group, if both runs are padded with zeros; default: all.
         """
         error = reference - output
         pairs = ((reference, reference), (output, output), (reference, output), (error, error))
@@ -280,7 +279,7 @@ _FINER_THRESHOLDS: Mapping[Precision, Mapping[str, float]] = {
 
 
 def default_threshold(metric: str, low: Precision = Precision.INT8) -> float | None:
-    """Returns a metric's default threshold for a low precision, if it has one."""
+    """Returns a metric's default threshold for a low precision; None if it has none."""
     return _FINER_THRESHOLDS.get(low, {}).get(metric, DEFAULT_THRESHOLDS.get(metric))
 
 
@@ -307,8 +306,8 @@ def find_metric(name: str | Callable[..., Any]) -> Metric:
 
 
 def metric_of_facts(facts: Mapping[str, Any]) -> Metric:
-    """Returns the metric that gave ``facts``, to judge an earlier run's figures; raises KeyError, TypeError or
-    ValueError for other facts.
+    """Returns the metric whose ``facts()`` are ``facts``, to judge an earlier run's figures; raises KeyError, TypeError
+    or ValueError for other facts.
     """
     if not facts["own"]:
         return JUDGING[facts["name"]]

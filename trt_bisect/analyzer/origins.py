@@ -45,8 +45,8 @@ class LayerTensor:
         kind: ``input`` or ``output`` of the network, ``activation`` inside it, ``weight`` or ``bias``.
         op_type: the operator of that layer; ``Input`` for an input.
         int8_op_type: the layer's operator in the INT8 run.
-        module: the layer's module in a program of PyTorch.
-        code: the layer's source line in a program of PyTorch.
+        module: the layer's module in a program of PyTorch; else empty.
+        code: the layer's source line in a program of PyTorch; else empty.
     """
 
     index: Annotated[int | None, Column("#", "Place in execution order", INDEX, rank=1)] = None
@@ -66,11 +66,11 @@ class Origin(LayerTensor):
     """A tensor, its layer and its rounding.
 
     Attributes:
-        quantizers: those to eight bits, in the order of application.
+        quantizers: the quantizers to eight bits, in the order of application; empty if there are none.
         float_type: FP16 or BF16, if the tensor is rounded to it.
         readers: the layers that read the rounded tensor.
         channel_axis: the axis of the channels, if any.
-        inputs: the tensors that its layer reads.
+        inputs: the tensors that ``layer`` reads.
         rounded_as_result: a Q/DQ pair stands between the tensor and the network's output.
         beside: the tensor as other layers read it, through other Q/DQ pairs of the file.
     """
@@ -96,7 +96,7 @@ class Origin(LayerTensor):
         return str(self.quantizers[0].zero_point.dtype) if self.quantizers else ""
 
     def rounded(self, values: np.ndarray) -> np.ndarray:
-        """Returns ``values`` as the layers read them."""
+        """Returns ``values`` after the tensor's rounding."""
         return round_trips(values, self.quantizers) if self.float_type is None else self.float_type.rounded(values)
 
     @property
@@ -116,7 +116,9 @@ class Origin(LayerTensor):
 
 
 def sides_of(plan: PrecisionPlan) -> dict[int, Precision]:
-    """Returns, by layer index, the precisions that round only weights, only activations, or activations to 16 bits."""
+    """Returns, by index, the precision of each layer of which the plan rounds only weights, only activations, or
+    activations to 16 bits.
+    """
     return {k: side for k, side in enumerate(plan.precisions) if side in (*_WEIGHT_SIDE, *_ACTIVATION_SIDE)}
 
 
@@ -300,12 +302,12 @@ def plan_observer(
     origins: Mapping[str, Origin],
     groups: Sequence[Sequence[str]] | None = None,
 ) -> Callable[[Feeds, int], Iterator[dict[str, np.ndarray]]]:
-    """Returns a function from a sample and its index: it yields the tensors under a plan by name, group by group.
+    """Returns a function of a sample and its index that yields, for each group, the tensors under a plan by name.
 
     Args:
-        plan: the plan with all layers high, or that of ``origins``.
+        plan: all layers high, or the plan that ``origins`` describe.
         origins: the wanted tensors by name.
-        groups: their names in groups, of which one is in memory at a time; default: one group.
+        groups: groups of these names; one is in memory at a time. Default: one group.
 
     Raises:
         BadInput: ONNX Runtime refuses the network or, when called, a sample.
@@ -330,8 +332,8 @@ def plan_observer(
 def both_observer(
     writer: PlanWriter, plan: PrecisionPlan, origins: Mapping[str, Origin], groups: Sequence[Sequence[str]]
 ) -> Callable[[Feeds, int], Iterator[tuple[Tensors, Tensors]]]:
-    """Returns a function from a sample and its index: it yields the tensors of each group in FP32 and under the
-    plan.
+    """Returns a function of a sample and its index that yields, for each group, the tensors by name in FP32 and under
+    the plan.
     """
     in_fp32 = plan_observer(writer, writer.network.free_plan(), origins, groups)
     in_plan = plan_observer(writer, plan, origins, groups)

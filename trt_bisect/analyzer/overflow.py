@@ -37,10 +37,10 @@ class Overflow:
         kind: ``overflow``: a finite value becomes infinite; ``not finite``: the layer makes NaN or an infinite value of
             finite ones; ``underflow``: a value becomes zero.
         element: the index of the value in the tensor.
-        value: the value before rounding, if finite.
-        times: an overflow's magnitude as a multiple of the type's largest value.
+        value: the value before rounding; None if not finite.
+        times: an overflow's magnitude as a multiple of the type's largest value; else None.
         count: the number of such values in the tensor.
-        sample: the judged input on which it was seen first; None for a weight.
+        sample: the index of the first judged input with it; None for a weight.
     """
 
     layer: str
@@ -103,7 +103,7 @@ def overflows_of(network: Network, inputs: Sequence[Feeds], memory: int) -> tupl
 
 
 def overflow_notes(network: Network, found: Sequence[Overflow], *, emulated: bool) -> list[Note]:
-    """Returns notes on the first overflows; unless the run is ``emulated``, also that these were."""
+    """Returns notes on the first two overflows and, unless the run is ``emulated``, on their emulation."""
     low = network.low
     if not found:
         return []
@@ -130,8 +130,8 @@ def _on_norms_in_parts(network: Network, found: Sequence[Overflow]) -> Iterator[
 def base_overflows(
     network: Network, inputs: Sequence[Feeds], memory: int, *, emulated: bool
 ) -> tuple[list[Note], tuple[Overflow, ...]]:
-    """Runs all layers in FP16 or BF16, if that is the network's base; returns notes on the values beyond its range, and
-    these.
+    """Returns notes on the values that FP16 or BF16 cannot hold if all layers are in it, and these values; both empty
+    unless it is the network's base and the file has no Q/DQ pairs.
     """
     if network.base is None or network.has_pairs:
         return [], ()
@@ -141,7 +141,7 @@ def base_overflows(
 
 
 def sets_to_keep(found: Sequence[Overflow]) -> Iterator[tuple[str, ...]]:
-    """Yields two sets of layers to keep high: those that make NaN or infinity, then also those that overflow."""
+    """Yields two sets of layers to keep high: those that make NaN or infinity; then these and those that overflow."""
     yield tuple(dict.fromkeys(each.layer for each in found if each.kind == NOT_FINITE))
     yield tuple(dict.fromkeys(each.layer for each in found if each.kind in (NOT_FINITE, OVERFLOW)))
 

@@ -69,8 +69,8 @@ class Slice:
         return parts[0] if len(parts) == 1 else np.concatenate(parts, self.axis)
 
     def faint_inputs(self, parts: Sequence[np.ndarray]) -> tuple[int, ...]:
-        """Returns the indices of inputs on which the part's scores predict nothing; ``parts`` are its FP32 values for
-        each input.
+        """Returns the indices of inputs on which all scores of the part are below 0.05; empty for a part without
+        scores. ``parts`` are its FP32 values for each input.
         """
         if not self.scores:
             return ()
@@ -125,8 +125,10 @@ def find_slices(reference: Sequence[Outputs], outputs: Iterable[str], *, apart: 
     """Finds the parts of the named outputs, from the FP32 outputs of all inputs.
 
     A float output is cut along the axis (not the batch) that gives the fewest parts, where the sorted largest
-    magnitudes of the indices jump by more than ``FACTOR``. Indices with all values in 0..1 are scores: one part, so
-    that classes stay together.
+    magnitudes of the indices jump by more than a factor of 30. Indices with all values in 0..1 are scores: one part.
+
+    Args:
+        apart: judge the parts instead of whole outputs.
     """
     by_output = {name: _groups(name, [np.asarray(arrays[name]) for arrays in reference]) for name in outputs}
     return Slices({name: groups for name, groups in by_output.items() if groups}, apart)

@@ -1,6 +1,6 @@
 """Statistics of tensors, added sample by sample: moments, differences between two runs, rounding errors of INT8.
 
-Memory does not grow with the number of samples. Blocks are ``[groups, values]``: a group is a tensor or a channel.
+Blocks are ``[groups, values]``: a group is a tensor or a channel.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class RoundingFigures(NanForNull):
 
     Attributes:
         sqnr: the SQNR in dB.
-        near_zero: the share of the non-zero values in the few levels around zero.
+        near_zero: the share of the non-zero values in the five levels around zero.
         levels: the number of levels.
         levels_90: the fewest levels that hold 90 % of the non-zero values.
     """
@@ -177,8 +177,8 @@ class RoundedValues:
     """Adds up the errors if only this tensor is rounded, and counts its values in FP32 and as read in the other run.
 
     Args:
-        quantizers: in the order of application.
-        runs: 2, or 1 without the other run.
+        quantizers: in the order of application; empty if it is not rounded.
+        runs: 1 if there is no other run, else 2.
     """
 
     def __init__(self, quantizers: Sequence[Quantizer], runs: int = 2) -> None:
@@ -232,8 +232,8 @@ class ChannelPeaks:
             self._steady = False
 
     def loudest(self) -> LoudChannel | None:
-        """Returns the channel with the largest magnitude; None if fewer than four are not zero, or their number
-        varies.
+        """Returns the channel with the largest magnitude; None if fewer than four are not zero, or the number of
+        channels varies.
         """
         if self._peaks is None or not self._steady:
             return None
@@ -286,7 +286,9 @@ class TensorStatistics:
             self._values.add(values, *read, part=part)
 
     def figures(self) -> dict[str, Any]:
-        """Returns by name the statistics of all samples: ``spread``, ``rounded``, ``rounding`` and ``histogram``."""
+        """Returns the ``spread`` of all samples' values, their spread when ``rounded``, the errors of ``rounding``
+        (both None without quantizers), and the ``histogram``.
+        """
         return {
             "spread": self._spread.spread(),
             "rounded": self._rounded.spread() if self._quantizers else None,

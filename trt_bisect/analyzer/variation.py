@@ -4,9 +4,8 @@ An output that is a large constant plus a small varying part, such as boxes arou
 even if all that varies is lost. So the varying parts are compared too, over all inputs i: ``v_i = r_i - mean r`` of
 FP32's output r and ``w_i = o_i - mean o`` of a plan's output o.
 
-The figure D is ``sum <v, w> / sqrt(sum |v|^2 sum |w|^2)`` or, so that one loud input does not decide alone, the median
-of ``cos(v_i, w_i)`` if it is smaller and outputs have eight numbers or more. D^2 is the share of the variation that is
-left.
+D is ``sum <v, w> / sqrt(sum |v|^2 sum |w|^2)`` or, if this is smaller and outputs have eight numbers or more, the
+median of ``cos(v_i, w_i)``. D^2 is the share of the variation that is left.
 """
 
 from __future__ import annotations
@@ -51,8 +50,8 @@ class Variation:
     Attributes:
         left: the share of FP32's variation that is left; None if not judged.
         lost_by_input: the share lost on each input; None where FP32's output is close to the mean.
-        columns: the first lost columns, each as (axis, index); the batch is axis 0.
-        unjudged: the reason why it is not judged, if the metric alone cannot see its loss.
+        columns: up to eight columns that no longer depend on the input, each as (axis, index); the batch is axis 0.
+        unjudged: the reason why the variation is not judged, if the metric would not show its loss; else empty.
     """
 
     left: float | None = None
@@ -189,7 +188,9 @@ def with_variation(figures: OutputFigures, found: Variation) -> OutputFigures:
 
 
 def variation_text(name: str, values: Mapping[str, float | None]) -> str:
-    """Returns a clause on an output's lost variation; empty if enough is left, or not judged."""
+    """Returns a clause on the share of FP32's variation that is left in output ``name``; empty from 81 % on, or if not
+    judged.
+    """
     left, inputs = values.get(LEFT), values.get(INPUTS)
     if left is None or inputs is None or left >= _NOTED:
         return ""
@@ -197,7 +198,9 @@ def variation_text(name: str, values: Mapping[str, float | None]) -> str:
 
 
 def variation_doubted(name: str, figures: OutputFigures) -> str:
-    """Returns a sentence if an output or its columns lost so much variation that a pass is doubtful; else empty."""
+    """Returns a sentence if so little of FP32's variation is left in an output or its columns that a pass is doubtful;
+    else empty.
+    """
     left = figures.values.get(LEFT)
     if left is not None and left < _DOUBTED:
         text = variation_text(name, figures.values)

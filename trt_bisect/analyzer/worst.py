@@ -31,11 +31,13 @@ class WorstInputs:
     """The worst inputs of a data set, and the figures of all.
 
     Attributes:
-        inputs: the worst first.
-        places: their indices.
+        inputs: the worst inputs, the worst first.
+        places: the indices of ``inputs``.
         similarities: the metric on each sample; NaN without a value.
         losses: the loss of each sample; infinity if INT8's output is not finite, minus infinity if FP32's is not.
         faint: the indices of faint samples, which do not count.
+        first_broken: the first sample on which FP32's output is not finite, if any.
+        stopped: Ctrl-C ended the search early.
     """
 
     inputs: tuple[Feeds, ...]
@@ -151,16 +153,14 @@ def worst_inputs(
 ) -> WorstInputs:
     """Runs every sample through both engines once and returns the ``count`` samples with the largest loss.
 
-    About ``count`` samples are in memory.
-
     Args:
         rule: the rule, or a function that makes it from FP32's outputs for the first sample.
         on_sample: called with the number of samples begun.
         keep_when_stopped: after Ctrl-C, return the result so far.
         class_axis: default: found from the first sample.
-        slices: returns the parts of a sample's FP32 outputs; the first sample with parts decides.
-        task: returns the task to judge, from a list with FP32's outputs for the first sample. Of samples with equal
-            agreement, the lower cosine is worse.
+        slices: returns the parts of a sample's FP32 outputs; the first sample with parts decides. Default: no parts.
+        task: returns the task to judge, or None, from a list with FP32's outputs for the first sample. Of samples with
+            equal agreement, the lower cosine is worse.
         found_first: rank samples on which the task finds nothing in FP32 last.
 
     Raises:
@@ -272,8 +272,8 @@ class MetricDistribution:
         percentiles: by p, the worst value of the best p % of the samples.
         worst: the metric on the worst sample.
         bins: the histogram of the values.
-        standing_out: the number of samples with more than ``STANDS_OUT`` times the median loss.
-        bad: the number of samples that miss the threshold.
+        standing_out: the number of samples with more than 5 times the median loss.
+        bad: the number of samples that miss the threshold; None without one.
     """
 
     count: int
@@ -294,9 +294,9 @@ def distribution_of(
 
     Args:
         values: the metric on each sample; NaN without a value.
-        losses: their losses; infinity without a value.
-        allowed: the loss that the threshold allows.
-        faint: the samples that do not count, unless all are faint.
+        losses: the loss of each sample; infinity without a value.
+        allowed: the loss that the threshold allows; None without a threshold.
+        faint: the indices of samples that do not count, unless all are faint.
     """
     counting = sorted(set(range(len(values))) - set(faint)) or range(len(values))
     values, losses = [values[index] for index in counting], [losses[index] for index in counting]

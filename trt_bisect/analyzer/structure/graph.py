@@ -59,7 +59,7 @@ class FileGraph:
 
     @classmethod
     def of(cls, model: onnx.ModelProto, source: str, weights: Weights | None = None) -> FileGraph:
-        """Returns the graph of ``model``, which is changed; raises BadInput, with the file ``source``, for a cycle of
+        """Returns the graph of ``model``, which it changes; raises BadInput, naming the file ``source``, for a cycle of
         nodes.
         """
         weights = {**(weights or {}), **detach_weights(model)}
@@ -108,7 +108,7 @@ class FileGraph:
         return self._readers.get(tensor, [])
 
     def uses(self, tensor: str) -> int:
-        """Returns the number of readers of a tensor; a network's output counts as one."""
+        """Returns the number of readers of a tensor, and one more if it is a network's output."""
         return len(self.readers(tensor)) + (tensor in self.outputs)
 
     def maker_op(self, tensor: str) -> str:
@@ -213,7 +213,7 @@ class DroppedNode:
     """A node of the file that is no layer.
 
     Attributes:
-        after: the index of the layer before it in the file.
+        after: the index of the layer before it in the file; None if there is none.
         node: the node's name.
         op_type: the node's operator.
         tensor: the node's first output.

@@ -1,7 +1,6 @@
 """The kernels of a real engine: which layers read INT8, and the kernels that Q/DQ pairs add.
 
-TensorRT-RTX logs the tensors that a kernel reads and the nodes that it computes. A pair whose two nodes are in one
-kernel rounds a value in passing: no INT8 tensor is in memory.
+A pair whose two nodes are in one kernel rounds a value in passing: no INT8 tensor is in memory.
 """
 
 from __future__ import annotations
@@ -53,10 +52,10 @@ class EngineFacts:
 
     Attributes:
         engine: the engine's name and version.
-        kernels: its kernels by kind.
-        fp32: the same of the engine without pairs; None if there is none.
+        kernels: the number of its kernels by kind.
+        fp32: the number of kernels of the engine without pairs by kind; None if there is no such engine.
         low: the layers with pairs that read low tensors.
-        rounded: the layers with pairs that are only rounded, in a kernel that reads floats.
+        rounded: the layers with pairs whose input is only rounded, in a kernel that reads floats.
         untold: the layers with pairs that no kernel names.
         pair_kernels: for each kernel that only rounds or dequantizes, its Q/DQ nodes, but not those of weights.
         broken: for each kernel of the engine without pairs that the pairs split, the layers of each part.

@@ -38,7 +38,7 @@ class ParserTable:
     Attributes:
         parser: the engine and its version.
         onnx: the version of ONNX whose operators and tests were tried.
-        operators: ONNX's operators that it does not know.
+        operators: ONNX's operators that the parser does not know.
         plugins: operators that need a plugin which is not there.
         tests: the number of ONNX's tests of operators.
         refused: the number of refused tests.

@@ -44,8 +44,9 @@ class QdqPair:
         stored: the file holds the integers, without a quantizer.
         scale: None if it is computed.
         zero_point: None if absent or computed.
+        dtype: the type of the integers; None if unknown.
         axis: the axis along which there are several scales.
-        readers: the layers that read its output ``out``, each with the index of the input that does.
+        readers: the layers that read the output ``out``, each with the index of the input that does.
         is_output: ``out`` becomes an output of the network.
     """
 
@@ -62,7 +63,9 @@ class QdqPair:
 
     @property
     def layers(self) -> tuple[str, ...]:
-        """The layers that read the pair's output; without any, a phrase in brackets."""
+        """The layers that read the pair's output; if there are none, ``(the network's output)`` or ``(read by
+        nothing)``.
+        """
         without = "(the network's output)" if self.is_output else "(read by nothing)"
         return tuple(dict.fromkeys(node.name for node, _ in self.readers)) or (without,)
 
@@ -352,8 +355,8 @@ class TensorRounding:
         quantized: the integer type of its Q/DQ pair, ``int8`` or ``uint8``; empty without a pair.
         scales: the number of scales: 1, or the number of channels; 0 without a pair.
         axis: the axis of the channels, if there are several scales.
-        origin: ``file`` for a pair in the file, ``planned`` for a pair that a plan writes.
-        why_not: the reason why the layer cannot be in INT8.
+        origin: ``file`` for a pair in the file, ``planned`` for a pair that a plan writes; else empty.
+        why_not: the reason why the layer cannot be in INT8; empty if it can.
     """
 
     index: Annotated[int, Column("#", "Place in execution order", INDEX, rank=1)]

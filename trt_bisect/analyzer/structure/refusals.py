@@ -20,16 +20,16 @@ _STANDING_FOR_THE_PARSER = ("operator refused", "operator restricted", "type res
 
 
 def refusals(graph: FileGraph, plugins: Sequence[str] = ()) -> tuple[Finding, ...]:
-    """Returns the reasons why TensorRT cannot build a network; if the user gives ``plugins``, missing plugins are
-    none.
+    """Returns the reasons why TensorRT cannot build a network; if the user gives ``plugins``, no plugin counts as
+    missing.
     """
     findings = (*opset_findings(graph), *type_findings(graph), *operator_findings(graph))
     return settled([finding for finding in findings if finding.severity == ERROR], graph, plugins)
 
 
 def settled(findings: Iterable[Finding], graph: FileGraph, plugins: Sequence[str] = ()) -> tuple[Finding, ...]:
-    """Returns the findings corrected by TensorRT's parser, if installed: predicted refusals are dropped if it accepts
-    the file, else its own added.
+    """Returns findings corrected by TensorRT's parser, if installed: predicted refusals are dropped if it accepts the
+    file, else its own are added. If the user gives ``plugins``, no plugin counts as missing.
     """
     kept = [finding for finding in findings if not (plugins and finding.kind == "plugin needed")]
     answer = ask_parser(Written(graph.model, graph.weights))

@@ -86,7 +86,7 @@ def find_head(reference: Sequence[Outputs]) -> Head | None:
     """Returns the first known detection head that fits the FP32 outputs of every input; None if none fits.
 
     Raises:
-        BadInput: the outputs are raw maps, and further outputs have channels for each of their cells.
+        BadInput: the outputs are undecoded maps of cells, and other outputs have channels for each cell too.
     """
     for fitting in (ready_lists, _table, _rows_with_masks, _boxes_and_scores, _yolo, raw_head):
         head = fitting(reference)
@@ -106,8 +106,8 @@ def _are_classes(reference: Sequence[Outputs], name: str) -> bool:
 
 
 def ends_with(best: Iterable[np.ndarray], last: int) -> bool:
-    """Returns true if class ``last`` only fills the ends of sequences, given the best class of each step: no other
-    class follows it, and some sequences have others.
+    """Returns true if class ``last`` only fills the ends of sequences: no other class follows it, and some sequence has
+    another. ``best`` has each sequence's best class at each step.
     """
     others = [np.flatnonzero(steps != last) for steps in best]
     return any(map(len, others)) and all(not len(places) or places[-1] == len(places) - 1 for places in others)
@@ -117,7 +117,7 @@ def ends_with(best: Iterable[np.ndarray], last: int) -> bool:
 
 
 def ready_lists(reference: Sequence[Outputs]) -> Head | None:
-    """Returns the head for boxes, scores and labels of chosen detections in outputs of their own; else None."""
+    """Returns the head for final detections with boxes, scores and labels in three outputs; None for other outputs."""
     first = reference[0]
     boxes = next((n for n, v in first.items() if v.ndim in (2, 3) and v.shape[-1] == 4 and v.dtype.kind == "f"), None)
     if boxes is None:
@@ -209,8 +209,8 @@ def _rows_with_masks(reference: Sequence[Outputs]) -> Head | None:
 
 
 def placed_head(placed: Placed, remark: str = "", kind: str = "") -> Head:
-    """Returns the detection head for an output with a known layout; ``remark`` is added to its note, the columns
-    ``kind`` to its detections.
+    """Returns the detection head for an output with a known layout. ``remark`` is added to its note; the columns
+    ``kind``, such as ``keypoints``, become ``Detections.more`` (empty: none).
     """
     is_ready, note = placed.layout.is_ready, f"'{placed.output}' as rows of {placed.layout}{remark}"
     return Head((placed.output,), note, lambda o: placed.read(o, kind), not is_ready, is_ready)

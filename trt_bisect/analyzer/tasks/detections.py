@@ -55,7 +55,7 @@ class Detections:
         boxes: two opposite corners, x and y each, in any unit; float64 ``[n, 4]``.
         scores: float64 ``[n]``.
         classes: int64 ``[n]``.
-        more: further figures of each detection, such as keypoints, ``[n, ...]``.
+        more: further figures of each detection, such as keypoints, ``[n, ...]``; of size 0 if there are none.
     """
 
     boxes: np.ndarray
@@ -72,7 +72,7 @@ class Detections:
         return Detections(self.boxes[places], self.scores[places], self.classes[places], more)
 
     def above(self, threshold: float) -> Detections:
-        """Returns the detections that score at least ``threshold``, the best first, at most ``MOST``."""
+        """Returns the detections that score at least ``threshold``, the best first, at most 3000."""
         order = np.argsort(-self.scores, kind="stable")
         return self.at(order[self.scores[order] >= threshold][:MOST])
 
@@ -95,9 +95,7 @@ def rotated(points: np.ndarray, angles: np.ndarray) -> np.ndarray:
 
 
 def suppressed(found: Detections, iou: float) -> Detections:
-    """Returns the candidates with scores above 0 that remain after NonMaxSuppression in each class, as in ONNX
-    Runtime.
-    """
+    """Returns the candidates with scores above 0 that remain after ONNX Runtime's NonMaxSuppression in each class."""
     if not len(found):
         return found
     classes, rows = np.unique(found.classes, return_inverse=True)
@@ -127,7 +125,7 @@ def best_class(boxes: np.ndarray, shares: np.ndarray, *more: np.ndarray) -> Dete
 
 
 def areas_of(boxes: np.ndarray) -> np.ndarray:
-    """Returns the areas of boxes ``[n, 4]`` of two corners, with sides of at least ``shortest_side``."""
+    """Returns the areas of boxes ``[n, 4]`` of two corners; sides shorter than ``shortest_side`` count as this long."""
     starts, ends = _corners(boxes, shortest_side(boxes))
     return np.asarray(np.prod(ends - starts, axis=-1))
 
@@ -148,7 +146,9 @@ def overlaps(boxes: np.ndarray, others: np.ndarray) -> np.ndarray:
 
 
 def shortest_side(boxes: np.ndarray) -> float:
-    """Returns the least length of a side, far below a pixel, with which boxes clipped to a line can overlap."""
+    """Returns the length that shorter sides count as, so that boxes clipped to a line can overlap: 1/2000 of the
+    largest coordinate.
+    """
     return _SHORTEST * (float(np.abs(boxes).max(initial=0.0)) or 1.0)
 
 
@@ -191,12 +191,13 @@ class Head:
     """A detection head: reads outputs as detections.
 
     Attributes:
+        names: the outputs that are read.
         read: returns the candidates in each image, each with its best class, from the outputs for one input.
         needs_nms: NonMaxSuppression has to choose among the candidates of an object.
         is_ready: the network has applied NonMaxSuppression itself.
         suppress: removes candidates too similar to better ones.
         finish: returns the detections to compare, from the outputs for one input and each image's chosen candidates.
-        finest: the raw map with the finest cells; empty if boxes are decoded.
+        finest: the output with the smallest cells, if boxes are decoded outside the network; else empty.
     """
 
     names: tuple[str, ...]
@@ -209,7 +210,9 @@ class Head:
     finest: str = ""
 
     def scaling(self, reference: Sequence[Outputs]) -> Scaling:
-        """Returns the function that scales boxes to pixels; FP32's outputs tell their unit."""
+        """Returns a function from one input's outputs and the picture's size to the pixels per unit of the boxes;
+        FP32's outputs, ``reference``, tell the unit.
+        """
         surest = [image.above(0.0).boxes[:_BEST_CANDIDATES] for outputs in reference for image in self.read(outputs)]
         is_share = not self.finest and all((np.abs(boxes) <= _LARGEST_SHARE).all() for boxes in surest)
 
@@ -230,8 +233,9 @@ def found_task(asked: AskedTask, head: Head, likeness: str, alike: Alike, output
     """Returns the task that counts the detections kept, lost and invented.
 
     Args:
-        asked: the task; detections with at least its ``iou`` as likeness are the same.
-        likeness: its name: ``IoU``, ``OKS`` or ``mask IoU``.
+        asked: detections are the same if their likeness is at least its ``iou``.
+        likeness: the name of the likeness: ``IoU``, ``OKS`` or ``mask IoU``.
+        outputs: all outputs, of which the note names those that are not judged.
     """
     nms = "after NonMaxSuppression" if head.needs_nms else "without NonMaxSuppression"
     unread = ", ".join(f"'{name}'" for name in outputs if name not in head.names)

@@ -410,7 +410,7 @@ Line = tuple[int, ...]
 
 
 def text(asked: AskedTask, reference: Sequence[Outputs]) -> Task:
-    """Returns the task for an output of CTC scores, whose blank is found from the values or named."""
+    """Returns the task for an output of CTC scores, whose blank ``asked.head`` names, or is found from the values."""
     if asked.head not in (None, *_BLANKS):
         raise BadInput(f"--head '{asked.head}' names no blank.", f"Give --head {' or '.join(_BLANKS)}.")
     scored, scored_if_named = (
@@ -436,9 +436,9 @@ def text(asked: AskedTask, reference: Sequence[Outputs]) -> Task:
 
 
 def blank_of(name: str, reference: Sequence[Outputs], head: str | None = None) -> int | None:
-    """Returns the blank class of CTC scores: ``head``, such as ``blank-first``, or found; None if unclear.
+    """Returns the blank class of CTC scores, named by ``head``, such as ``blank-first``, or found; None if unclear.
 
-    It is the first or last class, FP32's best in at least twice as many steps as any other, and five more.
+    It is found if FP32's best class is the first or last in at least 2 n + 5 steps, and any other class in at most n.
     """
     arrays = [outputs[name] for outputs in reference]
     classes = arrays[0].shape[-1] if arrays[0].ndim == 3 and arrays[0].dtype.kind == "f" else 0
@@ -452,7 +452,7 @@ def blank_of(name: str, reference: Sequence[Outputs], head: str | None = None) -
 
 
 def letters_of(listed: str, classes: int, blank: int) -> tuple[str, ...]:
-    """Returns the character of each class of CTC scores; empty if their numbers differ.
+    """Returns the character of each class of CTC scores; empty if ``listed`` has another number of characters.
 
     Args:
         listed: the characters, one a line (PaddleOCR's ONNX property ``character``); a final space may be missing.

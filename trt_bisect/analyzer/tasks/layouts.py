@@ -2,8 +2,9 @@
 
 FP32's values on all inputs must fit one layout only; else the user must name it.
 
-Raw heads have maps of several sizes, decoded as in Ultralytics. A distance is the mean of its bins under a softmax, in
-strides from the middle of a cell. Boxes are in eighths of the finest map's cells.
+Raw maps have undecoded boxes and classes for each cell, in several sizes. They are decoded as in Ultralytics: a
+distance from a cell's middle to a side is, in cells, the mean of its bins under a softmax. Boxes are in eighths of the
+smallest cell.
 """
 
 from __future__ import annotations
@@ -71,7 +72,7 @@ def are_in_order(boxes: np.ndarray) -> bool:
 
 
 def are_corners(boxes: np.ndarray) -> bool:
-    """Returns true if boxes can be two corners, the second right of and below the first (in pixels, mostly)."""
+    """Returns true if the second corner is right of and below the first in nearly all boxes or, for pixels, in 75 %."""
     in_order = (boxes[:, 2:] >= boxes[:, :2]).all(axis=-1)
     # Boxes in pixels can be little else, and a head without DFL (YOLO26) gives some negative sizes.
     return are_in_order(boxes) or bool(not are_shares(boxes) and np.mean(in_order) >= _MOSTLY)
@@ -257,7 +258,7 @@ def parse_layout(text: str) -> Layout:
 
 @dataclass(frozen=True)
 class Placed:
-    """A layout and the output that has it; ``last``: the columns are its last axis, else the middle one."""
+    """A layout and the output that has it; ``last``: the columns are the last axis of three, else the middle one."""
 
     output: str
     layout: Layout
@@ -292,7 +293,7 @@ MakeLayouts = Callable[[np.ndarray, bool], Iterable[Layout]]
 
 
 def fitting_layouts(reference: Sequence[Outputs], make: MakeLayouts) -> list[Placed]:
-    """Returns those layouts, of all that ``make`` gives for an output, that FP32's values fit."""
+    """Returns the layouts that FP32's values fit, of those that ``make`` gives, each with its output."""
     return [
         Placed(name, layout, last)
         for name, last, many, rows in rows_either_way(reference)
@@ -303,9 +304,8 @@ def fitting_layouts(reference: Sequence[Outputs], make: MakeLayouts) -> list[Pla
 
 
 def rows_either_way(reference: Sequence[Outputs]) -> Iterator[tuple[str, bool, int, np.ndarray]]:
-    """Yields each output of three axes twice: with columns along the last axis, then along the middle axis.
-
-    As its name, true for the last axis, the number of rows of an image, and the rows of all inputs, float64 ``[n,
+    """Yields each output of three axes twice: with columns along the last axis, then along the middle axis. Each time
+    its name, true for the last axis, the number of rows of an image, and the rows of all inputs, float64 ``[n,
     columns]``.
     """
     for name, value in reference[0].items():
@@ -333,7 +333,8 @@ _ANY = Layout(())
 
 
 def raw_head(reference: Sequence[Outputs], layout: Layout = _ANY, without: Sequence[str] = ()) -> Head | None:
-    """Returns the detection head for raw maps of two or more sizes, each half the one before; None for other outputs.
+    """Returns the detection head for raw (undecoded) maps of two or more sizes, each half the one before; None for
+    other outputs.
 
     Each size has a map of distances (64 channels) and a map of classes, or a map of both, whose layout the user must
     name.

@@ -46,7 +46,7 @@ class AskedTask:
         score_threshold: detections with lower scores do not count.
         iou: detections with this IoU, or more, are the same.
         class_axis: None to find it.
-        head: the way to read the outputs, as for ``--head``; None to find it.
+        head: the value of ``--head``, the way to read the outputs; None to find it.
     """
 
     name: str
@@ -68,7 +68,7 @@ class AskedTask:
 
 @dataclass(frozen=True)
 class Looks:
-    """The functions that draw a task's findings on a picture of the input.
+    """The functions that draw a task's findings on a picture of the input; None if not needed.
 
     Attributes:
         read: returns the findings in each image, from the outputs for one input: ``Detections``, the class of each
@@ -90,11 +90,12 @@ class Task:
     """A task on the outputs of one network.
 
     Attributes:
-        entry: the name of its figures, such as ``task detect``.
-        note: how the outputs are read, for the user.
+        entry: the name of the task's figures, such as ``task detect``.
+        note: the way in which outputs are read, for the user.
+        reads: the outputs that are read.
         judge: from FP32's outputs by input, returns the function that judges other outputs for any of these inputs.
-        nearby: the same for the mean agreement at several score thresholds, on all inputs; None without a score
-            threshold.
+        nearby: from FP32's outputs by input, returns a function from other outputs by input to the mean agreement at
+            several score thresholds; None without a score threshold.
         looks: None if nothing can be shown.
     """
 
@@ -125,6 +126,7 @@ def each_input(
     """Returns the judging function of a task whose counts on single inputs add up.
 
     Args:
+        names: the outputs that are read.
         read: reads the outputs for one input, such as classes or detections.
         count: returns the counts on one input, from what ``read`` gives for FP32 and for another plan.
         further: returns further figures, from the counts of all inputs.
@@ -159,9 +161,7 @@ def each_input(
 
 
 def lost_classes(total: Counts, fewest: int = 1) -> tuple[int, ...]:
-    """Returns the classes with all objects lost; those with under ``fewest`` objects, or a tiny share of all, do not
-    count.
-    """
+    """Returns the classes with all objects lost; those with under ``fewest`` objects, or 0.5 % of all, do not count."""
     objects, lost = total[OBJECTS], total[LOST_OBJECTS]
     least = max(fewest, math.ceil(_LEAST_SHARE * objects.total()))
     return tuple(sorted(name for name, count in objects.items() if count >= least and lost[name] == count))
