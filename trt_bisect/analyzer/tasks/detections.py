@@ -125,7 +125,7 @@ def best_class(boxes: np.ndarray, shares: np.ndarray, *more: np.ndarray) -> Dete
 
 
 def areas_of(boxes: np.ndarray) -> np.ndarray:
-    """Returns the areas of boxes ``[n, 4]`` of two corners; sides shorter than ``shortest_side`` count as this long."""
+    """Returns the areas of boxes ``[n, 4]`` of two corners; shorter sides count as 1/2000 of the largest coordinate."""
     starts, ends = _corners(boxes, shortest_side(boxes))
     return np.asarray(np.prod(ends - starts, axis=-1))
 
