@@ -1,7 +1,7 @@
 """Compares the intermediate tensors of a TensorRT engine (10.8 and later) with the emulation of the same plan.
 
-After one wrong kernel, all later tensors differ. So each is also compared with an emulation that starts from the
-engine's own earlier tensors. Not yet tried on a real engine.
+Since one wrong kernel changes all later tensors, each is also compared with an emulation that starts from the engine's
+own earlier tensors. Not yet tried on a real engine.
 """
 
 from __future__ import annotations

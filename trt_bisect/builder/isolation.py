@@ -159,9 +159,7 @@ class WorkerProcess:
     """A worker process that builders may share; if it has ended, the next use starts a new one."""
 
     def __init__(self, device: str | None = None) -> None:
-        """Starts no process yet; ``device`` is the only GPU that it will see, as in ``CUDA_VISIBLE_DEVICES``; None:
-        all.
-        """
+        """Starts no process yet; ``device`` is the only GPU that it will see, by its name or number; None: all GPUs."""
         self._worker: Worker | None = None
         self._environment = {} if device is None else {"CUDA_VISIBLE_DEVICES": device}
 
@@ -254,7 +252,7 @@ class IsolatedEngine:
         return dict(outputs)
 
     def latency(self, feeds: Feeds) -> Latency | None:
-        """Returns the engine's measured latency; raises TrialFailed."""
+        """Returns the measured time of an inference; None if emulated. Raises TrialFailed."""
         latency: Latency | None = self._ask("latency", feeds)
         return latency
 
@@ -272,8 +270,7 @@ class IsolatedEngine:
 
 
 class Worker:
-    """A process that answers requests. It ends after a failure, when this object is deleted, and with its parent
-    process.
+    """A process that answers requests. It ends after a failure, when this object is deleted, and with its parent.
 
     Attributes:
         end: a function that ends the process at once.
@@ -282,9 +279,7 @@ class Worker:
     def __init__(
         self, environment: Mapping[str, str] | None = None, module: str = "trt_bisect.builder.isolation"
     ) -> None:
-        """Starts the process, which runs the function ``serve`` of ``module``; ``environment`` is added to the
-        parent's.
-        """
+        """Starts the process, which runs ``module``'s function ``serve``; adds ``environment`` to its environment."""
         self._printed: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115
         self._connection, theirs = Pipe()
         with theirs:

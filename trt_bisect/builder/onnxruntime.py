@@ -76,9 +76,7 @@ class Kept(Generic[_Value]):
             return self._values[key][0]
 
     def put(self, key: Hashable, value: _Value, size: int) -> None:
-        """Keeps a value of ``size`` bytes, unless ``size`` exceeds the memory; drops the least recently used values for
-        it.
-        """
+        """Keeps a value of ``size`` bytes if the memory can hold it; drops the least recently used values for it."""
         if size > self._memory:
             return
         with self._lock:
@@ -136,8 +134,7 @@ class SwitchSession:
     def infer(self, plan: PrecisionPlan, feeds: Feeds, scales: Scales | None = None) -> Outputs:
         """Returns the outputs of a plan for a sample, by name; raises TrialFailed.
 
-        Sample and outputs may be cached, so the caller must not change them. Without ``scales``, the session's are
-        used.
+        Sample and outputs may be cached, so the caller must not change them. None for ``scales`` uses the session's.
         """
         with self._lock:
             self._pieces = pieces = self._pieces or self._make()
@@ -290,9 +287,7 @@ class OnnxRuntimeBuilder:
         return OnnxRuntimeEngine(session, self.ran(plan))
 
     def has_plain(self, plan: PrecisionPlan) -> bool:
-        """Returns true if the session of ``plain`` computes a plan exactly: INT8 and FP32 only, with exact integer
-        sums.
-        """
+        """Returns true if the session of ``plain`` computes a plan exactly: INT8 and FP32, with exact integer sums."""
         has_kernels = {*plan.precisions} <= {Precision.INT8, Precision.FP32}
         return has_kernels and self.provider == CPU and integer_sums_are_exact()
 

@@ -14,8 +14,8 @@ from trt_bisect.builder.inspector import EngineLayer
 def layers_of_file(path: Path, shapes: Mapping[str, Sequence[int]]) -> tuple[EngineLayer, ...]:
     """Builds an ONNX file as it is, with strong typing and without a GPU; returns the engine's layers.
 
-    ``shapes`` are those of dynamic inputs; other dynamic axes are 1, as for trtexec. Raises EngineUnavailable if
-    TensorRT-RTX does not start, and TrialFailed if the file cannot be built.
+    ``shapes`` are those of dynamic inputs; other dynamic axes are 1. Raises EngineUnavailable if TensorRT-RTX does not
+    start, and TrialFailed if the file cannot be built.
     """
     rt, options = tensorrt_build.start_tensorrt(tensorrt_build.RTX), BuildOptions()
     definition = tensorrt_build.parse_file(rt, path, tensorrt_build.creation_flags(rt.module, ("STRONGLY_TYPED",)))

@@ -20,7 +20,6 @@ unquantized layers:
 
     conv1 (INT8) --> relu --> maxpool --> conv2 (INT8)       relu and maxpool: fed and read, left free
     conv1 (INT8) --> relu --> softmax --> output             fed, not read: high
-    conv3 (high) --> relu --> conv2 (INT8)                   read, not fed: high
 
 **Invariants.** A high layer and its outputs both get its high precision: with a constraint on the layer only, TensorRT
 could round the output. No node's name is another's with a number (``Network.for_parser``).
@@ -383,8 +382,7 @@ class TellsWeakPlan(Protocol):
 def weak_plan(builder: Builder, network: Network, plan: PrecisionPlan) -> WeakPlan:
     """Returns the constraints that carry out a plan under weak typing: those of a weak ``builder``, else on ONNX nodes.
 
-    ONNX nodes have the names of the recipe's ``network.onnx``. Layers that TensorRT's parser adds, such as the sum with
-    a Gemm's bias, stay free.
+    ONNX nodes have the names of the recipe's ``network.onnx``. Layers that TensorRT's parser adds stay free.
     """
     if builder.typing == "weak" and isinstance(builder, TellsWeakPlan):
         with suppress(TrialFailed):

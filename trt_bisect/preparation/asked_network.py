@@ -84,7 +84,10 @@ def matching(network: Network, pattern: str) -> list[Layer]:
 
 
 def logged_layers(board: Board | None, network: Network | None) -> Board | None:
-    """Returns TensorBoard's settings with the names of the layers to log; raises BadInput if a pattern names none."""
+    """Returns TensorBoard's settings with the names of the layers that its patterns name; None for None.
+
+    Raises BadInput if a pattern names no layer.
+    """
     if board is None or not board.only:
         return board
     if network is None:
@@ -251,8 +254,7 @@ def fixed_notes(network: Network) -> tuple[str, ...]:
 
 
 def refuse_emulated_only(network: Network, engine: str) -> None:
-    """Raises BadInput if a network has layers with INT16, or with only the weight or the activation in INT8, and
-    ``engine`` is no emulation.
+    """Raises BadInput if ``engine`` is NVIDIA's and a layer is in INT16, or only its weight or activation is in INT8.
     """
     if engine == ONNXRUNTIME:
         return

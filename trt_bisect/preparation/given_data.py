@@ -235,18 +235,14 @@ class FedData:
             self._pictures[data.source] = data.pictures
 
     def calibrated_with(self, data: Dataset) -> Dataset:
-        """Computes statistics of the first samples; returns the calibration data, which records its values as it is
-        read.
-        """
+        """Computes statistics of the first samples; returns the calibration data, which records values when read."""
         self._calibrated_with = data.source
         data = self._sketch.watching(data)
         self._calibration = self._looked_at(data.inferences.first(MOST_SAMPLES), data.source)
         return data
 
     def validated_with(self, data: Dataset) -> Dataset:
-        """Returns the validation data, which records its values as it is read, to compare them with the calibration
-        data.
-        """
+        """Returns the validation data, which records values when read, for a comparison with the calibration data."""
         self._validated_with = self._validation.watching(data)
         return self._validated_with
 

@@ -134,15 +134,13 @@ def outputs_of(
 
 
 class ReferenceAsItRuns(Reference):
-    """A dynamically quantized network, a session, a function or a PyTorch module as the reference.
-
-    The digest of a function without source code differs in each process.
-    """
+    """A dynamically quantized network, a session, a function or a PyTorch module as the reference."""
 
     def __init__(self, network: Network, runs: AsItRuns, given: Any) -> None:
         self._names, self._runs, self.source = [spec.name for spec in network.outputs], runs, runs.source
         self.digest = runs.digest
         if not self.digest:
+            # A function without source code has another digest in each process.
             is_file = isinstance(given, ONNX_TYPES)
             self.digest = hashlib.sha256(saved_model(given).read_bytes()).hexdigest() if is_file else code_digest(given)
 
@@ -214,8 +212,7 @@ class Judgement:
     """The metric, the task and the rule that a network's outputs are judged by.
 
     Attributes:
-        told: FP32's outputs for more inputs than the judged ones, to recognize a detector's outputs by; empty if not
-            needed.
+        told: FP32's outputs for more inputs than the judged ones, to recognize a detector's outputs by; else empty.
         integers: the outputs to compare in special ways, such as indices in any order.
     """
 
@@ -228,7 +225,7 @@ class Judgement:
 
     @cached_property
     def asked_metric(self) -> Metric:
-        """The metric that the options name; with a task, the agreement of its results."""
+        """The metric that the options name; with a task, the agreement of the task's results with FP32's."""
         return AGREEMENT if self.options.task is not None else find_metric(self.options.metric)
 
     @property
@@ -256,9 +253,7 @@ class Judgement:
         return Slices() if metric.code else find_slices(reference, outputs, apart=metric.name in RELATIVE)
 
     def rule(self, outputs: tuple[str, ...], reference: Sequence[Outputs]) -> Rule:
-        """Returns the metric and its threshold for the named outputs; raises BadInput if the threshold does not fit the
-        metric.
-        """
+        """Returns the metric and its threshold for the named outputs; raises BadInput if the threshold does not fit."""
         metric, entries = self.metric(outputs, reference), self.entries(outputs)
         # A threshold in decibels or of an error is none for a share of equal elements.
         fits = metric is not EQUAL or self.asked_metric.name in FRACTIONS
@@ -295,8 +290,8 @@ class Judgement:
         return [{name: outputs[name] for name in names} for outputs in reference]
 
     def metric(self, outputs: tuple[str, ...], reference: Sequence[Outputs]) -> Metric:
-        """Returns the metric that judges the outputs: that of the options, or the share of equal elements if all are
-        integers.
+        """Returns the metric that judges the outputs: the options', or if all are integers, the share of equal
+        elements.
         """
         metric = self.asked_metric
         by_equality = self.by_equality(reference[0])

@@ -35,9 +35,7 @@ Function = Callable[[Mapping[str, "Net"], Any], Any]
 
 
 class _TooManyCalls(BaseException):
-    """Stops a user's function that calls its networks too often; the function's ``except Exception`` does not catch
-    this.
-    """
+    """Stops a user's function that calls its networks too often, even within its ``except Exception``."""
 
 
 @dataclass
@@ -103,8 +101,8 @@ class Program:
     lost: list[Outputs] = field(default_factory=list)
 
     def __call__(self, feeds: Feeds, engines: Mapping[str, Infer]) -> tuple[Outputs, str]:
-        """Runs the function on a sample, with an engine for each network; returns its outputs and its error (empty
-        without one).
+        """Runs the function on a sample, with an engine for each network; returns its outputs, and its error or an
+        empty text.
 
         If the function fails, its outputs are NaN. Raises TrialFailed if an engine does not run, or the function fails
         on a sample not run in FP32.

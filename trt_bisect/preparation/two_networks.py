@@ -120,8 +120,7 @@ def same_tensors(
 
 
 def as_it_runs(given: Any, options: DeviceOptions) -> AsItRuns | None:
-    """Returns a dynamically quantized network, a session, a function or a module, to run unchanged; None for anything
-    else.
+    """Returns a dynamically quantized network, a session, a function or a module, to run unchanged; None for others.
 
     ``options`` tell a module's device, and the data that show its inputs.
     """
@@ -236,6 +235,8 @@ class TwoNetworks:
 
     Args:
         first: its names are used for samples and tensors.
+        feeds: the sample.
+        memory: the bytes that a group of tensors of both may take.
         planned: puts the second network under a plan; default: unchanged.
 
     Attributes:
@@ -305,7 +306,7 @@ class TwoNetworks:
     def weights(self) -> Iterator[tuple[Origin, np.ndarray, np.ndarray]]:
         """Yields each weight of a matched layer, with its values in the first network and, rounded, in the second.
 
-        Leaves out layers whose outputs do not match, because another layer was folded into one of them.
+        Leaves out layers whose outputs do not match.
         """
         second = self._second.network
         for origin in weight_origins(second, self._second.writer, self._second.plan.lowered):

@@ -45,7 +45,7 @@ def working_in(folder: Path | None, display: Progress, history: str | Path = NON
     """Opens and locks a run folder, and yields progress that is also written there.
 
     Args:
-        folder: created if missing, and cleared of killed runs' unfinished files; None to lock and record nothing.
+        folder: created if missing; None to lock and record nothing.
         history: the file that records the run: ``beside`` (next to the folder), ``none`` or a path.
 
     Raises:

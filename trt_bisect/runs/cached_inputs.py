@@ -125,10 +125,7 @@ CANDIDATES: Form[tuple[Ranges, ...]] = _as_json(
 
 
 def save_inputs(folder: Path, key: str, inputs: Sequence[Feeds], about: Mapping[str, Any]) -> None:
-    """Stores the judged inputs under ``key``, with facts ``about`` them in JSON types.
-
-    If all inputs have the same shapes, the user can give ``inputs.npz`` as ``--input``.
-    """
+    """Stores the judged inputs under ``key``, with facts ``about`` them in JSON types."""
     inputs = [{name: without_objects(array) for name, array in feeds.items()} for feeds in inputs]
     names = list(inputs[0])
     alike = all(len({feeds[name].shape for feeds in inputs}) == 1 for name in names)

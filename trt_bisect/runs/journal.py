@@ -58,7 +58,7 @@ class Journal(TrialStore):
             self.keep()
 
     def under(self, fingerprint: str, about: Mapping[str, Any]) -> TrialStore:
-        """Returns the trials of another fingerprint (with parts ``about``) in the same file, while this journal is
+        """Returns the trials of another fingerprint, with parts ``about``, in the same file, while this journal is
         open.
         """
         if fingerprint == self._fingerprint:

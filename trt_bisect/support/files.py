@@ -115,8 +115,7 @@ def locked(folder: Path, option: str = "--output") -> Iterator[None]:
 class ScratchFolder:
     """A temporary folder in ``parent``, removed when it is closed and at the end of the process.
 
-    It can be opened again at the same path. A folder that a killed process has left is removed when the user's next
-    scratch folder is made.
+    It can be opened again at the same path.
     """
 
     def __init__(self, parent: Path | None = None) -> None:
@@ -172,6 +171,7 @@ def _remove(folder: Path, lock: int, maker: int) -> None:
         os.close(lock)
 
 
+# A folder that a killed process has left is removed when the user's next scratch folder is made.
 def _remove_left_behind(parent: Path) -> None:
     for folder in parent.glob(f"{_LOCKED}*"):
         try:

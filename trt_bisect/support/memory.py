@@ -106,9 +106,7 @@ _PART = 1 << 17
 
 
 def parts(size: int, row: int = 1, most: int = _PART) -> Iterator[slice]:
-    """Yields slices that split a flat tensor of ``size`` values into parts of about ``most``, in rows of ``row``
-    values.
-    """
+    """Yields slices of a flat tensor of ``size`` values: parts of about ``most`` values, in multiples of ``row``."""
     step = max(most // row, 1) * row
     return (slice(begin, begin + step) for begin in range(0, size, step))
 

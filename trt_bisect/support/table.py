@@ -27,7 +27,7 @@ INDEX, NAME = "index", "name"
 # values of the run's metric, losses in its units, and values of the deciding figure
 FIGURE, LOSS, DECIDING = "figure", "loss", "deciding"
 PAPER = 4  # columns up to this rank are printed
-# first characters of a cell that Excel, LibreOffice and Google Sheets run as a formula
+# first characters of a cell that Excel, LibreOffice and Google Sheets run as a formula (OWASP, CSV injection)
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 _UNITS = {DECIBELS: " dB"}
 _NUMBERS = (NUMBER, PERCENT, DECIBELS, INDEX, FIGURE, LOSS, DECIDING)
@@ -230,7 +230,7 @@ def csv_of(kind: type, rows: Sequence[Any], **names: str) -> str:
     """Returns rows, dataclasses of type ``kind``, as CSV with a header.
 
     None and NaN are empty, shapes ``1x3x8``, names separated by commas, entries of a mapping ``key:value``. A text that
-    a spreadsheet would run as a formula gets an apostrophe in front (OWASP, CSV injection).
+    a spreadsheet would run as a formula gets an apostrophe in front.
     """
     columns, text = columns_of(kind, rows, **names), io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
