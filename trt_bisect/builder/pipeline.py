@@ -59,7 +59,7 @@ class PipelineEngine:
         return outputs
 
     def latency(self, feeds: Feeds) -> Latency | None:
-        """Returns the sum of the engines' latencies, each times its mean calls for a sample; None if emulated."""
+        """Returns the time for a sample: the sum of each engine's latency times its mean calls; None if emulated."""
         total: Latency | None = None
         for part, engine in zip(self._parts, self._engines, strict=True):
             time, calls, prefix = engine.latency(part.of(feeds)), self._pipeline.calls[part.name], prefix_of(part.name)

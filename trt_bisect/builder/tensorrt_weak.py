@@ -277,7 +277,7 @@ def constraints(
     A free layer or output has no constraint: TensorRT chooses.
 
     - A quantizable layer is INT8 or high, as the plan says. If the low precision is FP16 or BF16, low layers are
-      constrained too: TensorRT would choose by speed.
+      constrained too.
     - An unquantized layer is free between two INT8 layers, unless the user fixed its precision; elsewhere it is high.
     - A high layer and its outputs have its high precision.
     - An INT8 layer is free, or forced to INT8 (``force_int8``). Its output is free only if an INT8 layer reads it,

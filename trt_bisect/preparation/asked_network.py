@@ -1,6 +1,6 @@
-"""The network that a command asks for, with the precisions and scales that the user fixes, by layer or in a plan.
+"""The network that a command asks for, with the precisions and scales that the user fixes, by layer or in a plan's file.
 
-The plan's file (docs/howto/keep-high.md) is TOML or JSON, with the keys of a recipe's ``plan.json``; ``model`` and
+This file (docs/howto/keep-high.md) is TOML or JSON, with the keys of a recipe's ``plan.json``; ``model`` and
 ``build`` are ignored.
 """
 
@@ -254,8 +254,7 @@ def fixed_notes(network: Network) -> tuple[str, ...]:
 
 
 def refuse_emulated_only(network: Network, engine: str) -> None:
-    """Raises BadInput if ``engine`` is NVIDIA's and a layer is in INT16, or only its weight or activation is in INT8.
-    """
+    """Raises BadInput if ``engine`` is NVIDIA's and a layer has INT16, or INT8 in only its weight or activation."""
     if engine == ONNXRUNTIME:
         return
     remedy = "Add --engine onnxruntime, which emulates them."

@@ -134,7 +134,7 @@ class GivenData:
         return self.holdout.kept
 
     def profile(self, feeds: Iterable[Feeds]) -> Profile:
-        """Returns the shapes of all samples given: the smallest, the first of ``feeds``, and the largest."""
+        """Returns the smallest and the largest shapes of all samples given, and the first of ``feeds`` as the usual."""
         return profile_of(feeds).covering(opened.inferences.profile for _, opened in self._opened)
 
     def shapes(self, feeds: Iterable[Feeds]) -> dict[str, str]:

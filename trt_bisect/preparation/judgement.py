@@ -290,9 +290,7 @@ class Judgement:
         return [{name: outputs[name] for name in names} for outputs in reference]
 
     def metric(self, outputs: tuple[str, ...], reference: Sequence[Outputs]) -> Metric:
-        """Returns the metric that judges the outputs: the options', or if all are integers, the share of equal
-        elements.
-        """
+        """Returns the options' metric, or if all outputs are integers, the share of equal elements."""
         metric = self.asked_metric
         by_equality = self.by_equality(reference[0])
         if metric is not AGREEMENT and not metric.code and all(output_of(name) in by_equality for name in outputs):

@@ -101,8 +101,7 @@ class Program:
     lost: list[Outputs] = field(default_factory=list)
 
     def __call__(self, feeds: Feeds, engines: Mapping[str, Infer]) -> tuple[Outputs, str]:
-        """Runs the function on a sample, with an engine for each network; returns its outputs, and its error or an
-        empty text.
+        """Runs the function on a sample, with an engine for each network; returns its outputs and its error (or empty).
 
         If the function fails, its outputs are NaN. Raises TrialFailed if an engine does not run, or the function fails
         on a sample not run in FP32.

@@ -197,7 +197,7 @@ class Planned:
 
     @classmethod
     def as_in_file(cls, network: Network) -> Planned:
-        """Returns ``network`` unchanged: with all Q/DQ pairs, asymmetric ones too, or in floats if it has none."""
+        """Returns ``network`` as in its file: with all Q/DQ pairs, asymmetric ones too, or in floats if it has none."""
         in_file = network.as_in_file()
         plan = in_file.free_plan(in_file.quantizable if in_file.has_pairs else ())
         return cls(PlanWriter(in_file, {}, GraphTarget.ONNXRUNTIME), plan)
@@ -211,7 +211,7 @@ class Planned:
         return weight_origins(self.network, self.writer, self.plan.lowered, sides_of(self.plan))
 
     def as_it_runs(self) -> AsItRuns:
-        """Returns the network under the plan, as one that gives all of its float tensors."""
+        """Returns the network under the plan, in a form that gives all of its float tensors."""
         observe = plan_observer(self.writer, self.plan, self.origins())
         return AsItRuns(
             self.network.source,

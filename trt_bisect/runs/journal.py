@@ -58,9 +58,7 @@ class Journal(TrialStore):
             self.keep()
 
     def under(self, fingerprint: str, about: Mapping[str, Any]) -> TrialStore:
-        """Returns the trials of another fingerprint, with parts ``about``, in the same file, while this journal is
-        open.
-        """
+        """Returns the file's trials under another fingerprint with parts ``about``, while this journal is open."""
         if fingerprint == self._fingerprint:
             return self
         if fingerprint not in self._others:

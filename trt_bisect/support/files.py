@@ -115,7 +115,7 @@ def locked(folder: Path, option: str = "--output") -> Iterator[None]:
 class ScratchFolder:
     """A temporary folder in ``parent``, removed when it is closed and at the end of the process.
 
-    It can be opened again at the same path.
+    It can be opened again at the same path. Without ``parent`` it lies in the system's folder for temporary files.
     """
 
     def __init__(self, parent: Path | None = None) -> None:
