@@ -1,4 +1,4 @@
-"""The network that a command asks for, with the precisions and scales that the user fixes, by layer or in a plan's file.
+"""The network that a command asks for, with precisions and scales that the user fixes, by layer or in a plan's file.
 
 This file (docs/howto/keep-high.md) is TOML or JSON, with the keys of a recipe's ``plan.json``; ``model`` and
 ``build`` are ignored.
@@ -417,8 +417,9 @@ def use_machine(options: NetworkOptions) -> None:
 
 
 def as_emulated(network: Network, engine: str) -> Network:
-    """Returns the network with the zero points of its Q/DQ pairs if the emulation runs it on an FP32 base; else
-    unchanged, with symmetric pairs.
+    """Returns the network with the zero points of its Q/DQ pairs if the emulation runs it on an FP32 base.
+
+    Otherwise it is unchanged, with symmetric pairs.
     """
     # An NVIDIA engine refuses zero points: there, and on a base in 16 bits, the pairs are symmetric.
     in_floats = network.base in (None, Precision.FP32)

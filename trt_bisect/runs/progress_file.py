@@ -23,8 +23,9 @@ _TIMEOUT = 30.0  # seconds without a write after which a run on another machine 
 
 
 class Heartbeat:
-    """A progress display that also writes the progress into a run folder once a second, until ``close``. A failed write
-    is ignored.
+    """A progress display that also writes the progress into a run folder once a second, until ``close``.
+
+    A failed write is ignored.
     """
 
     def __init__(self, folder: Path, shown: Progress) -> None:

@@ -113,9 +113,9 @@ def locked(folder: Path, option: str = "--output") -> Iterator[None]:
 
 
 class ScratchFolder:
-    """A temporary folder in ``parent``, removed when it is closed and at the end of the process.
+    """A temporary folder in ``parent`` or the system's, removed when it is closed and at the end of the process.
 
-    It can be opened again at the same path. Without ``parent`` it lies in the system's folder for temporary files.
+    It can be opened again at the same path.
     """
 
     def __init__(self, parent: Path | None = None) -> None:

@@ -64,10 +64,10 @@ class InThisThread(Executor):
 
 
 class ThreadsIfLong(Executor):
-    """An executor with at most ``threads`` threads; it runs calls in the calling thread if calls so far took under half
-    a millisecond on average.
+    """An executor that runs calls in at most ``threads`` threads, or in the calling thread if they are short.
 
-    With one thread, calls run in the order of submission.
+    Calls are short if those so far took under half a millisecond on average. With one thread, calls run in the order of
+    submission.
     """
 
     def __init__(self, threads: int) -> None:

@@ -13,8 +13,9 @@ _DECIMALS, _TELLING = 4, 6  # the most decimals of a percentage, and of one next
 
 
 def number(value: float | None, digits: int = 3) -> str:
-    """Returns a number with ``digits`` significant digits, with an exponent only below 0.0001 and from a million on;
-    ``-`` for None.
+    """Returns a number with ``digits`` significant digits; ``-`` for None.
+
+    An exponent is used only below 0.0001 and from a million on.
     """
     if value is None:
         return "-"
