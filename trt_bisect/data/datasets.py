@@ -48,7 +48,7 @@ class Profile:
 
     Attributes:
         shapes: by input, three shapes; smallest and largest axis by axis.
-        sizes: the same of the values of inputs that may be TensorRT shape tensors.
+        sizes: by input that may be a TensorRT shape tensor, the same of its values.
     """
 
     shapes: Mapping[str, Span] = field(default_factory=dict)
@@ -70,11 +70,12 @@ class Dataset:
     """Samples for a network. Each iteration starts anew, and checks every sample against the network's inputs.
 
     Attributes:
-        source: its name in messages.
+        source: the data set's name in messages.
+        specs: the network's inputs.
         samples: returns an iterable of all samples at each call.
         length: the number of samples; None if known only after an iteration.
         place: maps a sample's index here to its index in the user's data.
-        pictures: how pictures become inputs, such as ``224x224, RGB, NCHW, divided by 255``.
+        pictures: the way from pictures to inputs, such as ``224x224, RGB, NCHW, divided by 255``; empty for other data.
         names: the samples' names in the user's data; empty if they have none.
         fed: for a pipeline, turns samples into the feeds of all its networks; else None.
     """
@@ -121,7 +122,7 @@ class Dataset:
         return replace(self, samples=lambda: islice(self.samples(), count), length=length)
 
     def digest(self) -> str:
-        """SHA-256 over the names, shapes, dtypes and bytes of all samples."""
+        """SHA-256 over the samples' ``digests``."""
         return hashlib.sha256("".join(self.digests).encode()).hexdigest()
 
     @property
@@ -189,14 +190,14 @@ def open_dataset(
     Paths: ``.npz`` with an array for each input, samples stacked on the first axis; ``.npy`` for a single input; a
     folder with an ``.npz`` or ``.npy`` for each sample; the output folder of ``worst``; a picture, or a folder of
     pictures with its subfolders; ``.json`` of Polygraphy's ``--save-inputs``. ``module:function`` or
-    ``file.py:function`` returns an iterable of samples; ``file.py`` alone means ``load_data``. A sample has any form
-    that ``feeds_of`` accepts.
+    ``file.py:function`` returns an iterable of samples; ``file.py`` alone means ``load_data``. A sample is usually a
+    dictionary of arrays by input (``feeds_of``).
 
     Args:
-        once: the caller iterates once. By default an iterable's samples are kept, since a data loader may reorder them.
+        once: the caller iterates once, so that an iterable's samples are not kept.
 
     Raises:
-        BadInput: the source does not exist, cannot be read, or is of an unknown kind. Samples are checked when read.
+        BadInput: the source does not exist, cannot be read, or is of an unknown kind.
     """
     options = pictures or Preprocessing()
     if isinstance(source, Dataset):
@@ -389,7 +390,7 @@ def _only_input(specs: tuple[TensorSpec, ...], source: str) -> TensorSpec:
 
 
 def check_feeds(feeds: Mapping[str, np.ndarray], specs: tuple[TensorSpec, ...], where: str) -> Feeds:
-    """Returns a sample in its inputs' dtypes; converts floats and integers to other sizes only.
+    """Returns a sample in its inputs' dtypes; converts only floats to floats and integers to integers.
 
     Raises:
         BadInput: an input is missing or unknown, a shape or dtype does not fit, or a value is NaN or infinite.
@@ -428,7 +429,7 @@ class Holdout:
         whole: the calibration data as the user named them.
         kept: the samples that calibration and the search see.
         held_out: None if there are none.
-        named: true if the user named other data as held out: ``kept`` is the ``whole`` then.
+        named: the user named other data as held out, so ``kept`` is ``whole``.
     """
 
     whole: Dataset
@@ -437,7 +438,9 @@ class Holdout:
     named: bool = False
 
     def notes(self) -> list[str]:
-        """Returns a sentence on the samples held out of the calibration data; empty if the user named others."""
+        """Returns a sentence on the samples held out of the calibration data; empty if there are none, or the user
+        named others.
+        """
         if self.held_out is None or self.kept.length is None or self.held_out.length is None or self.named:
             return []
         count = self.kept.length + self.held_out.length
@@ -449,7 +452,9 @@ class Holdout:
         ]
 
     def without_held_out(self, data: Dataset) -> Dataset:
-        """Returns ``data`` or, for the calibration data, its kept samples; raises BadInput for the held-out data."""
+        """Returns ``data`` or, if they are the calibration data, the kept samples; raises BadInput if they are data
+        named as held out.
+        """
         if self.held_out is None:
             return data
         if self.named and _is_same(data, self.held_out):
@@ -480,11 +485,11 @@ def split(dataset: Dataset, share: float) -> tuple[Dataset, Dataset | None]:
     """Splits a data set into kept and held-out samples; a ``share`` (0 to 0.9) of 0.2 holds out every fifth, from index
     4 on.
 
-    Of equal samples only the first counts, so that no held-out sample has a copy among the kept ones.
+    Of equal samples only the first counts.
 
     Returns:
-        The kept and the held-out samples; or the whole data set and None, if fewer than ``FEWEST`` samples differ or
-        the share is too small.
+        The kept and the held-out samples; or the whole data set and None, if fewer than 20 samples differ or the share
+        is too small.
     """
     fraction = Fraction(share).limit_denominator(_FINEST)
     if not fraction or (dataset.length is not None and dataset.length < FEWEST):

@@ -1,4 +1,4 @@
-"""Feeds: the arrays of one inference. Reads and writes arrays in files safely."""
+"""Feeds, the arrays of one inference, and arrays in files."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class TensorSpec:
 
 
 def size_remedy(shapes: Iterable[Sequence[int | None]], otherwise: str) -> str:
-    """Returns advice on samples that the network refuses: one picture size if an input of ``shapes`` takes any, else
+    """Returns the advice to give pictures one size if an input of ``shapes`` takes pictures of any size, else
     ``otherwise``.
     """
     # Networks that concatenate may take only sizes that their strides divide.
@@ -52,8 +52,8 @@ WORST = "worst"  # the name of the samples of the command ``worst``, and of its 
 
 
 def read_archive(path: Path) -> dict[str, np.ndarray]:
-    """Reads the arrays of an ``.npz`` by name; raises one of ``DAMAGED`` for a broken file or a suspiciously large
-    array.
+    """Reads the arrays of an ``.npz`` by name; raises an error in ``DAMAGED``, such as ValueError, for a broken file or
+    a suspiciously large array.
     """
     archive = np.load(path, allow_pickle=False)
     if not isinstance(archive, np.lib.npyio.NpzFile):
@@ -77,7 +77,7 @@ def write_archive(file: BinaryIO, arrays: Mapping[str, np.ndarray]) -> None:
 
 
 def read_array(path: Path) -> np.ndarray:
-    """Reads an ``.npy``; raises one of ``DAMAGED`` if it holds no array."""
+    """Reads an ``.npy``; raises an error in ``DAMAGED``, such as ValueError, if it holds no array."""
     array = np.load(path, allow_pickle=False)
     if not isinstance(array, np.ndarray):
         raise ValueError("it is an archive, not one array")
@@ -85,10 +85,7 @@ def read_array(path: Path) -> np.ndarray:
 
 
 class Spill(AbstractContextManager["Spill"]):
-    """Keeps copies of arrays until it is closed: up to ``memory`` bytes in memory, the rest in files.
-
-    Arrays of objects always stay in memory.
-    """
+    """Keeps copies of arrays until it is closed: up to ``memory`` bytes in memory, the rest in files."""
 
     def __init__(self, memory: int) -> None:
         self._left = memory
@@ -114,7 +111,7 @@ class Spill(AbstractContextManager["Spill"]):
         return read
 
     def close(self) -> None:
-        """Ends the use of the copies: removes their files."""
+        """Removes the files: the copies must not be used any more."""
         self._scratch.close()
         self._files = 0
 
@@ -168,8 +165,8 @@ def without_objects(array: np.ndarray) -> np.ndarray:
 
 
 def match_names(reference: Iterable[str], output: Iterable[str]) -> dict[str, str]:
-    """Maps names of ``reference`` to the equal name of ``output``, else to the only one that is equal without case and
-    punctuation.
+    """Maps names of ``reference`` to the equal name of ``output``, else to the only one that is equal without case,
+    punctuation and a final ``:0``; names without either are left out.
     """
     ours, theirs = list(reference), dict.fromkeys(output)
     equal = {name: name for name in ours if name in theirs}

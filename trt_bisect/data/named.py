@@ -39,11 +39,10 @@ def load_function(text: str, kind: str) -> Callable[..., Any]:
 
 
 def code_digest(function: Callable[..., Any], *facts: object) -> str:
-    """Returns the SHA-256 of a function's name, source file and ``facts``, which tells if figures are of the same
-    function.
+    """Returns the SHA-256 of a function's name, source file and ``facts``.
 
-    It does not cover modules that the file imports, or data. For an object, a closure or a notebook's function it is
-    random.
+    Modules that the file imports, and data, are not covered. For an object, a closure or a notebook's function the
+    digest is random.
     """
     if isinstance(function, FunctionType):
         source = Path(function.__code__.co_filename)
@@ -61,7 +60,7 @@ def is_reusable(digest: str) -> bool:
 def samples_from(function: Callable[[], Any], name: str) -> Iterator[Any]:
     """Yields the samples of a function that returns an iterable of them.
 
-    Raises BadInput if the function returns no iterable, or it or the iterable raises an error.
+    Raises BadInput if the function returns no iterable, or the function or the iterable raises an error.
     """
     try:
         samples = function()

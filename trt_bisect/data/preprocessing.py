@@ -23,16 +23,13 @@ class Preprocessing:
     """The preprocessing of images; a pixel, 0 to 255, becomes ``(pixel / scale - mean) / std``.
 
     Attributes:
-        mean: a number, or one for each channel in the order of ``colors``.
-        std: the same for the standard deviation.
+        mean: a number, or one for each channel in the order of ``colors``; default: 0.
+        std: the standard deviation, in the form of ``mean``; default: 1.
         scale: default: 255, or 1 if a mean or standard deviation above 1 shows that they are in pixels.
         resize: height and width; default: the input's.
         letterbox: keep the picture's aspect ratio and fill the rest with grey.
         colors: ``rgb``, ``bgr`` or ``gray``; default: ``rgb``, or ``gray`` for one channel.
-        filter: one of ``FILTERS``.
-
-    Raises:
-        BadInput: a value cannot be used.
+        filter: to resize with: one of Pillow's, such as ``bilinear``, or ``opencv``.
     """
 
     mean: tuple[float, ...] | None = None

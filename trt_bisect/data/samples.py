@@ -1,4 +1,4 @@
-"""Makes feeds from samples in usual forms, such as dictionaries, tuples with a label or pictures; advises on others."""
+"""Makes feeds from samples in usual forms, such as dictionaries, tuples with a label or pictures."""
 
 from __future__ import annotations
 
@@ -33,6 +33,7 @@ class ImageInput:
     """Turns pictures into arrays for one input of a network.
 
     Attributes:
+        asked: the user's options.
         layout: ``nchw`` or ``nhwc``.
         colors: ``rgb``, ``bgr`` or ``gray``.
         size: height and width; None is dynamic: pictures keep their own.
@@ -105,7 +106,7 @@ class ImageInput:
     def samples(self, files: Sequence[Path]) -> Iterator[Feeds]:
         """Yields samples of pictures; leaves out pictures at the end that do not fill a batch.
 
-        Raises BadInput if a picture cannot be used; the error names all such pictures.
+        Raises BadInput that names all pictures which cannot be used.
         """
         for start in range(0, len(files) - self.batch + 1, self.batch):
             try:
@@ -213,7 +214,7 @@ def feeds_of(samples: Iterable[Any], specs: tuple[TensorSpec, ...], pictures: Pr
     A sample is a dictionary of arrays by input, an array, or a tuple or list of arrays in the order of the inputs;
     other keys and further items, such as a label, are ignored. Arrays are NumPy's, PyTorch's or others that NumPy
     reads, lists of numbers, or Pillow's images. A missing batch axis is added; a batch larger than the network's fixed
-    batch is divided. Other samples are yielded unchanged: ``check_feeds`` refuses them.
+    batch is divided. Other samples are yielded unchanged.
     """
     for sample in samples:
         yield from _divided(_named(sample, specs, pictures), specs)

@@ -68,8 +68,8 @@ def open_dumps(
 
     Returns:
         The names of the tensors that both runs have; for each inference the FP32 and the INT8 tensors, under the FP32
-        run's names; and sentences on other tensors. Unequal names are matched without case, punctuation and a trailing
-        ``:0``.
+        run's names; and sentences on tensors or samples in one run only. Unequal names are matched without case,
+        punctuation and a trailing ``:0``.
 
     Raises:
         BadInput: a file cannot be read, no name is in both runs, or their numbers of inferences differ.
@@ -129,13 +129,13 @@ def _pairs(
 def inferences(path: Path, runner: int = 0, specs: Sequence[TensorSpec] = (), side: str = "output") -> Iterator[Feeds]:
     """Yields the tensors of each inference of a saved run: a file, a folder of files, or ``name:file.bin,...``.
 
-    Files are read in the order of their names. An ``.npz`` is one inference, JSON any number, and all files of a single
-    tensor are one together.
+    Files are read in the order of their names. An ``.npz`` is one inference, JSON any number; files of single tensors
+    are one inference together.
 
     Args:
         runner: the index of the runner in a JSON file with several.
         specs: the network's tensors: they give raw bytes type and shape, and a single array its name.
-        side: ``input`` or ``output``: the tensors to read, if both are saved.
+        side: the tensors to read, if both are saved: ``input`` or ``output``.
 
     Raises:
         BadInput: a file cannot be read.
@@ -243,8 +243,8 @@ def _dtype(name: str) -> Any:
 
 
 def read_json(path: Path, runner: int, specs: Sequence[TensorSpec], side: str) -> list[Feeds]:
-    """Returns the tensors of each inference in a JSON file of Polygraphy, trtexec or Triton; parameters as in
-    ``inferences``.
+    """Returns the ``input`` or ``output`` tensors (``side``) of each inference in a JSON file of Polygraphy, trtexec or
+    Triton; of several runners those of index ``runner``.
 
     Raises BadInput if the file cannot be read, or holds no tensors.
     """

@@ -35,8 +35,6 @@ class Spread(NanForNull):
 class Moments:
     """Accumulates count, mean, squared deviations, smallest and largest value of tensors or channels (groups), block
     after block.
-
-    Blocks are merged by the formula of Chan, Golub and LeVeque (1979).
     """
 
     def __init__(self, groups: int = 1) -> None:
@@ -55,6 +53,7 @@ class Moments:
         mean = np.sum(block, axis=1, where=finite) / np.maximum(count, 1)
         deviations = np.where(finite, block, mean[:, np.newaxis]) - mean[:, np.newaxis]
         total = self._count + count
+        # Chan, Golub and LeVeque (1979)
         apart = mean - self._mean
         self._squares += np.sum(deviations**2, axis=1) + apart**2 * self._count * count / np.maximum(total, 1)
         self._mean += apart * count / np.maximum(total, 1)
@@ -130,7 +129,8 @@ class Drift:
     Attributes:
         outside: the share of values outside the calibration data's range.
         distance: the largest distance of the two distributions (Kolmogorov and Smirnov), from 0 to 1.
-        chance: the share of random divisions of all samples into two such sets in which these are as far apart.
+        chance: the share of random divisions of all samples into two sets of the same sizes that are as far apart or
+            more.
         least: the smallest value of the calibration data.
         most: the largest value of the calibration data.
     """
@@ -144,11 +144,12 @@ class Drift:
 
 @dataclass
 class Sketch:
-    """A few values of every sample of a data set; of a large one, of every second, fourth or eighth sample and so on.
+    """A few values of every sample of a data set; of over 512 samples, of every second, fourth or eighth sample and so
+    on.
 
     Attributes:
         values: by float input, one sorted array for each sample read; empty until all samples were read.
-        reach: by input, the smallest and the largest value.
+        reach: by float input, the smallest and the largest value.
     """
 
     values: dict[str, list[np.ndarray]] = field(default_factory=dict)
@@ -186,7 +187,7 @@ class Sketch:
 
 
 def drift(before: Sketch, now: Sketch) -> dict[str, Drift]:
-    """Returns, by input that both have, the drift of ``now`` (some data) from ``before`` (the calibration data)."""
+    """Returns, by float input of both, the drift of ``now`` from ``before`` (the calibration data)."""
     return {
         name: _drift(before.values[name], samples, *before.reach[name])
         for name, samples in now.values.items()
