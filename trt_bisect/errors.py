@@ -78,7 +78,6 @@ class TrialFailed(Exception):
 
     Attributes:
         outcome: the kind of failure, such as ``build failed``; ``out of memory`` if the message says so.
-        message: the engine's message.
     """
 
     def __init__(self, outcome: str, message: str) -> None:

@@ -222,7 +222,7 @@ class Calibrator:
 
     Attributes:
         method: ``entropy`` (TensorRT's), ``minmax``, ``percentile``, or ``mse`` (least mean squared error).
-        percentile: the percentile of |x|, in percent; the default for methods that use none.
+        percentile: of |x|, in percent; the default for other methods.
 
     Raises:
         BadInput: the method is unknown, or the percentile is outside (0, 100].

@@ -75,8 +75,6 @@ def round_weights(network: Network, samples: Iterable[Feeds]) -> tuple[Network, 
 def with_weights_on_grid(network: Network, lowered: Collection[int]) -> Network:
     """Returns a network whose layers ``lowered`` (by index) have the weights that were rounded for INT8
     (``Network.on_grid``).
-
-    Rounding to the nearest keeps these weights.
     """
     changed = {
         (k, rounding.slot): network.on_grid[rounding.tensor]

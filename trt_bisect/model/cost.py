@@ -253,7 +253,7 @@ class EngineModel:
         return self._outputs.isdisjoint(maker.outputs) and all(k in members for k in readers)
 
     def group_of(self, members: tuple[int, ...]) -> Group:
-        """Returns the group of the layers with the indices ``members``."""
+        """Returns the layers with the indices ``members`` as the group of one kernel."""
         layers = [self.network.layers[k] for k in members]
         made = {name for layer in layers for name in layer.outputs}
         reads = dict.fromkeys(name for layer in layers for name in layer.inputs if name not in made)

@@ -48,8 +48,7 @@ def read_without_weights(
     """Reads an ONNX file; returns the network without its large weights, and the large weights by name.
 
     Args:
-        least: the fewest bytes of a weight that is taken out.
-        types: the ``TensorProto.DataType`` values of weights that are taken out.
+        least, types: the fewest bytes, and the ``TensorProto.DataType`` values, of weights that are taken out.
 
     Raises ValueError or DecodeError if the file is no ONNX message.
     """
@@ -68,7 +67,7 @@ def read_without_weights(
 
 
 def places_of_weights(path: Path) -> dict[str, tuple[int, int]]:
-    """Returns the offset and size, in bytes, of each weight in the file's ``raw_data``."""
+    """Returns, by weight, the place of its ``raw_data`` in the file: offset and size in bytes."""
     content = np.memmap(path, np.uint8, "r")
     places = dict[str, tuple[int, int]]()
     for initializer in _read_but_initializers(onnx.ModelProto(), content.data):
@@ -155,7 +154,8 @@ def read_but_initializers(path: Path) -> onnx.ModelProto:
 
 
 def write_again(model: onnx.ModelProto, source: Path, folder: Path) -> None:
-    """Writes a changed result of ``read_but_initializers`` into ``folder``, under the file name of ``source``.
+    """Writes ``model``, the network of ``source`` changed and without initializers, into ``folder``, under the same
+    file name.
 
     Copies initializers and external data from ``source``.
     """
@@ -386,7 +386,7 @@ def bodies_of(node: onnx.NodeProto) -> list[onnx.GraphProto]:
 
 
 def tensors_read(node: onnx.NodeProto) -> Iterator[str]:
-    """Yields the tensors that a node reads, also inside its bodies (If branches, Loop body)."""
+    """Yields the tensors that a node reads, also inside its bodies (If, Loop)."""
     yield from node.input
     for body in bodies_of(node):
         made_inside = {value.name for value in body.input} | {tensor.name for tensor in body.initializer}

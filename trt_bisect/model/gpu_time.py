@@ -5,7 +5,7 @@ bytes²), because computing and moving bytes overlap in part. Fit of the constan
 docs/concepts/time.md.
 
 **Bytes** are those of the tensors as stored, channels padded to the width of the format (24 to 32 in INT8). A kernel
-that moves b bytes reads a share 1 - b / size from the second-level cache, at ``_FLOW`` bytes per cycle and
+that moves b bytes reads a share 1 - b / size from the second-level cache, at 10 bytes per cycle and
 multiprocessor (SM); the rest from memory, at a share ``memory`` of the data sheet's bandwidth and no faster than the
 cache.
 
@@ -19,10 +19,9 @@ filters the columns, filter size x channels the depth.
 - *Pictures.* With four channels or fewer, tensor cores reach a share ``image`` of their peak. FP32 kernels, and INT8
   kernels that read a format four channels wide, use the CUDA cores, at a share ``scalar`` of their peak (INT8 at four
   times as much, DP4A).
-- *INT8* reaches a share ``integer`` of its peak, because results are scaled and rounded again; on some GPUs less
-  (``Gpu.integer``).
+- *INT8* reaches a share ``integer`` of its peak; on some GPUs less (``Gpu.integer``).
 - *Depthwise* convolutions run at 1/4 of the CUDA cores' rate in FP32, 1/2 in FP16 and all of it in INT8, times
-  ``scalar``: an SM reads 128 bytes a cycle from shared memory for 128 FP32 multiply-adds.
+  ``scalar``.
 
 **Other kernels** only move bytes. A change of a picture's format reaches a share ``narrow`` of ``memory``.
 """
@@ -180,8 +179,8 @@ GPU_KEYS = ("name", *_NEEDED, "clock", "cache", *_PEAKS)
 
 
 def gpu_of(described: Mapping[str, Any], name: str) -> Gpu:
-    """Returns the GPU that the user's file describes, read as a mapping with ``GPU_KEYS``; ``name`` replaces a missing
-    name.
+    """Returns the GPU of a user's file, read as a mapping of ``processors``, ``fp32``, ``bandwidth`` and more; ``name``
+    replaces a missing name.
 
     Raises BadInput if a figure is missing, or is no number above 0.
     """
@@ -312,7 +311,7 @@ def _moving(kernel: Kernel, gpu: Gpu, fit: Fit) -> float:
 
 def _computing(product: Product, gpu: Gpu, fit: Fit) -> float:
     precision, scalar = product.precision, gpu.scalar * 1e12 / 2 * fit.scalar
-    if product.is_depthwise:
+    if product.is_depthwise:  # An SM reads 128 bytes a cycle from shared memory for 128 FP32 multiply-adds.
         return product.macs * BYTES[precision] / scalar
     filled = product.macs / product.channels * PICTURE
     if product.reads_picture and precision is Precision.FP32:

@@ -6,12 +6,10 @@ Facts about TensorRT's fusions, and their sources:
   another axis than the batch ("Layer Fusion Catalog"). In INT8 the other input of the Add must be quantized and the
   convolution's output not ("Working with Quantized Types").
 - Model-Optimizer (``build_non_residual_input_map``, pull requests 425 and 450) puts no pair on the branch from a
-  convolution; of two such branches, none on the longer one from the fork, or on the second if equally long. NVIDIA's
-  TensorFlow toolkit also leaves one branch without (``ResidualConnectionQDQCase``).
-- An unquantized layer (Sigmoid, Mul, Resize, Transpose) has no constraint under weak typing
-  (``builder.tensorrt_weak``): TensorRT may give it INT8 inputs and outputs wherever a tensor has a scale. Such a tensor
-  is rounded, for all its readers, if an INT8 layer makes it and another reads it, directly or through unquantized
-  layers.
+  convolution; of two such branches, none on the longer one from the fork, or on the second if equally long.
+- An unquantized layer (Sigmoid, Mul, Resize, Transpose) has no constraint under weak typing: TensorRT may give it INT8
+  inputs and outputs wherever a tensor has a scale. Such a tensor is rounded, for all its readers, if an INT8 layer makes
+  it and another reads it, directly or through unquantized layers.
 - Tensors inside a fused kernel are never rounded: between a convolution and its residual sum; between a convolution, a
   matrix product or a sum and its only reader if that is a Relu, a Clip or the sum with a bias; and between two
   pointwise layers (TensorRT developer guide, "Types of Fusions").
@@ -196,8 +194,7 @@ class Rounding:
         axis: the channel axis of a weight's scales; None for one scale.
         fixed: the file's quantizers, first applied first; empty if calibration gives the scale.
         at_output: the tensor is rounded right before it becomes an output of the network.
-        asymmetric: the file's quantizers if TensorRT refuses them, and ``fixed`` has symmetric ones instead; else
-            empty.
+        asymmetric: the file's quantizers if TensorRT refuses them and ``fixed`` has symmetric ones; else empty.
     """
 
     slot: int

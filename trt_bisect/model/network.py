@@ -1,4 +1,4 @@
-"""The network: its graph without weights, its weights, and its layers in execution order."""
+"""The network: its graph, weights and layers."""
 
 from __future__ import annotations
 
@@ -99,7 +99,6 @@ class Network:
     Attributes:
         source: the path of its file.
         skeleton: the prepared graph, without its large weights.
-
         has_pairs: true if the file has Q/DQ pairs, whose scales are in the layers' roundings.
         base: the precision of unquantized layers, and of the float tensors at INT8 and FP8 layers. None: the high
             precision of each plan, and float32 at low layers.

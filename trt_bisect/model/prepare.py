@@ -1,6 +1,6 @@
 """Prepares the graph of a file for measuring: inlined, opset 13 or later, constants and BatchNormalization folded.
 
-TensorRT simplifies a graph before it chooses precisions; so every engine gets the same layers.
+TensorRT too simplifies a graph before it chooses precisions.
 """
 
 from __future__ import annotations
@@ -400,8 +400,8 @@ def name_nodes(graph: onnx.GraphProto) -> None:
 def names_for_parser(nodes: Sequence[str], constants: Collection[str]) -> dict[str, str]:
     """Returns, by old name, new names for nodes whose names TensorRT's parser may give to layers that it adds.
 
-    The parser names such a layer after its node: the sum with the bias of ``fc`` may become ``fc_6``. Therefore a node
-    ``fc_6`` is renamed ``fc.6``. Source: ``ImporterContext::registerLayer`` in onnx-tensorrt's ``ImporterContext.cpp``.
+    The sum with the bias of ``fc`` may become ``fc_6``, so a node ``fc_6`` is renamed ``fc.6``. Source:
+    ``ImporterContext::registerLayer`` in onnx-tensorrt's ``ImporterContext.cpp``.
     """
     taken = {*nodes, *constants}
     names: dict[str, str] = {}

@@ -95,7 +95,7 @@ class LowPrecision:
         return "W8A16" if self.wide else str(self.precision).upper()
 
     def oldest_opset(self, base: Precision | None) -> int:
-        """Returns the oldest opset of graphs whose other layers are in ``base``."""
+        """Returns the oldest opset of graphs whose layers are in this precision and in ``base``."""
         return max(self.opset, TYPED_PAIRS_OPSET if base in FLOAT_TYPES and self.needs_ranges else 0)
 
     @property
@@ -254,7 +254,7 @@ class RoundedWeights(WeakValueDictionary[tuple[object, ...], np.ndarray]):
 
     Attributes:
         digest: of the unrounded weights; empty until needed.
-        quantizers: those of weights, by weight name, axis and low precision.
+        quantizers: by weight name, axis and low precision.
     """
 
     def __init__(self) -> None:

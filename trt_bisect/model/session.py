@@ -143,7 +143,7 @@ def make_session(
     arena: bool = True,
     integers: bool = False,
 ) -> ort.InferenceSession:
-    """Makes a session, with Q/DQ fusion off unless ``integers``; raises TrialFailed if ONNX Runtime refuses the graph.
+    """Makes a session; raises TrialFailed if ONNX Runtime refuses the graph.
 
     Args:
         provider: default: that of the device in use.
@@ -151,7 +151,7 @@ def make_session(
         one_of_many: share a memory arena with all such sessions.
         level: of ONNX Runtime's graph optimisations.
         arena: keep memory between inferences, which is faster.
-        integers: use ONNX Runtime's INT8 kernels, as default options do.
+        integers: fuse Q/DQ pairs into ONNX Runtime's INT8 kernels, as default options do.
     """
     options = new_options()
     options.add_session_config_entry(*NO_SPINNING)

@@ -52,7 +52,7 @@ TRT_TYPES = {Precision.FP32: "float32", Precision.FP16: "float16", Precision.BF1
 
 
 def network_file(low: Precision) -> str:
-    """Returns the name of the recipe's network: with Q/DQ pairs, or with Casts to a low float type."""
+    """Returns the file name of the recipe's network: with Q/DQ pairs, or with Casts to a low float type."""
     return f"network.{low}.onnx" if low in FLOAT_TYPES else QDQ_NETWORK
 
 

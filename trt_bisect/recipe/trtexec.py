@@ -133,7 +133,7 @@ def options_in(flags: str) -> dict[str, Any]:
 def strong_command(build: Build, network: str) -> list[str]:
     """Returns the words of the command that builds a network with Q/DQ pairs or Casts.
 
-    It is strongly typed from TensorRT 10 on; before, the pairs decide, and flags allow the precisions.
+    The engine is strongly typed from TensorRT 10 on. Before, the pairs decide, and flags allow the precisions.
     """
     tool = "tensorrt_rtx" if build.target.rtx else "trtexec"
     typed = [] if build.target.rtx else ["--stronglyTyped"]  # from 9.3 on; in 11 it does nothing
