@@ -8,8 +8,8 @@ Facts about TensorRT's fusions, and their sources:
 - Model-Optimizer (``build_non_residual_input_map``, pull requests 425 and 450) puts no pair on the branch from a
   convolution; of two such branches, none on the longer one from the fork, or on the second if equally long.
 - An unquantized layer (Sigmoid, Mul, Resize, Transpose) has no constraint under weak typing: TensorRT may give it INT8
-  inputs and outputs wherever a tensor has a scale. Such a tensor is rounded, for all its readers, if an INT8 layer makes
-  it and another reads it, directly or through unquantized layers.
+  inputs and outputs wherever a tensor has a scale. Such a tensor is rounded, for all its readers, if an INT8 layer
+  makes it and another reads it, directly or through unquantized layers.
 - Tensors inside a fused kernel are never rounded: between a convolution and its residual sum; between a convolution, a
   matrix product or a sum and its only reader if that is a Relu, a Clip or the sum with a bias; and between two
   pointwise layers (TensorRT developer guide, "Types of Fusions").

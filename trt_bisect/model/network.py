@@ -103,7 +103,7 @@ class Network:
         base: the precision of unquantized layers, and of the float tensors at INT8 and FP8 layers. None: the high
             precision of each plan, and float32 at low layers.
         notes: remarks for the user, one sentence each.
-        typed_in_file: true if the low precision is FP16 or BF16, and the file has layers in it.
+        typed_in_file: true if the low precision is FP16 or BF16, and the file has layers in this type.
         one_scale: the layers whose weights have one scale, not one per channel.
         scales: the INT8 scales that the user gave, by activation.
         part: a sentence on the part of the file that this is; empty for the whole.

@@ -34,7 +34,7 @@ Decomposed = tuple[list[gs.Node], int, float, "np.ndarray | None", "np.ndarray |
 
 
 def decomposed_normalizations(graph: gs.Graph) -> Iterator[Decomposed]:
-    """Yields each LayerNormalization that is several nodes in a graph."""
+    """Yields nodes, axis, epsilon, scale and bias of each LayerNormalization that is several nodes in a graph."""
     for node in graph.nodes:
         norm = _from_mean(node) if node.op == "ReduceMean" else None
         if norm and not any(tensor in graph.outputs for part in norm[0][:-1] for tensor in part.outputs):
@@ -168,7 +168,7 @@ def prepare(
         opset: the oldest opset of the result.
 
     Returns:
-        The graph; sentences on the part cut off because ONNX Runtime cannot run it, if any; and the nodes' places in
+        The graph; sentences on the part cut off because ONNX Runtime cannot run it, or None; and the nodes' places in
         the PyTorch program, by name.
 
     Raises BadInput if the opset is too old or cannot be converted, a shape does not fit, or the graph is not valid.
@@ -557,7 +557,7 @@ DYNAMIC_OPS = frozenset({"ConvInteger", "MatMulInteger", "DynamicQuantizeLinear"
 
 
 def drop_odd_outputs(graph: onnx.GraphProto, source: str) -> tuple[str, ...]:
-    """Removes outputs that are maps or optional values, in place; returns one note on them; empty if there are none.
+    """Removes outputs that are maps or optional values, in place, and returns a note on them; empty if there are none.
 
     Raises BadInput if no output is left.
     """

@@ -280,7 +280,7 @@ def scale_in(low: LowPrecision, scale: np.float32) -> np.float32:
 
 
 def int8_scale(low: LowPrecision, scale: np.float32) -> np.float32:
-    """Returns the INT8 scale of an activation: the inverse of ``scale_in``."""
+    """Returns the INT8 scale of an activation from its scale in a low precision."""
     levels = np.float64(_INT16.max if low.wide else low.levels)
     near = np.float32(np.float64(scale) * levels / INT8_MAX)
     around = (near, np.nextafter(near, np.float32(0)), np.nextafter(near, np.float32(np.inf)))
