@@ -189,9 +189,9 @@ def _format(tensor: Mapping[str, Any]) -> str:
 def ran_in(engine: Sequence[EngineLayer], network: Sequence[Layer]) -> dict[int, str]:
     """Returns the precision in which each layer of ``network`` computes, by index, if ``engine`` reports it.
 
-    This is the precision of the tensors that the kernel reads, since TensorRT may fuse Q/DQ pairs into a float kernel.
-    A layer in a region has ``region`` or ``dla`` instead.
+    This is the precision of the tensors that the kernel reads; in a region it is ``region`` or ``dla``.
     """
+    # Of the tensors that it reads, since TensorRT may fuse Q/DQ pairs into a float kernel.
     by_name = {layer.name: layer for layer in network}
     ran: dict[int, str] = {}
     for part in engine:

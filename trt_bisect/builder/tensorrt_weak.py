@@ -15,12 +15,6 @@ dynamic ranges, and ``constraints`` gives layers precisions.
 Metadata, which 8.5 lacks, counts before the name. Other layers take the owner of the last layer that makes one of
 their inputs, or, if only constants feed them, of their first reader.
 
-Unquantized layers may run in INT8 too, if an INT8 layer feeds them and another reads them, directly or through
-unquantized layers:
-
-    conv1 (INT8) --> relu --> maxpool --> conv2 (INT8)       relu and maxpool: fed and read, left free
-    conv1 (INT8) --> relu --> softmax --> output             fed, not read: high
-
 **Invariants.** A high layer and its outputs both get its high precision: with a constraint on the layer only, TensorRT
 could round the output. No node's name is another's with a number (``Network.for_parser``).
 """
@@ -343,7 +337,11 @@ def _follows(step: WalkStep, network: Network) -> bool:
 
 
 def _beside_int8(steps: list[WalkStep], network: Network, int8: frozenset[int], *, backwards: bool = False) -> set[str]:
-    # the tensors that INT8 layers make (backwards: read), directly or through unquantized layers
+    # The tensors that INT8 layers make (backwards: read), directly or through unquantized layers. An unquantized layer is
+    # free if it is fed and read:
+    #     conv1 (INT8) --> relu --> maxpool --> conv2 (INT8)       relu and maxpool: fed and read, free
+    #     conv1 (INT8) --> relu --> softmax --> output             fed, not read: high
+    #     conv3 (high) --> relu --> conv2 (INT8)                   read, not fed: high
     beside: set[str] = set()
     for step in steps[::-1] if backwards else steps:
         towards, away = (step.activations, step.reads) if backwards else (step.reads, step.activations)
