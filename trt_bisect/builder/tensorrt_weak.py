@@ -272,7 +272,8 @@ def constraints(
 
     - A quantizable layer is INT8 or high, as the plan says. If the low precision is FP16 or BF16, low layers are
       constrained too.
-    - An unquantized layer is free between two INT8 layers, unless the user fixed its precision; elsewhere it is high.
+    - An unquantized layer is free between two INT8 layers, directly or through unquantized layers, unless the user
+      fixed its precision; elsewhere it is high.
     - A high layer and its outputs have its high precision.
     - An INT8 layer is free, or forced to INT8 (``force_int8``). Its output is free only if an INT8 layer reads it,
       directly or through free layers; otherwise it has the base precision.
@@ -337,8 +338,8 @@ def _follows(step: WalkStep, network: Network) -> bool:
 
 
 def _beside_int8(steps: list[WalkStep], network: Network, int8: frozenset[int], *, backwards: bool = False) -> set[str]:
-    # The tensors that INT8 layers make (backwards: read), directly or through unquantized layers. An unquantized layer is
-    # free if it is fed and read:
+    # The tensors that INT8 layers make (backwards: read), directly or through unquantized layers. An unquantized layer
+    # is free if it is fed and read:
     #     conv1 (INT8) --> relu --> maxpool --> conv2 (INT8)       relu and maxpool: fed and read, free
     #     conv1 (INT8) --> relu --> softmax --> output             fed, not read: high
     #     conv3 (high) --> relu --> conv2 (INT8)                   read, not fed: high

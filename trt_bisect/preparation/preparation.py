@@ -252,7 +252,8 @@ def worst_between(
 ) -> WorstInputs:
     """Returns the ``count`` inputs of a data set on which two engines differ most.
 
-    With ``keep``, Ctrl-C returns the inputs found so far. Raises TrialFailed if an engine fails.
+    With ``keep``, Ctrl-C returns the inputs found so far. Without, inputs on which ``fp32`` finds something for the
+    task come first. Raises TrialFailed if an engine fails.
     """
     judgement = setup.judgement
     return worst_inputs(
