@@ -229,7 +229,7 @@ def open_cache(path: Path) -> CalibrationCache:
 def read_cache(path: Path, tensors: tuple[str, ...]) -> Ranges:
     """Reads the ranges of ``tensors``, the tensors that a network rounds, from a calibration cache.
 
-    Raises BadInput if the file is no cache, or lacks more than half of the tensors: it is of another network.
+    Raises BadInput if the file is no cache, or lacks more than half of the tensors.
     """
     cache = open_cache(path)
     refuse_of_another_network(path, cache, cache.scales, tensors)

@@ -132,8 +132,8 @@ def entropy_threshold(histogram: AbsHistogram) -> float:
 
     For every i from 128 bins on, P is the first i bins, with outliers added to the last. Q is the same bins merged to
     128 levels and spread again over the nonempty bins. The threshold is the middle of the last bin for the i with the
-    least KL(P, Q); with fewer than ``ENOUGH_VALUES`` values it is the largest magnitude. Source: S. Migacz, "8-bit
-    Inference with TensorRT", GTC 2017, slides 38-39.
+    least KL(P, Q); with fewer than 8192 values it is the largest magnitude. Source: S. Migacz, "8-bit Inference with
+    TensorRT", GTC 2017, slides 38-39.
     """
     counts = histogram.used().astype(np.float64)
     if counts.size <= LEVELS or histogram.values < ENOUGH_VALUES:
@@ -243,7 +243,7 @@ class Calibrator:
         return f"percentile {self.percentile:g}" if self.method == "percentile" else self.method
 
     def thresholds(self, histograms: Sequence[AbsHistogram]) -> list[float]:
-        """Returns for each histogram the largest magnitude that the range holds."""
+        """Returns for each histogram the largest magnitude in this calibrator's range."""
         if self.method == "entropy":
             with ThreadsIfLong(cores()) as pool:
                 return list(pool.map(entropy_threshold, histograms))

@@ -349,7 +349,7 @@ class Network:
         return replace(self, layers=layers, low=low).with_shapes(shapes)
 
     def with_shapes(self, shapes: Mapping[str, Shape]) -> Network:
-        """Returns this network with the output shapes of its layers replaced, by tensor."""
+        """Returns this network with ``shapes``, by output tensor, as the output shapes of its layers."""
         return self._changing(lambda layer: replace(layer, shape=shapes.get(layer.outputs[0], layer.shape)))
 
     @cached_property

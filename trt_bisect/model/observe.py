@@ -111,7 +111,7 @@ def observe_ahead(
     network: Network, groups: Sequence[Sequence[str]], samples: Iterable[Feeds]
 ) -> Iterator[dict[str, np.ndarray]]:
     """Runs the FP32 network over samples; yields the tensors of one of ``groups`` at a time, while a thread computes
-    the next.
+    those of the next.
     """
     # Samples are drawn in the caller's thread, because they may come from a user's function.
     with ThreadsIfLong(1) as thread:

@@ -1,7 +1,4 @@
-"""Prepares the graph of a file for measuring: inlined, opset 13 or later, constants and BatchNormalization folded.
-
-TensorRT too simplifies a graph before it chooses precisions.
-"""
+"""Prepares the graph of a file for measuring: inlined, opset 13 or later, constants and BatchNormalization folded."""
 
 from __future__ import annotations
 

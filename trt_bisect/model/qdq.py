@@ -2,7 +2,7 @@
 
 The pairs are on the inputs of each INT8 layer: activations per tensor, weights per output channel, biases not at all. A
 tensor is rounded once for all its INT8 readers; of a residual sum that TensorRT fuses with a convolution, only the skip
-input. So a high layer reads unrounded tensors.
+input.
 
 A *switch* is one graph for all plans and scales: an If for each quantizable layer holds the layer in every precision.
 """

@@ -52,7 +52,7 @@ _devices: list[str] = []  # the device of later sessions; empty for the default
 
 
 def use_libraries(paths: Iterable[str | Path]) -> None:
-    """Makes the operators of shared libraries available to every later session of ``new_options``.
+    """Makes the operators of shared libraries available to every session made later.
 
     Each has the function ``RegisterCustomOps`` of ONNX Runtime's C interface. Raises BadInput if one cannot be loaded.
     """

@@ -208,7 +208,7 @@ class GraphWriting:
         scales_are_inputs: make the scales of activations inputs of the graph, except those of the file.
 
     Attributes:
-        scale_inputs: by rounded tensor, the name of its scale, float32 with one element.
+        scale_inputs: by rounded tensor, the name of the input for its scale, float32 with one element.
     """
 
     def __init__(self, context: WritingContext, *, scales_are_inputs: bool = False) -> None:

@@ -53,7 +53,6 @@ class Setting:
     """The facts of a run that its commands are made from.
 
     Attributes:
-        model: the network's file.
         calibration: the path of the data or the calibration cache; empty if unknown.
         has_data: true if calibration is data, not a cache.
         calibrator: None for a cache.

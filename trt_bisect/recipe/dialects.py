@@ -85,7 +85,6 @@ class Dialect:
     """The file format in which a tool reads the precisions of a recipe.
 
     Attributes:
-        file: the name of the recipe's file.
         source: the tool's version that the format was read from.
         use: the command or line of code that uses the file.
         proof: how the format was tested.
@@ -132,7 +131,7 @@ def quant_cfg(layers: Iterable[ToldLayer], low: Precision) -> dict[str, Any]:
 
 
 def as_dictionary(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns ``quant_cfg`` as the dictionary that ModelOpt before 0.47 takes."""
+    """Returns a config of ``quant_cfg`` as the dictionary that ModelOpt before 0.47 takes."""
     entries = {}
     for entry in config["quant_cfg"]:
         entries[entry["quantizer_name"]] = {**entry.get("cfg", {}), "enable": entry.get("enable", True)}

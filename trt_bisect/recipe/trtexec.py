@@ -169,7 +169,9 @@ def engine_flags(build: Build, *, weak: bool = False) -> list[str]:
 
 
 def missing(build: Build) -> list[str]:
-    """Returns a clause for each build option of the measured engine that ``strong_command`` cannot express."""
+    """Returns a clause for each build option of the measured engine that trtexec's command for strong typing cannot
+    express.
+    """
     options, target = build.options, build.target
     split = filter(unsayable, build.dynamic)
     clauses = [f"the shapes of the input '{name}', whose name trtexec splits" for name in split]
