@@ -1,4 +1,4 @@
-"""A Ray cluster, on which each plan is a task. Ray runs in a process of its own (``RayProcess``)."""
+"""Tries plans as tasks of a Ray cluster. Ray itself runs in a separate process (``RayProcess``)."""
 
 from __future__ import annotations
 
@@ -40,9 +40,9 @@ _FULL_SECONDS = 60.0  # a cluster without room for a task is then given up
 
 
 def open_cluster(address: str, say: Callable[[str], None]) -> Cluster:
-    """Returns the workers at an address of ``--cluster``, as ``check_address`` explains; the caller closes them.
+    """Returns the workers at an address of ``--cluster``: a Ray cluster, or this machine if empty or ``local:N``.
 
-    Raises BadInput if Ray is not installed, or no cluster answers there.
+    The caller closes them. Raises BadInput if Ray is not installed, or no cluster answers there.
     """
     processes = local_processes(address)
     return RayCluster(address, say) if address and processes is None else LocalCluster(processes)
@@ -52,8 +52,8 @@ class RayCluster(AbstractContextManager["RayCluster"]):
     """A Ray cluster that this process has joined.
 
     Attributes:
-        size: the number of tasks that the living nodes can run at a time, without nodes that were refused.
-        holder: the pool whose ``TrialSpec`` the workers have.
+        size: the number of tasks that can run at a time, without nodes of other versions.
+        holder: the pool whose ``TrialSpec`` the workers have; None at first.
     """
 
     def __init__(self, address: str, say: Callable[[str], None]) -> None:
@@ -99,9 +99,9 @@ class RayCluster(AbstractContextManager["RayCluster"]):
         self._ask("begin", key, content)
 
     def ended(self) -> tuple[str, Any]:
-        """Waits for the next plan to end; returns its key, and ``try_plan``'s result or the TrtBisectError instead.
+        """Waits for the next plan to end; returns its key, and ``try_plan``'s result or a TrtBisectError.
 
-        The error is EngineUnavailable if the plan's worker was lost each time.
+        The error is EngineUnavailable if the worker was lost in all three tries.
 
         Raises:
             EngineUnavailable: no node can be used, or the cluster is gone.
@@ -152,7 +152,7 @@ def _reach(address: str) -> None:
 
 
 class RayWorkerPool:
-    """Tries the plans of one ``TrialSpec`` as tasks of Ray, on ONNX Runtime with one thread each."""
+    """Tries the plans of one ``TrialSpec`` as tasks of Ray; with ONNX Runtime each task has one thread."""
 
     def __init__(self, cluster: RayCluster, spec: TrialSpec) -> None:
         options = replace(spec.options, threads=1) if spec.engine == ONNXRUNTIME else spec.options
@@ -252,7 +252,7 @@ class RayProcess:
         return f"{counted(workers, 'worker')} on {counted(len(self._nodes), 'node')}"
 
     def begin(self, key: str, content: bytes) -> None:
-        """Begins the plan with this key as a task; ``content`` as in ``RayCluster.begin``."""
+        """Begins the plan with this key as a task; ``content``: pickled, empty for that of the plan before."""
         if content:
             self._content = self._ray.put(np.frombuffer(content, np.uint8))
         self._submit(_Task(key, self._content))

@@ -48,9 +48,9 @@ class HistoryEntry:
     Attributes:
         id: the number in the order of recording; 0 before the recording.
         run: the id of the run's journal, which stays the same when the folder is moved or copied.
-        folder: the absolute path of the run folder when it was last recorded.
+        folder: the absolute path of the run folder when last recorded.
         label: the network's name in a suite, else the model file's stem.
-        started, recorded: times in UTC.
+        started, recorded: the times, in UTC, of the run's start and its recording.
         report: the report without its layers.
     """
 
@@ -132,7 +132,7 @@ def _value_at(entry: HistoryEntry, path: tuple[str, ...]) -> object:
 def write_table(table: pd.DataFrame, path: Path, option: str) -> None:
     """Writes a table to the file of ``option``, ``--csv`` or ``--parquet``: times in UTC, other objects as JSON.
 
-    In Parquet, names are lists. Raises BadInput if PyArrow is missing, or the file cannot be written.
+    In Parquet, tuples of names are lists. Raises BadInput if PyArrow is missing, or the file cannot be written.
     """
     texts = table.copy()
     for name in table.select_dtypes(object):

@@ -77,7 +77,6 @@ class History:
         """Returns the entries in the order of recording, their reports without layers.
 
         Args:
-            label: only this network.
             model: only this model: path, file name or stem.
             since: only runs that began at this time or later; a time without a zone is in UTC.
             fingerprint: only entries whose fingerprint begins with these digits.
@@ -186,7 +185,6 @@ def _writing(path: Path) -> Iterator[FileIO]:
 
 
 def _folded(lines: Iterable[HistoryEntry]) -> list[HistoryEntry]:
-    """Returns the entries without those that later lines replace, in the order of recording."""
     # A report replaces the report of its run that it continues. Its folder and label, if any, become those of all
     # entries of the run. A report without a fingerprint, in which nothing was measured, is replaced by the next in its
     # folder.
@@ -285,9 +283,9 @@ def _run_of(folder: Path) -> tuple[str, dict[str, Mapping[str, Any]]]:
 def history_of(where: Path, *, recording: bool = False) -> History:
     """Returns the history for a path: a history file, the folder that has one, or a run folder next to one.
 
-    A folder without a history file has that of a folder directly below, such as a suite's ``nightly``. Without that,
-    the history is read from the run folders below, or with ``recording`` a new file is begun. Raises BadInput if
-    several folders below have a history file.
+    Another folder has the history of a folder directly below, such as a suite's ``nightly``; without that, the history
+    is read from the run folders below, or with ``recording`` a new file is begun. Raises BadInput if several folders
+    below have a history file.
     """
     if not where.is_dir():
         return History(where)

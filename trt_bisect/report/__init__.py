@@ -1,1 +1,1 @@
-"""Results on the screen, as a page, in a notebook, in TensorBoard, as Markdown and as JUnit XML."""
+"""The results of commands: on the screen, as pages, in notebooks and TensorBoard, as Markdown and JUnit XML."""

@@ -59,10 +59,9 @@ def advice_on(
     """Returns the evidence against a culprit and the remedies for it, the best first.
 
     Args:
-        setting: the run that commands are made for.
-        tried: all measured remedies.
-        explained: the culprit's weights and cost, if known.
-        around: the tensors that it reads and makes.
+        setting: the run whose options the remedies' commands repeat.
+        explained: the culprit's weights and cost; None if not known.
+        around: the tensors that the culprit reads and makes.
     """
     weights, share = (explained.weights, explained.share) if explained else ((), 0.0)
     per_tensor = any(weight.scale is not None and weight.scales is None for weight in weights)
@@ -102,7 +101,7 @@ def advice_on(
 
 
 def by_cause(evidence: Sequence[blame.Evidence]) -> dict[str, list[blame.Evidence]]:
-    """Groups culprits, each given by its evidence, by their strongest reason, or ``no single cause found``; the largest
+    """Returns by cause (the strongest reason, or ``no single cause found``) the evidence of its culprits, the largest
     group first.
     """
     groups: dict[str, list[blame.Evidence]] = {}
@@ -122,8 +121,8 @@ def cause_of(
     """Returns the culprits of one cause and the remedies for them.
 
     Args:
-        cause, evidence: a group of ``by_cause``: reason and culprits.
-        others: remedies that are not to be listed as unmeasured.
+        cause, evidence: an item of ``by_cause``.
+        others: names of remedies that are not to be listed as unmeasured.
     """
     culprits = tuple(facts.layer.name for facts in evidence)
 

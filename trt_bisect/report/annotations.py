@@ -1,4 +1,4 @@
-"""Annotations for GitHub Actions: workflow commands that GitHub shows on the page of a job and in a pull request."""
+"""Annotations for GitHub Actions: workflow commands that GitHub shows in a job and a pull request."""
 
 from __future__ import annotations
 

@@ -29,19 +29,19 @@ AS_CHEAP = 0.03
 
 @dataclass(frozen=True)
 class CalibratorRow:
-    """A calibrator: full INT8 with its ranges, and the recipe found with them.
+    """A calibrator: full INT8 with its ranges, and the first recipe found with them. Figures not measured are None.
 
     Attributes:
         calibrator: ``entropy``, ``percentile 99.99`` and so on, or the origin of given ranges; the chosen one may have
             exceptions, such as ``mse, 1 tensor by entropy``.
-        similarity: the similarity of full INT8 on the worst input run.
+        similarity: the similarity of full INT8 on the worst input that was run.
         inputs: the number of inputs that were run; 1 if full INT8 misses on the first.
         meets: full INT8 meets the threshold on all inputs.
-        cost: the share of INT8's speedup that the first recipe found with these ranges gives up; None without one.
-        high: the number of high layers in this recipe.
+        cost: the share of INT8's speedup over FP16 that the first recipe gives up.
+        high: the number of high layers in the first recipe.
         chosen: the run uses this calibrator.
-        mean_loss: the mean loss of the first recipe found, which decides between recipes of about the same cost.
-        by: the calibrator that commands name; None for given ranges.
+        mean_loss: the mean loss of the first recipe, which decides between recipes of about the same cost.
+        by: the calibrator for ``--calibrator``; None for given ranges.
         confirmed: full INT8 passes in all settings, without a doubt, and on held-out inputs; None if not tested.
     """
 
@@ -59,17 +59,17 @@ class CalibratorRow:
 
 @dataclass(frozen=True)
 class Held:
-    """The recipe's similarity on a set of inputs, each judged by itself.
+    """The recipe's similarity on a set of inputs, each judged by itself; None if not finite.
 
     Attributes:
-        source: the name of the data.
-        inputs: the number of inputs that count.
+        source: the name of the data with the worst input.
+        inputs: the number of inputs that are not faint.
         holds: the number of inputs on which the recipe meets the threshold.
-        worst: the worst figure; None if an output is not finite.
-        worst_input: the name of that input.
-        mean: the mean figure.
-        fifth: the 5th percentile of the figures; the 95th if lower is better.
-        figures: the figures by input; None if an output is not finite.
+        worst: the worst similarity.
+        worst_input: the name of the worst input.
+        mean: the mean of the finite similarities.
+        fifth: their 5th percentile; the 95th if lower is better.
+        figures: the similarities by name of the input.
     """
 
     source: str
@@ -89,7 +89,7 @@ class PlanFigures:
     Attributes:
         cost: the share of INT8's speedup over FP16 that the plan gives up.
         high: the layers in high precision.
-        similarity: on the worst given input.
+        similarity: the similarity on the worst given input; None if not finite.
         meets: the plan meets the threshold on all given inputs.
     """
 
@@ -104,8 +104,8 @@ class ExpensiveLayer:
     """A layer that causes much of a recipe's cost.
 
     Attributes:
-        cost: the share of INT8's speedup over FP16 that it gives up.
-        alone: the similarity on the worst given input with only this layer in INT8.
+        cost: the share of INT8's speedup over FP16 that the layer gives up.
+        alone: the similarity on the worst given input with only this layer in INT8; None if not measured.
     """
 
     name: str
@@ -115,15 +115,15 @@ class ExpensiveLayer:
 
 @dataclass(frozen=True)
 class EngineFacts:
-    """Measurements on NVIDIA engines of the plans that the emulation proposed.
+    """Measurements on NVIDIA engines of the plans that the emulation proposed; None for a plan without a figure.
 
     Attributes:
         builds: the number of engines built.
         base: the similarity of the network without INT8, on the engine.
         int8_emulated: the similarity of full INT8 in the emulation.
-        recipe_emulated: the similarity, in the emulation, of the recipe found there.
+        recipe_emulated: the similarity of the proposed recipe in the emulation.
         apart_int8: the loss of full INT8 on the engine, with the emulation's outputs as reference.
-        apart_recipe: the same loss with the recipe.
+        apart_recipe: the loss of the proposed recipe, with this reference.
         lines: contradictions between engine and emulation, a sentence each.
         engine: ``tensorrt`` or ``tensorrt-rtx``.
     """
@@ -140,31 +140,32 @@ class EngineFacts:
 
 @dataclass(frozen=True)
 class AnswerFacts:
-    """The recipe of a run: its figures, its cost, other plans, and the grounds of the verdict.
+    """The recipe of a run: its figures, its cost, other plans, and the grounds of the verdict. What was not measured is
+    None.
 
     Attributes:
         judged: the number of inputs on which the search judged each plan.
-        given: the recipe on all given inputs.
-        held_out: the recipe on held-out inputs.
+        given, held_out: the recipe on all given, and on held-out inputs; None if an accuracy decides.
         has_held_out: inputs were held out.
         cost: the share of INT8's speedup over FP16 that the recipe gives up.
         calibrators: the calibrators that were tried.
         equals: other sets of layers that pass at the same cost.
-        settings: by setting of the engine, the recipe's worst figure. ``unquantized layers in INT8`` and ``scales moved
-            by FP16's rounding`` do not decide.
+        settings: by setting, the recipe's worst similarity; None if not finite. ``unquantized layers in INT8`` and
+            ``scales moved by FP16's rounding`` do not decide.
         in_fp16: the recipe with its high layers in FP16 instead of FP32.
         in_fp32: the recipe with its high layers in FP32, before some were moved to FP16.
         around_fp16: the recipe, or full INT8 if that passes, with FP16 in place of all FP32 (``--base fp16``).
-        changes: the changes of the network that reduce the recipe's loss; empty without any.
-        changes_tried: by change, the mean loss of full INT8 and a cheap plan with it and the changes kept before, on
-            inputs that no change was made from. The first entry, without a name, is the given network.
+        changes: in words, the changes of the network that reduce the recipe's loss; empty without any.
+        changes_tried: by change of the network, the mean loss of full INT8 and a cheap plan, with this change and those
+            kept before, on inputs from which no change was computed; ``""`` is the given network.
         unchanged: the cheapest recipe for the given network, if a changed network has a cheaper one.
         expensive: the one or two layers that cause at least 80 % of the recipe's cost, if it is over 10 %; the most
             expensive first.
         ranked: the culprits by decreasing loss when put back.
-        weak: the weak culprits: they miss the threshold by less than the noise, or miss only the margin.
+        weak: the culprits that, put back, miss the threshold by less than the noise, or miss only the margin.
         doubts: reasons to doubt the similarity of the recipe, or of full INT8 if that passes.
-        aim: the loss that the search aimed at; below the budget if a recipe missed in another setting.
+        aim: the largest loss that the search accepted; less than the threshold allows if a recipe missed in another
+            setting.
         margin: the share of the allowed loss that the recipe leaves unused on given inputs (``--margin``).
         cheapest: the cheapest passing plan, if the recipe is a safer one.
         not_done: the parts that a stopped run left out, a clause each.
@@ -201,7 +202,7 @@ class AnswerFacts:
 
     @property
     def free_ranges(self) -> tuple[CalibratorRow, ...]:
-        """The calibrators confirmed to make full INT8 pass; empty if it meets the threshold with the chosen one."""
+        """The calibrators confirmed to make full INT8 pass; empty if it meets the threshold with the run's own."""
         if any(row.chosen and row.meets for row in self.calibrators):  # it misses in another setting, with all of them
             return ()
         return tuple(row for row in self.calibrators if row.confirmed)
@@ -240,12 +241,11 @@ class Goal:
     """The goal of the search for a recipe, besides the threshold.
 
     Attributes:
-        most: the largest share of INT8's speedup over FP16 that the recipe may give up, if ``--budget`` asks for the
-            most accurate plan within it.
+        most: the largest share of INT8's speedup over FP16 that the recipe may give up; None without ``--budget``.
         drop: the allowed loss of accuracy, as given by ``--drop``; empty if the similarity decides.
         costs: the source of costs: ``macs`` (multiply-adds), ``measured``, ``time on`` and a GPU's name, or a file of
             times.
-        mixed: high layers may be in FP16 where that is enough.
+        mixed: high layers are in FP16 where that is accurate enough.
     """
 
     most: float | None = None
@@ -294,7 +294,6 @@ class Accuracies:
 
 
 ALL_HIGH, RECIPE, KNEE = "all high", "recipe", "knee"
-"""Names of points of the front, besides ``all INT8``."""
 
 
 @dataclass(frozen=True)
@@ -304,8 +303,8 @@ class FrontPoint:
     Attributes:
         figure: the similarity, or the accuracy if that decides; None if the plan cannot be run.
         loss: the loss of ``figure``.
-        names: the names of the plan, such as ``recipe`` or ``knee``, if any.
-        high: the precision of each layer that is not low.
+        names: the names of the plan, such as ``recipe`` or ``knee``; empty for most plans.
+        high: by layer that is not low, its precision.
     """
 
     cost: Annotated[

@@ -1,7 +1,7 @@
 """Changes between reports of one network.
 
-A figure has changed if it lies outside the range of its earlier values by more than the width of this range and the
-tolerance. Similarities are compared as losses, so that ``worse`` means the same for every metric.
+A figure has changed if it lies outside the span of its earlier values by more than both the width of this span and the
+tolerance.
 """
 
 from __future__ import annotations
@@ -62,13 +62,15 @@ _DIGESTS = ("model", "ranges", "inputs", "metric code")
 _DIGITS = 8
 _ULPS = 1e-9
 _Moved = Callable[[str, str, tuple[float | None, ...], float | None], Iterator["Change"]]
-"""Yields a change of this kind and subject if the loss moved from its earlier values by more than noise."""
 
 
 @dataclass(frozen=True)
 class Tolerances:
-    """The smallest changes that count: of a loss, as a share of the allowed loss; of a latency, as a share of the
-    earlier one.
+    """The smallest changes that count.
+
+    Attributes:
+        similarity: of a loss, as a share of the loss that the threshold allows.
+        latency: of a latency, as a share of the earlier latency.
     """
 
     similarity: float = 0.1
@@ -85,7 +87,7 @@ class Change:
         what: the subject: ``int8`` or ``recipe`` for the kinds ``similarity``, ``recipe``, ``target`` and
             ``threshold``; a plan for ``latency``; ``network`` for ``part`` and ``bound``; a layer for all others.
         before: the value in each repeat of the earlier run; for ``target`` and ``threshold`` the required figure.
-        now: the later value.
+        now: the later value; None if not measured.
     """
 
     kind: str
@@ -95,12 +97,12 @@ class Change:
     now: Any
 
     def fails(self, accepted: bool = False) -> bool:
-        """Returns true if this change fails a nightly run; if the user accepts all, only a missed target does."""
+        """Returns true if this change fails a nightly run; if the user ``accepted`` all, only a missed target does."""
         return self.kind == TARGET if accepted else self.effect == WORSE and self.kind in FAILING
 
     @property
     def key(self) -> tuple[str, str, str]:
-        """Kind, effect and subject, which are equal in a repeated run that confirms the change."""
+        """Kind, effect and subject: equal in a repeated run that confirms the change."""
         return self.kind, self.effect, self.what
 
 
@@ -121,13 +123,12 @@ class Difference:
 
 @dataclass(frozen=True)
 class RunChanges:
-    """The changes from one report to another; as text, a sentence each.
+    """The changes from one report to another; ``print`` shows a sentence for each.
 
     Attributes:
         before, now: the files of the networks.
         changes: the changes of figures, culprits, recipe, latency and layers, larger than the tolerances.
-        differs: the differences in network, data, engine, versions and options; None if a run was stopped before they
-            were known.
+        differs: the differences in network, data, engine, versions and options; None if not known.
     """
 
     before: str
@@ -149,7 +150,7 @@ class RunChanges:
 def compared(before: Report, now: Report, direction: str) -> RunChanges:
     """Returns the changes from one report to another; raises BadInput if their metrics differ.
 
-    ``direction``: ``higher`` or ``lower`` values are better.
+    ``direction``: the better values, ``higher`` or ``lower``.
     """
     if before.metric != now.metric:
         raise BadInput(
@@ -166,7 +167,7 @@ def changes(now: Report, runs: Sequence[Report], tolerances: Tolerances, directi
 
     Args:
         now, runs: the later report, and those of the earlier run's repeats, all reduced by ``compared_part``.
-        direction: ``higher`` or ``lower`` values are better.
+        direction: the better values, ``higher`` or ``lower``.
     """
     allowed = min(metric_of(report, direction).loss(report.threshold) for report in (now, *runs))
     metric, floor = metric_of(now, direction), tolerances.similarity * allowed
@@ -188,7 +189,7 @@ def changes(now: Report, runs: Sequence[Report], tolerances: Tolerances, directi
 def missed_targets(now: Report, targets: Mapping[str, float], direction: str) -> tuple[Change, ...]:
     """Returns a change for each plan (``int8``, ``recipe``) that misses its target or was not measured.
 
-    ``direction``: ``higher`` or ``lower`` values are better.
+    ``targets``: the required figures by plan. ``direction``: the better values, ``higher`` or ``lower``.
     """
     loss = metric_of(now, direction).loss
     return tuple(
@@ -199,9 +200,9 @@ def missed_targets(now: Report, targets: Mapping[str, float], direction: str) ->
 
 
 def missed_thresholds(now: Report, direction: str) -> tuple[Change, ...]:
-    """Returns a change each for full INT8 and the recipe if they miss the threshold; for reports without a baseline.
+    """Returns a change for each of full INT8 and the recipe that misses the threshold.
 
-    ``direction``: ``higher`` or ``lower`` values are better.
+    ``direction``: the better values, ``higher`` or ``lower``.
     """
     missed = missed_targets(now, {INT8: now.threshold}, direction)
     # A recipe is needed because full INT8 misses: only the recipe's miss is worse.
@@ -228,9 +229,9 @@ def compared_part(report: Report) -> Report:
 
 
 def differences(before: Report, now: Report) -> tuple[Difference, ...] | None:
-    """Returns the differences between two runs in model, ranges, data, engine, GPU and options.
+    """Returns the differences between two runs, both read from files, in model, ranges, data, engine, GPU and options.
 
-    Both reports are as read from files. None if a run was stopped before these parts were known.
+    None if a run was stopped before it recorded these parts.
     """
     if "model" not in before.made_of or "model" not in now.made_of:
         return None
@@ -385,7 +386,7 @@ PLANS = {INT8: "full INT8", RECIPE: "the recipe"}
 
 
 def sentence(change: Change, metric: str, *, advises: bool = False) -> str:
-    """Returns a change as a sentence; ``advises`` adds advice on requiring a figure that full INT8 misses."""
+    """Returns a change as a sentence; ``advises``: add to a missed threshold the advice to set a target."""
     figure, loss = partial(figure_text, metric), partial(loss_text, metric)
     kind, what, is_worse, now = change.kind, change.what, change.effect == WORSE, change.now
     if kind == SIMILARITY:
@@ -427,7 +428,7 @@ def sentence(change: Change, metric: str, *, advises: bool = False) -> str:
 
 
 def made_of_text(differs: Sequence[Difference] | None) -> str:
-    """Returns the differences of a run from its baseline in model, data, engine and options as text."""
+    """Returns the differences of a run from its baseline as text, also if not known (None)."""
     if differs is None:
         return "not known: the run of the baseline was stopped before it recorded its parts"
     if not differs:
@@ -441,6 +442,6 @@ def _moved(change: Change, text: Callable[[float], str]) -> str:
 
 
 def range_text(values: Sequence[float | None], text: Callable[[float], str]) -> str:
-    """Returns the smallest and the largest value as text, such as ``98% to 99%``; ``text`` writes one value."""
+    """Returns the smallest and the largest known value as text, such as ``98% to 99%``; ``text`` writes one value."""
     measured = sorted(value for value in values if value is not None)
     return " to ".join(dict.fromkeys(map(text, (measured[0], measured[-1])))) if measured else "not measured"

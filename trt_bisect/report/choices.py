@@ -1,7 +1,6 @@
-"""The plans that a user may ship, side by side: FP32, FP16, full INT8 and the recipe; and the choice among them.
+"""The choice among the plans that a user may ship: FP32, FP16, full INT8 and the recipe.
 
-FP16 needs no scales and takes half of FP32's time, so INT8 is worth its loss only for its speedup over FP16: where FP16
-passes, a recipe must keep at least half of it.
+Where FP16 passes, a recipe is worth shipping only if it keeps at least half of INT8's speedup over FP16.
 """
 
 from __future__ import annotations
@@ -29,9 +28,9 @@ class Choice:
         plan: ``fp32``, ``fp16``, ``int8`` or ``recipe``.
         meets: the plan meets the goal on all given inputs; None if not measured.
         similarity: the similarity on the worst input; None for FP32, the reference.
-        accuracy: the accuracy on labelled data.
-        ms: the milliseconds of an inference, measured or predicted.
-        gives_up: the share of the low precision's speedup that the plan gives up; None for FP32.
+        accuracy: the accuracy on labelled data; None without labels.
+        ms: the milliseconds of an inference, measured or predicted; None if neither.
+        gives_up: the share of the low precision's speedup over FP16 that the plan gives up; None for FP32.
         held_out: the plan meets the goal on held-out inputs too; None if not measured.
     """
 
@@ -50,7 +49,7 @@ def choice_of(plan: str, choices: Sequence[Choice]) -> Choice | None:
 
 
 def fp16_instead(choices: Sequence[Choice], low: Precision = Precision.INT8, costs: str = "macs") -> str:
-    """Returns the reason to ship FP16; empty if FP16 misses the goal, or a plan in the low precision is worth more.
+    """Returns a clause on why to ship FP16; empty if FP16 misses the goal, or INT8 or the recipe is worth more.
 
     ``costs``: the source of costs, such as ``macs``.
     """
@@ -72,8 +71,9 @@ def fp16_instead(choices: Sequence[Choice], low: Precision = Precision.INT8, cos
 
 
 def predicted_ms(choices: Sequence[Choice], low: Precision, costs: str) -> tuple[float, float] | None:
-    """Returns the predicted milliseconds of an inference at cost 0, and the additional ones at cost 1; None if the
-    source ``costs`` is not the predicted times on a GPU.
+    """Returns the predicted milliseconds of an inference at cost 0, and the milliseconds that cost 1 adds.
+
+    None if ``costs``, the source of costs, is not the predicted times on a GPU.
     """
     full, other = choice_of(INT8, choices), choice_of(str(instead_of(low)), choices)
     if not costs.startswith("time on") or full is None or other is None or full.ms is None or other.ms is None:
@@ -89,7 +89,7 @@ def predicted_ms(choices: Sequence[Choice], low: Precision, costs: str) -> tuple
 
 
 def timed_by(gpu: str) -> str:
-    """Returns the title of a column of times: predicted on ``gpu``, or measured if that is empty."""
+    """Returns the title of a column of times: predicted on ``gpu``, or measured if ``gpu`` is empty."""
     return f"ms (predicted on {gpu})" if gpu else "ms (measured)"
 
 

@@ -38,8 +38,8 @@ class MatchedLayer:
     Attributes:
         layer: the name in the first network; empty if it is not there.
         other: the name in the second network; empty if it is not there.
-        other_op_type: its operator there.
-        by: what they have in common: ``name``, ``output`` or ``structure``.
+        other_op_type: the operator in the second network.
+        by: what the two layers have in common: ``name``, ``output`` or ``structure``; empty for a layer of one network.
     """
 
     layer: Annotated[str, Column("Layer", "In the first network", NAME, rank=0, empty="(none)")]
@@ -56,17 +56,17 @@ class Comparison(Result):
     Attributes:
         model: the network's file; empty for two saved runs without it.
         arithmetic: the arithmetic of the second run: ``emulated``, ``saved`` or ``as it runs``.
-        source: the source of the samples.
-        tensors: in execution order.
+        source: the data of the samples.
+        tensors: the compared activations, in execution order.
         weights: the weights, each as a whole.
-        advice: the findings, in execution order.
+        advice: the abnormal tensors, in execution order.
         channels: the channels of the weights.
         low: the low precision, called ``int8`` in the names of columns.
         other: the file of the second network, if two were compared; columns call the first ``fp32``, the second
             ``int8``.
-        matched: the layers of both networks.
+        matched: the layers of both networks; empty if only one was given.
         sort: the column that screen and page sort by, the worst first.
-        engine_tensors: the tensors of a real engine of the same precisions.
+        engine_tensors: the tensors of a real engine with the same plan; empty without one.
         threshold: the cosine below which a tensor's similarity is called low.
     """
 
@@ -90,7 +90,7 @@ class Comparison(Result):
 
     @property
     def names(self) -> Mapping[str, str]:
-        """The names of the two runs, which replace ``{high}`` and ``{low}`` in the titles of columns."""
+        """The names of the two runs, for ``{high}`` and ``{low}`` in the titles of columns."""
         return {"high": "First", "low": "Second"} if self.other else {"high": "FP32", "low": self.low.upper()}
 
     def sorted_by(
@@ -108,7 +108,7 @@ class Comparison(Result):
         return sorted_rows(self.weights if weights else self.tensors, column or self.sort, descending)
 
     def tables(self) -> Mapping[str, tuple[type, Sequence[Any]]]:
-        """Returns by CSV file the class of its rows, and the rows."""
+        """Returns by CSV file the rows' class and the rows."""
         return {
             TENSORS: (ComparedTensor, self.tensors),
             WEIGHTS: (ComparedTensor, self.weights),
@@ -226,13 +226,13 @@ class ProfiledTensor:
     """A tensor that a layer reads or makes, with the moments of its values.
 
     Attributes:
-        quantized_dtype: the type that INT8 rounds it to, if any.
+        quantized_dtype: the type that INT8 rounds it to; empty if unrounded.
         zero_point: the zero point; None for FP8, and if channels differ.
         spread: the moments before the rounding; None without data.
-        rounded: the moments after the Q/DQ pair.
-        rounding: the error of the Q/DQ pair; None for FP8.
-        histogram: the finite values before and, as ``int8``, after the rounding.
-        map: histograms of a weight's channels.
+        rounded: the moments after the Q/DQ pair; None without one.
+        rounding: the error of the Q/DQ pair; None without one, and for FP8.
+        histogram: the histogram before the rounding and, as ``int8``, after it; without NaN and infinite values.
+        map: a histogram of each channel of a weight.
         shape: the shape on the first sample.
     """
 
@@ -263,7 +263,7 @@ class Profile(Result):
     """The tensors of the selected layers, in execution order.
 
     Attributes:
-        source: the source of the samples.
+        source: the data of the samples.
     """
 
     COMMAND = "profile"
@@ -275,7 +275,7 @@ class Profile(Result):
     notes: tuple[str, ...] = ()
 
     def tables(self) -> Mapping[str, tuple[type, Sequence[Any]]]:
-        """Returns by CSV file the class of its rows, and the rows."""
+        """Returns by CSV file the rows' class and the rows."""
         return {PROFILED: (ProfiledTensor, self.tensors)}
 
     def page(self) -> TablePage:

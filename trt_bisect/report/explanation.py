@@ -31,11 +31,11 @@ class Channels:
     """The channels of a weight in FP32.
 
     Attributes:
-        axis: the axis of the output channels, or of the input channels if the outlier is one.
-        min: each channel's smallest value; None, as in ``max`` and ``std``, if none is finite.
+        axis: the axis of the output channels, or of the input channels if the outlier is an input channel.
+        min, max, std: a figure for each channel; None for a channel without a finite value.
         outlier: the index of the channel whose largest magnitude is at least 20 times the median of the others'; None
             if there is none.
-        times: the outlier's largest magnitude divided by this median.
+        times: the outlier's largest magnitude divided by this median; None without an outlier.
     """
 
     axis: int
@@ -69,21 +69,24 @@ class Channels:
 class ExplainedTensor:
     """A tensor in FP32 and full INT8: an activation before its rounding, or a weight after it.
 
+    What a tensor does not have is None or empty.
+
     Attributes:
         kind: ``input``, ``activation``, ``weight`` or ``bias``.
         shape: the shape on the first input.
         dtype: the type in FP32.
-        quantized_dtype: the type that INT8 rounds it to, if any.
+        quantized_dtype: the type that INT8 rounds it to.
         scale: the scale, or the largest of a per-channel scale.
         scales: the scale of each channel; None if all share one.
         axis: the axis of ``scales``.
-        cosine, mse, l1, kl, sqnr, max_abs, max_rel: INT8 against FP32, as in ``compare.json``.
+        cosine, mse, l1, kl, sqnr, max_abs, max_rel: INT8 against FP32; ``l1`` is the mean absolute error,
+            ``max_abs`` and ``max_rel`` the largest differences.
         fp32: the moments of the values in FP32.
         int8: the moments of the values in full INT8.
         clipped: the share of values beyond the range.
         histogram: the histogram of the values that INT8 layers read.
         channels: the channels of a weight.
-        map: histograms of the channels of a weight.
+        map: a histogram of each channel of a weight.
     """
 
     tensor: str
@@ -110,7 +113,7 @@ class ExplainedTensor:
 
     @classmethod
     def of(cls, compared: Compared, channels: Channels | None = None) -> ExplainedTensor:
-        """Returns a tensor's comparison of FP32 and INT8 in this form, with the ``channels`` of a weight."""
+        """Returns a tensor from its comparison of FP32 and INT8; ``channels`` are those of a weight."""
         origin = compared.origin
         first = origin.quantizers[0] if origin.quantizers else None
         axis = None if first is None else first.axis
@@ -140,9 +143,9 @@ class ExplainedLayer:
 
     Attributes:
         macs: the multiply-adds for one inference.
-        share: its share of the network's multiply-adds.
+        share: the layer's share of the network's multiply-adds.
         sensitivity: the losses with only this layer in INT8; None if not measured.
-        outputs: the float tensors that it makes.
+        outputs: the float tensors that the layer makes.
         weights: the constants that INT8 would round.
         biases: the constants that stay unrounded.
     """
@@ -163,11 +166,11 @@ class Tried:
         culprits: the culprits that it is for; empty for the whole network.
         remedy: the name of the remedy.
         what: the remedy in words.
-        similarity: the similarity on the worst input.
+        similarity: the similarity on the worst input; None, as ``loss``, if not finite.
         loss: the loss of ``similarity``.
         part: not all inputs were run: the similarity may be worse.
         meets: the loss is within the threshold.
-        calibrator: the calibrator that was tried.
+        calibrator: the calibrator that was tried; None for other remedies.
         high: the number of layers kept high.
         precision: the precision of the layers kept high; empty if none or several.
         layers: the names of the layers kept high.
@@ -175,7 +178,8 @@ class Tried:
         confirmed: it passes on held-out inputs and in all settings, without a doubt; None if not tested.
         own: it is the run's own recipe.
         cache: the path, in the run folder, of the remedy's calibration cache; empty if a calibrator gives its ranges.
-        network: the path, in the run folder, of a changed network that meets the threshold or loses much less.
+        network: the path, in the run folder, of a changed network that meets the threshold, or loses much less than the
+            given one; else empty.
     """
 
     culprits: tuple[str, ...]
@@ -196,8 +200,8 @@ class Tried:
     precision: str = ""
 
     def is_cheaper(self, cost: float) -> bool:
-        """Returns true if the remedy costs less than a recipe of this cost; by over 3 % of INT8's speedup if it keeps
-        layers high.
+        """Returns true if the remedy costs less than ``cost``; if it keeps layers high, less by over 3 % of INT8's
+        speedup.
         """
         return self.cost + (AS_CHEAP if self.high else 0.0) < cost
 
@@ -248,9 +252,9 @@ class CulpritAdvice:
         culprit: the name of the culprit.
         evidence: the evidence in words, a paragraph.
         reasons: the abnormal facts about its tensors and structure, the strongest first.
-        blame: ``weight``, ``activation``, ``both``, or None if not known.
-        remedies: those measured to pass at the recipe's cost or less; unmeasured ones and the recipe; more expensive
-            ones; those measured to miss. In each group the cheapest first.
+        blame: the rounded part to blame: ``weight``, ``activation``, ``both``, or None if not known.
+        remedies: in this order, and then by cost: measured to pass at the recipe's cost or less; unmeasured, and the
+            recipe; measured to pass at a higher cost; measured to miss.
     """
 
     culprit: str
@@ -268,7 +272,7 @@ class Cause:
         cause: the strongest reason of these culprits, or ``no single cause found``.
         culprits: the names of the culprits, in the report's order.
         words: the figures of the cause, a clause.
-        measured: the measured remedies: passing ones first, by cost.
+        measured: the measured remedies: passing ones first, the cheapest of them first.
         remedies: the unmeasured remedies.
     """
 
@@ -333,7 +337,7 @@ class Mark:
     """A detection in a picture.
 
     Attributes:
-        kind: ``kept``, ``lost`` or ``invented``, against FP32; empty for FP32.
+        kind: ``kept``, ``lost`` or ``invented`` in comparison with FP32; empty for FP32's own detections.
         text: the class and the score.
         outline: the corners of its box, x and y in pixels.
         points: its visible keypoints, x and y in pixels.
@@ -354,7 +358,7 @@ class Drawing:
         agreement: the agreement with FP32 on this input, from 0 to 1; None for FP32.
         counts: the number of ``kept``, ``lost`` and ``invented`` detections.
         marks: at most 100 detections.
-        overlay: masks, or the classes or depths of pixels, an image as data URI.
+        overlay: an image, as data URI, of masks, or of the pixels' classes or depths.
         text: the recognized text or class.
     """
 
@@ -374,7 +378,7 @@ class Picture:
         name: the name of the input.
         width, height: the size of the network's input.
         image: the picture as data URI.
-        drawings: by plan, FP32 first.
+        drawings: the results of each plan, FP32 first.
     """
 
     name: str

@@ -44,8 +44,9 @@ def render_tables(page: TablePage) -> str:
 
 
 def rendered(template: str, script: str, data: PageData | TablePage, live: str = "", **texts: Any) -> str:
-    """Returns a page as HTML from a template with its ``texts``, a bundled script and data; ``live`` is the address of
-    newer data, if any.
+    """Returns a page as HTML from a template with its ``texts``, a bundled script and data.
+
+    ``live``: the address of newer data; empty for none.
     """
     (own, own_digest), (plotly, plotly_digest) = _script(script), _script(_PLOTLY)
     return (

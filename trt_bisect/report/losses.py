@@ -36,7 +36,7 @@ class SensitiveOp:
         op_name: the layer.
         sensitive_type: the rounded part, ``both``, ``weight`` or ``activation``; all else is high.
         metrics: each metric on the worst final output.
-        share: its share of the network's multiply-adds.
+        share: the layer's share of the network's multiply-adds.
     """
 
     index: Annotated[int, Column("#", "Place in execution order", INDEX, rank=1)]
@@ -65,7 +65,7 @@ class Sensitivity(Result):
 
     Attributes:
         ops: by layer and rounded part, the worst first.
-        full: the loss with all layers of ``ops`` low.
+        full: the loss with all layers of ``ops`` low; None if not measured.
     """
 
     COMMAND = "sensitivity"
@@ -85,7 +85,7 @@ class Sensitivity(Result):
         Args:
             figure: ``loss``, ``alone``, ``worth``, ``macs`` or a metric.
             descending: the largest first; None for the most sensitive first.
-            way: only rows of this ``sensitive_type``.
+            way: only rows of this ``sensitive_type``; None for all.
 
         Raises:
             BadInput: no row has such a figure.
@@ -101,11 +101,11 @@ class Sensitivity(Result):
 
     @property
     def names(self) -> Mapping[str, str]:
-        """The texts that replace ``{low}`` and ``{metric}`` in the titles of columns."""
+        """The texts for ``{low}`` and ``{metric}`` in the titles of columns."""
         return {"low": self.low.upper(), "metric": self.metric}
 
     def tables(self) -> Mapping[str, tuple[type, Sequence[Any]]]:
-        """Returns by CSV file the class of its rows, and the rows."""
+        """Returns by CSV file the rows' class and the rows."""
         return {LAYERS: (SensitiveOp, self.ops)}
 
     def page(self) -> TablePage:
@@ -156,7 +156,7 @@ class JudgedSample:
     Attributes:
         value: the metric; None if the output is not finite.
         loss: the loss of ``value``; None if infinite.
-        misses: it misses the threshold; None if there is none.
+        misses: the sample misses the threshold; None without a threshold, or if FP32's output is unusable.
     """
 
     rank: Annotated[int | None, Column("Rank", "1 is the worst input; empty for a sample that does not count", rank=0)]
@@ -176,7 +176,7 @@ class WorstReport(Result):
     Attributes:
         order: the order from worst to best: ``ascending`` or ``descending``.
         threshold: the worst acceptable value; None if the metric has none.
-        allowed: the loss that the threshold allows.
+        allowed: the loss that the threshold allows; None without a threshold.
         high: the layers kept high.
         source: the data set.
         values: the metric on each sample; None if the low-precision output is not finite.
@@ -185,10 +185,10 @@ class WorstReport(Result):
         broken: the indices of samples left out because FP32's output has NaN or nothing finite.
         data: a sentence on ``broken``; empty without any.
         places: the indices of the worst samples, worst first.
-        stopped: the search ended before the data set.
+        stopped: the search ended before the end of the data set.
         distribution: the distribution over the samples that are not faint.
         verdict: a sentence on the cause of the loss: the inputs or the network.
-        other: the file of the second network, if two were compared.
+        other: the file of a second network, if compared; else empty.
         inputs: the worst samples, worst first; not in ``worst.json``.
     """
 
@@ -225,7 +225,7 @@ class WorstReport(Result):
 
     @property
     def names(self) -> Mapping[str, str]:
-        """The texts that replace ``{high}``, ``{low}`` and ``{metric}`` in the titles of columns."""
+        """The texts for ``{high}``, ``{low}`` and ``{metric}`` in the titles of columns."""
         runs = ("First", "Second") if self.other else ("FP32", self.low.upper())
         return {"high": runs[0], "low": runs[1], "metric": self.metric}
 
@@ -254,7 +254,7 @@ class WorstReport(Result):
         return math.inf if loss is None else loss
 
     def tables(self) -> Mapping[str, tuple[type, Sequence[Any]]]:
-        """Returns by CSV file the class of its rows, and the rows."""
+        """Returns by CSV file the rows' class and the rows."""
         return {WORST_CSV: (JudgedSample, self.samples)}
 
     def table(self) -> pd.DataFrame:
@@ -303,7 +303,7 @@ class WorstReport(Result):
         """Writes the report and the worst samples into a folder.
 
         Returns:
-            The samples, as ``run`` takes them: ``worst.npz``, or the folder ``worst`` if their shapes differ.
+            The path of the samples, for ``run``: ``worst.npz``, or the folder ``worst`` if their shapes differ.
 
         Raises:
             BadInput: the folder cannot be written.

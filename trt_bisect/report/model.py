@@ -67,7 +67,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Attached:
-    """Facts of a run that are not in ``report.json``; empty for a report read from a file."""
+    """Facts of a run that are not in ``report.json``; None or empty for a report read from a file."""
 
     files: RecipeFiles | None = None
     graph: Graph | None = None
@@ -78,7 +78,7 @@ class Attached:
 
 @dataclass(frozen=True, repr=False)
 class Report(Shown):
-    """The result of a run.
+    """The result of a run. What does not exist, or is not known yet, is None or empty.
 
     Attributes:
         state: ``running``, ``interrupted`` or ``finished``.
@@ -91,19 +91,19 @@ class Report(Shown):
         constants: constants that TensorRT has as layers, with the figures of the layer before them.
         culprits: the layers measured to miss the threshold when put back.
         similarity: the metric on the worst output and the worst given input.
-        outputs: by output, every metric on its worst input.
-        by_input: the figures of each input, if several were judged.
+        outputs: by output and metric, the figure on the worst input.
+        by_input: the figures of each input, if there are several.
         refused: the reasons why TensorRT cannot build the network.
         answer: the recipe on given and held-out inputs, and the calibrators.
-        bound: the bound on similar inputs that miss with the recipe; None without held-out inputs.
+        bound: the bound on similar inputs that miss with the recipe.
         accuracy: the accuracies on labelled data.
         goal: the goal of the recipe, besides the threshold.
-        networks: the networks of a pipeline, each measured with only it low.
-        front: the plans that none beats in both cost and figure, and the named plans.
+        networks: the networks of a pipeline, each measured as the only one in low precision.
+        front: the plans that no other beats in both cost and figure, and the named plans.
         choices: the plans that a user may ship.
         latency: the latencies of ``fp32``, ``fp16``, ``int8`` and ``recipe``, None for an engine that could not be
             built; None without a GPU.
-        predicted: the predicted times of these plans.
+        predicted: the predicted times of these four plans.
         overflows: the first tensors that overflow if all layers are in FP16 or BF16.
         base_high: the layers whose values overflow in the base, if full INT8 meets the threshold with them in FP32.
         next: the recommended next step.
@@ -245,8 +245,8 @@ class Report(Shown):
 
     @property
     def predicted_ms(self) -> tuple[float, float] | None:
-        """The predicted milliseconds of an inference at cost 0, and the additional ones at cost 1; None if costs are
-        not times.
+        """The predicted milliseconds of an inference at cost 0, and those that cost 1 adds; None if costs are not
+        times.
         """
         return predicted_ms(self.choices, Precision(self.low), self.goal.costs)
 
@@ -269,7 +269,7 @@ class Report(Shown):
         return f"If put back in {self.low.upper()}{' without changes' if changes else ''}"
 
     def put_back_text(self, row: LayerRow) -> str:
-        """Returns the figure with a layer put back; ``or worse`` if not all inputs were run."""
+        """Returns the recipe's figure with a layer put back, as text; with ``or worse`` if not all inputs were run."""
         given = None if self.answer is None else self.answer.given
         part = given is not None and row.put_back_on is not None and row.put_back_on < given.inputs
         moved = f" with {NUDGED}" if row.put_back_in == NUDGED else ""
@@ -297,7 +297,7 @@ class Report(Shown):
 
     @property
     def advice(self) -> tuple[CulpritAdvice, ...]:
-        """The evidence and the remedies for each culprit."""
+        """The evidence and the remedies for each culprit; empty in a report read from a file."""
         return self.explanation.advice if self.explanation else ()
 
     @property
@@ -327,7 +327,7 @@ class Report(Shown):
         return timed.mean_ms if timed else None
 
     def layer_milliseconds(self, plan: str, layer: str) -> float | None:
-        """Returns the milliseconds that an engine layer with this layer in it takes under a plan; None if not known."""
+        """Returns the milliseconds of the engine layers that contain a layer, under a plan; None if not known."""
         timed = (self.latency or {}).get(plan)
         parts = [part.milliseconds for part in (timed.layers if timed else ()) if layer in part.layers]
         return sum(parts) if parts else None
@@ -431,7 +431,7 @@ class Report(Shown):
 
     @property
     def names(self) -> Mapping[str, str]:
-        """The texts that replace ``{low}``, ``{metric}`` and ``{figure}`` in the titles of columns."""
+        """The texts for ``{low}``, ``{metric}`` and ``{figure}`` in the titles of columns."""
         metric = self.metric.capitalize() if self.metric == AGREEMENT.name else self.metric
         return {
             "low": self.low.upper(),
@@ -446,10 +446,9 @@ class Report(Shown):
         return markdown(self)
 
     def compare(self, before: Report, direction: str = "higher") -> RunChanges:
-        """Returns the changes from another report to this one.
+        """Returns the changes from another report, of this network or another version of it, to this one.
 
         Args:
-            before: the report of this network or another version of it.
             direction: the better values of a user's own metric: ``higher`` or ``lower``.
 
         Raises:

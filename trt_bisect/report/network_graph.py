@@ -52,9 +52,9 @@ class GraphTensor:
     """A tensor of the graph.
 
     Attributes:
-        shape: the shape, for a layer's first output on the judged input; None if not known.
+        shape: the shape; of a layer's first output the shape on the judged input; None if not known.
         dtype: empty if not known.
-        scale: the INT8 scale, the largest of a per-channel scale.
+        scale: the INT8 scale, the largest of a per-channel scale; None without one.
     """
 
     shape: tuple[int | str | None, ...] | None
@@ -80,7 +80,7 @@ class Graph:
 
 
 def graph_of(network: Network, scales: Mapping[str, np.float32]) -> Graph:
-    """Returns the graph of a network; ``scales`` are those of activations without a Q/DQ pair."""
+    """Returns the graph of a network; ``scales``: by tensor, for activations without a Q/DQ pair."""
     nodes, by_tensor = network.skeleton.graph.node, {name: float(scale) for name, scale in scales.items()}
     layers = tuple(_layer(layer, nodes[layer.index]) for layer in network.layers)
     for rounding in (rounding for layer in network.layers for rounding in layer.roundings):
@@ -121,12 +121,12 @@ _DIGITS = 6
 
 
 def annotated(model: onnx.ModelProto, rows: Iterable[LayerRow], graph: Graph, prefix: str = "") -> onnx.ModelProto:
-    """Returns a copy of a network with a run's findings as metadata of its nodes, also as ``doc_string`` for older
+    """Returns a copy of a network with a run's findings as metadata of its nodes, and as ``doc_string`` for older
     viewers.
 
-    A node's row is named ``prefix`` and the node's name. A key is ``trt-bisect.`` with ``precision`` (in the recipe),
-    ``similarity``, ``loss``, ``alone``, ``put_back``, ``culprit``, ``suspect``, ``why_not`` (if it cannot be INT8) or
-    ``scales``.
+    The row of a node has the node's name with ``prefix`` before it. The keys begin with ``trt-bisect.``: ``precision``
+    (in the recipe), ``similarity``, ``loss``, ``alone``, ``put_back``, ``culprit``, ``suspect``, ``why_not`` (if it
+    cannot be INT8) and ``scales``.
     """
     copy = onnx.ModelProto()
     copy.CopyFrom(model)

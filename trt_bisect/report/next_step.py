@@ -1,4 +1,4 @@
-"""The cheapest next step after a run that is not yet done, with its command."""
+"""The step to recommend after a run, with its command."""
 
 from __future__ import annotations
 
@@ -40,7 +40,6 @@ FILE, WHOLE, INPUTS, CHEAPER, DOUBT, GO_ON, SEARCH, BUILD, REQUANTIZE, OTHER_LAY
     *("another file", "whole network", "more inputs", "cheaper", "doubt", "go on"),
     *("search", "build", "quantize again", "other layers"),
 )
-"""Kinds of next steps, besides ``DATA`` and ``RECIPE``."""
 _OF_DOUBTS = {CONSTANT: DATA, HELD_OUT_INPUTS: INPUTS}
 """The next step by kind of doubt; by default ``DOUBT``."""
 _FIRST = {
@@ -58,7 +57,7 @@ def next_step(report: Report, setting: Setting, *, accept: bool) -> NextStep | N
     """Returns the next step; None if nothing was measured.
 
     Args:
-        setting: the run that commands repeat.
+        setting: the run whose options the command repeats.
         accept: a plan with doubts counts as a pass.
     """
     if report.verdict == UNMEASURED:

@@ -1,6 +1,4 @@
-"""The result of ``regress``: its files, text, Markdown and JUnit XML (Jenkins' schema ``junit-10.xsd``, which GitLab
-reads).
-"""
+"""The result of ``regress``: its files, text, Markdown and JUnit XML (Jenkins' schema ``junit-10.xsd``)."""
 
 from __future__ import annotations
 
@@ -44,7 +42,7 @@ class Baseline:
     Attributes:
         repeats: the number of runs.
         measured: the night of these runs; empty if not known.
-        runs: the reports, without equal ones, with only the fields that comparisons read.
+        runs: the reports, equal ones once, with only the fields that are compared.
         kind: ``trt-bisect baseline``, the mark of the file.
     """
 
@@ -58,7 +56,7 @@ class Baseline:
 
 @dataclass(frozen=True)
 class NetworkResult:
-    """A network's result in a nightly run.
+    """A network's result in a nightly run. What is not known is None or empty.
 
     Attributes:
         run: the run folder, relative to the nightly folder.
@@ -69,9 +67,9 @@ class NetworkResult:
         failures: the changes that fail the night.
         changes: other changes that a repeat confirmed.
         noise: changes that a repeat did not confirm.
-        differs: the differences of run and baseline; None if not known.
+        differs: the differences of run and baseline in data, engine and options.
         accepted: the changes are accepted: only a missed target fails.
-        targets: the targets of ``int8`` and ``recipe``.
+        targets: by plan (``int8``, ``recipe``), the required figure.
         message: the reason why nothing could be measured.
     """
 
@@ -111,7 +109,7 @@ class Regression:
             measured.
         networks: in the suite's order.
         gone: the networks of the baseline that the suite no longer has.
-        baseline_folder: the folder of ``--baseline`` if it can be updated.
+        baseline_folder: the folder of ``--baseline``; None if there is none to update.
     """
 
     suite: str

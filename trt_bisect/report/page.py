@@ -35,8 +35,8 @@ class PageData:
     """The content of a run's page.
 
     Attributes:
-        progress: of an unfinished run: ``stage``, ``done``, ``total``, ``seconds`` and ``left``.
-        recipe: the recipe's files, as from ``recipe_texts``.
+        progress: of a run that goes on: ``stage``, ``done``, ``total``, ``seconds`` and ``left``; else None.
+        recipe: by file of the recipe its text, or ``{"bytes": size}`` for a binary or long file.
         commands: by file of the recipe, the command that uses it.
     """
 
@@ -70,7 +70,7 @@ def page_data(
     """Returns the content of a run's page, without a graph or explanation that belongs to another network.
 
     Args:
-        recipe: the recipe's files, as from ``recipe_texts``.
+        recipe: the recipe's files, from ``recipe_texts``; None without one.
         folder: the run folder in the page's commands.
         status: ``finished``, ``running`` or ``interrupted``.
     """
@@ -129,7 +129,7 @@ PAGE = "report.html"
 
 
 def render_page(data: PageData, live: str = "") -> str:
-    """Returns the page of a run as HTML; ``live`` is the address of newer data, if any."""
+    """Returns the page of a run as HTML; ``live``: the address of newer data, empty for none."""
     report = data.report
     return rendered(
         "page.html.j2",

@@ -20,9 +20,7 @@ PASSES, WITH_DOUBTS, FAILS = "passes", "passes with doubts", "fails"
 UNMEASURED = "not measured"
 STYLES = {PASSES: "bold green", WITH_DOUBTS: "bold yellow", FAILS: "bold red", UNMEASURED: "bold yellow"}
 TONES = {PASSES: "good", WITH_DOUBTS: "doubted", FAILS: "bad", UNMEASURED: ""}
-"""The CSS class of each verdict."""
 COLOURS = {PASSES: "green", WITH_DOUBTS: "darkgoldenrod", FAILS: "crimson", UNMEASURED: "grey"}
-"""The colour of each verdict in a notebook."""
 
 
 def spoken(verdict: str) -> str:
@@ -31,7 +29,7 @@ def spoken(verdict: str) -> str:
 
 
 def with_low(figure: str, low: str) -> str:
-    """Returns a figure's text for a column titled INT8; it names the low precision if that is not INT8."""
+    """Returns a figure for a column titled INT8; if another precision is low, with its name in brackets."""
     return figure if low == str(Precision.INT8) else f"{figure} ({low.upper()})"
 
 
@@ -46,7 +44,6 @@ SCHEMA = 4
 REPORT, SO_FAR, LAYERS, FRONT = "report.json", "run.json", "layers.csv", "front.csv"
 """``SO_FAR`` is the report of a run under way."""
 FOLLOWS, NOT_TRIED, NOT_JUDGED = "follows", "not tried", "not judged"
-"""Outcomes of layers, besides those of trials."""
 UNPROVEN = {IN_REGION: "in a region, unproven", ON_DLA: "on the DLA, unproven"}
 
 Value = TypeVar("Value")
@@ -95,7 +92,7 @@ class RoundedTensor:
 
 @dataclass(frozen=True)
 class LayerRow:
-    """A layer in the report, or a constant that TensorRT has as a layer.
+    """A layer in the report, or a constant that TensorRT has as a layer. What is not known is None or empty.
 
     Attributes:
         index: the position in execution order; of a constant, that of its first reader.
@@ -104,17 +101,17 @@ class LayerRow:
         outcome: ``measured``, ``build failed``, ``inference failed``, ``out of memory``, ``timed out``, ``lost`` with
             its worker, ``not finite``, ``follows`` (it does not change the engine, or the user fixed it), ``not tried``
             (the strategy did not need it).
-        ran: the precision to which its inputs were rounded; empty if not reported; ``region`` or ``dla`` in a region
-            that TensorRT compiled as one.
-        obeyed: ``ran`` is the requested precision; None if not known.
+        ran: the precision to which its inputs were rounded; ``region`` or ``dla`` in a region that TensorRT compiled as
+            one.
+        obeyed: ``ran`` is the requested precision.
         why_not: the reason why the layer is not quantizable.
         message: the message of a failed trial.
         rounds: the tensors that a culprit rounds.
         put_back: the recipe's similarity on the worst input, or its accuracy if that decides, with this culprit in INT8
-            too, in the given network.
+            too and without changes of the network.
         put_back_on: the number of inputs run for ``put_back``; if not all, the figure may be worse.
         put_back_in: the setting in which ``put_back`` was measured.
-        fixed: the precision that the user fixed; empty if none.
+        fixed: the precision that the user fixed.
         output: the final output, or part of one, that is worst with the layer in INT8.
         title: the layer's name in a PyTorch program, shown in place of ``name``.
     """
@@ -190,7 +187,7 @@ class NetworkRow:
     Attributes:
         file: the path of the file.
         similarity: the pipeline's figure on the worst input with only this network low.
-        meets: the pipeline then meets the threshold on all given inputs.
+        meets: with only this network low, the pipeline meets the threshold on all given inputs.
         culprits: the culprits in this network.
     """
 
@@ -219,7 +216,7 @@ class RangesFacts:
         origin: the calibrator, or the file of the ranges.
         tensors: the number of tensors with a range.
         unusable: by tensor, the reason why its range cannot be used.
-        curve: the origin of the curve's ranges, if not the same.
+        curve: the origin of the curve's ranges; empty if they are the same.
     """
 
     origin: str = ""
@@ -235,16 +232,16 @@ class JudgedInputs:
     Attributes:
         source: the name of the data.
         judged: the number of inputs.
-        searched: the number of samples of which the judged inputs are the worst.
+        searched: the number of samples of which the judged inputs are the worst; 0 if all were judged.
         places: the positions of the judged inputs in the data, from 0.
-        similarities: the similarity of each searched sample in full INT8.
+        similarities: the similarity of each searched sample in full INT8; None if not finite.
         median: the median of ``similarities``.
-        faint: the indices of samples on which FP32's output is almost zero; they do not count.
+        faint: the indices of samples on which FP32's output is almost zero.
         fed: for ``calibration`` and ``judged``, the statistics of each input.
         pictures: by source, the conversion of its pictures, in words.
         shapes: by dynamic input, its shape, or the smallest and the largest.
         drift: by input, how far its values are from the calibration data's.
-        drift_of_validation: as ``drift``, for ``--validation``.
+        drift_of_validation: the same for the inputs of ``--validation``.
         warnings: sentences on data that cannot be right.
         part: a sentence on the judged part of the network; empty for all of it.
         random: a sentence on FP32 outputs that vary on the same input.
@@ -293,7 +290,7 @@ class NextStep:
     Attributes:
         kind: its kind, such as ``build`` or ``search``.
         what: an imperative clause.
-        command: the command that does it, or follows it.
+        command: the command that does the step, or comes after it; empty without one.
     """
 
     kind: str

@@ -39,10 +39,10 @@ def disobeyed(network: Network, trial: Trial) -> dict[int, tuple[str, str]]:
 
 
 def unproven(network: Network, trial: Trial) -> dict[int, str]:
-    """Returns by index the layers whose precision a trial does not show, with the reason: ``region``, ``dla``, or an
-    empty text for not reported.
+    """Returns by layer index the reason why a trial does not show the layer's precision: ``region``, ``dla``, or empty
+    if the engine does not report it.
 
-    Empty if the trial failed or the engine reports no precision.
+    The result is empty if the trial failed or reports no precision.
     """
     if not trial.ran:
         return {}
@@ -121,7 +121,7 @@ def _plan_of(trial: Trial) -> PrecisionPlan:
 def obedience_notes(network: Network, trials: Iterable[Trial], deciding: Mapping[int, Trial | None]) -> list[Note]:
     """Returns notes on precisions that engines did not obey or do not report.
 
-    ``deciding`` has by culprit's index the trial by which it counts as one.
+    ``deciding``: by a culprit's layer index, the trial that makes it a culprit.
     """
     tried = [trial for trial in trials if trial.ran and TrialKey.from_text(trial.plan).has_plan]
     shown = {culprit: trial for culprit, trial in deciding.items() if trial is not None}
@@ -130,7 +130,7 @@ def obedience_notes(network: Network, trials: Iterable[Trial], deciding: Mapping
 
 
 def dla_notes(network: Network, full: Trial) -> list[Note]:
-    """Returns a note on the layers that the DLA ran in full INT8."""
+    """Returns a note on the layers that the DLA ran in full INT8; empty if it ran none."""
     took = [k for k in network.quantizable if full.ran.get(k) == ON_DLA]
     fell_back = [k for k in network.quantizable if k in full.ran and full.ran[k] != ON_DLA]
     if not took:

@@ -131,9 +131,8 @@ class Plot:
     Attributes:
         kind: ``panels``: each column over the rows' positions. ``ranges``: each row's range in both runs.
             ``distribution``: a histogram of one column.
-        log: the columns with a logarithmic axis.
         split: the column whose values have colours in panels.
-        column: the first column of a distribution.
+        column: the column that a distribution shows at first.
     """
 
     kind: str
@@ -168,9 +167,9 @@ class Section:
 
     Attributes:
         columns: the columns with a value; exactly one is of the kind ``name``.
-        pictures: the ``histogram`` and ``map`` of each row, if rows have them.
+        pictures: the ``histogram`` and ``map`` of each row; empty if rows have none.
         filters: the columns by whose values the reader selects rows.
-        sort: the column to sort by first; empty for the rows' order.
+        sort: the column to sort by at first; empty for the rows' order.
         red: ``(key, value)``: rows with this value in this column are red.
     """
 
@@ -203,7 +202,7 @@ class TablePage:
 
 
 def columns_by_rank(kind: type, names: Mapping[str, str]) -> tuple[PageColumn, ...]:
-    """Returns the titled columns of a dataclass: the index, then by rank, texts before numbers."""
+    """Returns the columns of a dataclass that have a title: the index, then by rank, texts before numbers."""
     columns = [column for column in columns_of(kind, **names) if column.title]
     columns.sort(key=lambda col: (col.kind != INDEX, math.inf if col.rank is None else col.rank, col.is_number))
     return tuple(map(PageColumn.of, columns))
@@ -246,9 +245,8 @@ class Result(Shown, ABC):
         Args:
             file: a key of ``tables``.
             rows: the rows on the page; None for all.
-            filters, sort: columns, as in ``Section``; unknown ones are left out.
+            filters, sort: columns to select rows by, and to sort by; those without a value are left out.
             raised: columns to show although they are hidden by default.
-            more: other attributes of the section.
         """
         tables = self.tables()
         if file not in tables:
@@ -278,7 +276,7 @@ class Result(Shown, ABC):
 
     @property
     def names(self) -> Mapping[str, str]:
-        """The texts that replace placeholders, such as ``{low}``, in the titles of columns."""
+        """The texts for placeholders, such as ``{low}``, in the titles of columns."""
         return {}
 
     @property

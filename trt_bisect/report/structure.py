@@ -30,8 +30,8 @@ class CheckReport(Result):
         findings: errors first.
         tensors: the quantization of the layers' tensors, in execution order.
         dropped: the nodes that are no layers, in the file's order.
-        unread: the reason why ``run`` cannot read the file, so that ``tensors`` is empty.
-        engine: the kernels of the given engine.
+        unread: the reason why ``run`` cannot read the file, so that ``tensors`` is empty; empty if it can.
+        engine: the kernels of the given engine; None without one.
         predicted: a sentence with the predicted times of FP16 and full INT8.
     """
 
@@ -71,7 +71,7 @@ class CheckReport(Result):
         )
 
     def tables(self) -> Mapping[str, tuple[type, Sequence[Any]]]:
-        """Returns by CSV file the class of its rows, and the rows."""
+        """Returns by CSV file the rows' class and the rows."""
         return {
             CHECK_CSV: (Finding, self.rows),
             TENSORS_CSV: (TensorRounding, self.tensors),
@@ -150,7 +150,7 @@ class Proof:
     """The test of the written network on the user's data.
 
     Attributes:
-        difference: the largest difference from the outputs of the old plan, as a share of the largest magnitude.
+        difference: the largest difference from the old engine's outputs, as a share of the largest magnitude.
     """
 
     inputs: int
@@ -164,7 +164,7 @@ class Proof:
 
     @property
     def is_same(self) -> bool:
-        """True if the written network computes the plan of the cache."""
+        """True if the written network's outputs equal the old engine's, up to float noise."""
         return self.difference <= LARGEST_DIFFERENCE
 
 
@@ -199,7 +199,7 @@ class Migration(Result):
 
     @property
     def exit_code(self) -> int:
-        """1 if TensorRT refuses the network, or it fails or differs from the cache's plan; else 0."""
+        """1 if TensorRT refuses the written network, or it fails its test or differs from the old engine; else 0."""
         failed = self.proof is not None and (self.proof.verdict != "passes" or not self.proof.is_same)
         return int(failed or bool(self.refused))
 
@@ -216,7 +216,7 @@ class Migration(Result):
 
     @property
     def proven(self) -> list[str]:
-        """Sentences on the test with the user's data, or on the option that makes it."""
+        """Sentences on the test with the user's data; if there was none, on the option that asks for it."""
         if self.proof is None:
             return ["Not measured: give --input with data to compare the network with FP32."]
         same = "Same outputs as" if self.proof.is_same else "Outputs are NOT those of"
@@ -228,7 +228,7 @@ class Migration(Result):
         ]
 
     def tables(self) -> Mapping[str, tuple[type, Sequence[Any]]]:
-        """Returns by CSV file the class of its rows, and the rows."""
+        """Returns by CSV file the rows' class and the rows."""
         return {
             LAYERS_CSV: (MigratedLayer, self.layers),
             SCALES_CSV: (TensorScale, self.scales),

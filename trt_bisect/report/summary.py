@@ -56,9 +56,7 @@ HOLDS, RECIPE, NO_RECIPE, RANGES, TOO_EXPENSIVE = "holds", "recipe", "no recipe"
 COST, FP16_INSTEAD = "cost", "ship fp16"
 HELD_OUT = "held out"
 ACCURACY, STOPPED, FEW_INPUTS = "accuracy", "stopped", "few inputs"
-"""Kinds of lines, besides the verdicts."""
 INTERRUPTED, TIME_LIMIT, NO_ROOM = "interrupted", "time limit", "no room"
-"""Reasons why a run is stopped before its end."""
 UNCHANGED = "changes of the network were not tried"
 UNEXPLAINED, CURVE_MISSING = "the causes were not looked for", "the curve was not measured"
 CURVE_IN_PART, FRONT_MISSING = "the curve was measured in part", "the front was not measured"
@@ -102,8 +100,7 @@ def verdict_lines(
 
     Args:
         findings: the results of the curve.
-        nothing, full: the trials with no layer low, with all.
-        rule: the metric and the threshold.
+        nothing, full: the trials with no layer low, and with all.
     """
     lines, answer = above_verdict(report), report.answer
     assert answer is not None
@@ -148,9 +145,7 @@ def _why_fp16(report: Report) -> str:
 
 
 def cheaper_remedies(report: Report) -> list[Tried]:
-    """Returns the remedies confirmed to cost less than the recipe, the best first; none with a budget or accuracy
-    target.
-    """
+    """Returns the remedies confirmed to cost less than the recipe, best first; none with ``--budget`` or ``--drop``."""
     if report.goal.drop or report.goal.most is not None or report.answer is None:
         return []
     least = report.answer.cost if report.recipe.meets else math.inf
@@ -285,8 +280,8 @@ def _measure(report: Report, rule: Rule, full: Trial) -> str:
 
 
 def counted_lines(report: Report, rule: Rule, low: str) -> Iterator[Line]:
-    """Yields lines on integers that differ, rows lost or added, low scores and lost variation in full INT8 (called
-    ``low``) and the recipe.
+    """Yields lines on outputs of full INT8 (named ``low``) and the recipe: changed integers, lost or added rows, small
+    scores, and outputs that vary less than in FP32.
     """
     plans = {low: report.outputs.int8, **({"the recipe": report.outputs.recipe} if report.recipe.high else {})}
     is_doubted = report.answer is not None and any(doubt.kind == VARIES_LESS for doubt in report.answer.doubts)
@@ -345,7 +340,7 @@ _SIDES = {Precision.INT8_WEIGHT: "INT8 (weight alone)", Precision.INT8_ACTIVATIO
 
 
 def fixed_text(network: Network) -> str:
-    """Returns the layers and the number of scales that the user fixed, as text."""
+    """Returns the layers and the number of scales that the user fixed, as text; empty without any."""
     by_precision: dict[str, list[str]] = {}
     for layer in network.layers:
         if layer.fixed is not None and not layer.refused:
@@ -622,7 +617,7 @@ def _needed(answer: AnswerFacts, rule: Rule) -> dict[str, float]:
 
 
 def holds_on(answer: AnswerFacts, text: Callable[[float], str], plan: str) -> Iterator[str]:
-    """Yields a sentence on the inputs on which the plan with the name ``plan`` passes."""
+    """Yields a sentence, if inputs were judged, on how many of them the plan passes; ``plan`` is its name."""
     parts = [
         f"{held.holds} of {held.inputs} {inputs} (worst {_figure(held.worst, text)})"
         for held, inputs in ((answer.given, "of your inputs"), (answer.held_out, "held-out inputs"))
@@ -637,7 +632,6 @@ _MISSED = {
     BY_CLASS: ("got another class than in FP32", "do", "without a change"),
     BY_AGREEMENT: ("differed from FP32 more than the task allows", "do", "without a difference"),
 }
-"""Words for misses of held-out inputs, of similar inputs, and of further inputs."""
 
 
 def bound_line(bound: Bound) -> Line:
@@ -709,7 +703,7 @@ def memory_notes(trials: Iterable[Trial]) -> list[Note]:
 
 
 def over_inputs(figures: ByInput | None, figure: float | None, text: Callable[[float], str]) -> str:
-    """Returns the words that follow a figure: of the worst input, or of all pooled; empty for one input."""
+    """Returns the words that follow a figure: on the worst input, or over all inputs pooled; empty for one input."""
     if figures is None:
         return ""
     misses = f"{figures.misses} {'fails' if figures.misses == 1 else 'fail'}" if figures.misses else "all pass"

@@ -29,9 +29,7 @@ from trt_bisect.support.memory import parts
 
 FP32, INT8, ROUNDED = "fp32", "int8", "int8_rounded"
 CURVE = "curve"
-"""The TensorBoard run of the curve."""
 PLANS = "plans"
-"""The TensorBoard run of all measured plans."""
 RUN = re.compile(r"(baseline|tune_\d+)(_[a-z0-9_]+_.+)?|curve|plans")
 
 
@@ -62,9 +60,9 @@ def layer_tags(names: Iterable[str], network: Network | None = None) -> dict[str
 
 
 def output_tags(origins: Iterable[Origin], layers: Mapping[str, str]) -> dict[str, str]:
-    """Returns by tensor its tag: ``<layer>/output``, ``<layer>/output_1``, ``<input>/input``.
+    """Returns by tensor of ``origins`` its tag: ``<layer>/output``, ``<layer>/output_1``, ``<input>/input``.
 
-    ``origins`` are the tensors; ``layers`` has prefixes of tags by layer, or by tensor if it has no layer.
+    ``layers`` has prefixes of tags by layer, or by tensor if it has no layer.
     """
     tags, counts = {}, dict.fromkeys(layers, 0)
     for origin in origins:
@@ -79,7 +77,7 @@ def output_tags(origins: Iterable[Origin], layers: Mapping[str, str]) -> dict[st
 
 
 def input_tags(origins: Iterable[Origin], layers: Mapping[str, str]) -> dict[str, list[tuple[str, str]]]:
-    """Returns by tensor of ``origins`` the ``layers`` that read it, each with the tag ``<layer>/input``,
+    """Returns by tensor of ``origins`` pairs: a layer of ``layers`` that reads it, and a tag such as
     ``<layer>/input_1``.
     """
     by_tensor = {origin.tensor: origin for origin in origins}
@@ -116,7 +114,8 @@ class Board:
         folder: TensorBoard's ``--logdir``.
         channels: the number of channels of a tensor with histograms of their own.
         samples: the number of samples with histograms of their own.
-        only, layers: patterns and names of the layers with histograms; all if empty or None.
+        plans: the most plans with histograms.
+        only, layers: patterns and names of the layers with histograms; empty or None for all.
     """
 
     folder: Path
@@ -230,7 +229,7 @@ _BUCKETS, _CHANNEL_BINS, _CHANNEL_BUCKETS = 64, 128, 32
 
 
 class LoudChannels:
-    """Chooses at most ``most`` channels of a tensor: the largest magnitudes on its first sample."""
+    """Chooses at most ``most`` channels of a tensor: those with the largest magnitudes on the first sample."""
 
     def __init__(self, most: int) -> None:
         self._most = most

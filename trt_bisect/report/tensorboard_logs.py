@@ -1,8 +1,4 @@
-r"""The TensorBoard logs of ``run``, ``compare`` and ``profile``.
-
-The graph's form is that of TensorFlow's ``graph.proto`` and ``node_def.proto``. A name is
-``[A-Za-z0-9.][A-Za-z0-9_.\-/]*``; an input is ``node``, or ``node:slot`` for a later output.
-"""
+"""The TensorBoard logs of ``run``, ``compare`` and ``profile``."""
 
 from __future__ import annotations
 
@@ -71,14 +67,14 @@ class MeasuredPlan:
 def steps_of(
     of_ranges: Mapping[str, Trial], shared: Mapping[str, Trial], rule: Rule, ranges: str
 ) -> list[MeasuredPlan]:
-    """Returns the plans measured with given ranges, in order of measurement, each with the similarity on the most
+    """Returns the plans measured with some ranges, in order of measurement, each with the similarity on the most
     inputs.
 
     Failed trials and trials in another setting do not count.
 
     Args:
         of_ranges: the trials with these ranges, by key.
-        shared: trials with any ranges; those on single inputs count.
+        shared: trials with any ranges; only those on single inputs count.
         ranges: the digest of these ranges.
     """
     on_inputs = {key: trial for key, trial in shared.items() if key.startswith(INPUTS)}
@@ -123,7 +119,7 @@ def _similarity(trial: Trial, rule: Rule) -> float | None:
 def spread_over_front(
     steps: Iterable[MeasuredPlan], cost: Callable[[PrecisionPlan], float], most: int
 ) -> list[MeasuredPlan]:
-    """Returns at most ``most`` plans by cost: spread over the front of cost and similarity, then others."""
+    """Returns at most ``most`` plans in order of cost, from the front of cost and similarity first, spread evenly."""
     by_cost = sorted(steps, key=lambda step: (cost(step.plan), -_known(step)))
     front: list[MeasuredPlan] = []
     for step in by_cost:
@@ -144,6 +140,8 @@ def _evenly(steps: Sequence[MeasuredPlan], most: int) -> list[MeasuredPlan]:
     return [steps[k] for k in places]
 
 
+# TensorFlow's graph.proto and node_def.proto: a name is [A-Za-z0-9.][A-Za-z0-9_.\-/]*; an input is "node", or
+# "node:slot" for a later output.
 INPUT, OUTPUT = "Input", "Output"
 FOLLOWS = "follows"
 """The TensorBoard device of a layer whose precision no plan decides."""
@@ -157,8 +155,7 @@ Value = bytes | int | float | Sequence[bytes] | Sequence[int] | Sequence[float]
 def graph_of(network: Network, plan: PrecisionPlan | None = None) -> Any:
     """Returns the GraphDef of a network: a node for each layer, input and output.
 
-    A node has its operator, ONNX attributes, ``layer_name``, constants and ``_output_shapes``; its device is its
-    precision in ``plan`` (default: FP32).
+    The device of a layer's node is the layer's precision in ``plan`` (None: FP32).
     """
     from tensorboard.compat.proto.graph_pb2 import GraphDef
 
@@ -185,14 +182,12 @@ def graph_of(network: Network, plan: PrecisionPlan | None = None) -> Any:
 
 
 def legal_names(names: Sequence[str]) -> list[str]:
-    """Returns for each name a unique name that TensorFlow allows and that is not the scope of another.
-
-    A name that is also a scope moves into it: ``a`` next to ``a/b`` becomes ``a/a``.
-    """
+    """Returns for each name a unique name that TensorFlow allows and that is not the scope of another."""
     legal = [_legal(name) for name in names]
     scopes = {name[:end] for name in legal for end, letter in enumerate(name) if letter == "/"}
     taken, unique_names = set(scopes), []
     for name in legal:
+        # "a" next to "a/b" becomes "a/a".
         base = f"{name}/{name.rpartition('/')[2]}" if name in scopes else name
         unique_names.append(logs.unused(base, taken))
         taken.add(unique_names[-1])
@@ -256,8 +251,6 @@ def _attribute_value(attribute: AttributeProto) -> Value:
 
 
 class _Logs:
-    """TensorBoard logs of a network's tensors and weights."""
-
     weights: logs.WeightHistograms | logs.WeightPairs | None = None
 
     def __init__(self, board: logs.Board, network: Network | None, tags: Mapping[str, str]) -> None:
@@ -282,9 +275,6 @@ class _Logs:
         /,
         **texts: str,
     ) -> None:
-        """Writes a TensorBoard run with its ``texts`` and the precisions of ``plan`` (None: FP32); raises BadInput if
-        the folder cannot be written.
-        """
         with logs.LogRun(self.board.folder / name) as run:
             if self.network is not None:
                 run.graph(graph_of(self.network, plan))
@@ -301,9 +291,8 @@ class RunLogs(_Logs):
 
     Args:
         reported: the trials of full INT8 and the recipe on all inputs.
-        measured: returns all measured plans.
-        cost, accuracy: functions of a plan.
-        memory: the most bytes of tensors held.
+        cost, accuracy: return the figure of a plan; ``accuracy`` is None without labels.
+        memory: the most bytes of tensors held at a time.
     """
 
     def __init__(

@@ -22,9 +22,10 @@ def titles_in(rows: tuple[LayerRow, ...]) -> dict[str, str]:
 
 
 def titled(tree: _Tree, titles: Mapping[str, str]) -> _Tree:
-    """Replaces the names of layers by titles in dataclasses, mappings and sequences.
+    """Replaces the names of layers by titles in dataclasses, mappings and sequences: as whole texts and as words of
+    texts.
 
-    A name is replaced if it is a whole text or a word of it. A row keeps the old name as ``node``.
+    A row keeps the old name as ``node``.
     """
     if not titles:
         return tree

@@ -47,17 +47,19 @@ class DifferentLayer:
 class Verdict:
     """An engine compared with its file; distances are relative to the magnitude of the file's outputs.
 
+    What is not known is None.
+
     Attributes:
         outputs: the source of the engine's outputs.
         answer: ``same``, ``differs`` or ``unknown``.
-        cause: the suspicion that reproduces the outputs, if any.
+        cause: the suspicion that reproduces the outputs.
         text: the answer in a sentence.
         layers: the layers to blame.
         nearest: the suspicion that explains most, if none reproduces the outputs.
-        explained: the share of the squared difference that ``cause`` or ``nearest`` explains, if known.
-        similarity: the cosine of the engine's outputs and the file's; None if a value is missing or not finite in only
-            one of them.
-        distance: the distance between these outputs; None as ``similarity``.
+        explained: the share of the squared difference that ``cause`` or ``nearest`` explains.
+        similarity: the cosine of the engine's outputs and the file's; None, as ``distance``, if a value is missing or
+            not finite in only one of them.
+        distance: the distance between these outputs.
         floor: the distance that other kernels and the order of sums explain.
         next: the next steps, a line each; commands are indented.
         tried: the suspicions, the best first.
@@ -84,8 +86,8 @@ class Verification(Result, Verdict):
     Attributes:
         asked: the emulated computation, such as ``FP32``.
         source: the source of the inputs.
-        tensors: the engine's inner tensors.
-        other: the result of the second engine, if given.
+        tensors: the engine's inner tensors, compared with the file's.
+        other: the result of the second engine; None without one.
         different: the layers that the two engines run differently.
     """
 
@@ -107,7 +109,7 @@ class Verification(Result, Verdict):
         return next(_EXIT[answer] for answer in (DIFFERS, UNKNOWN, SAME) if answer in answers)
 
     def tables(self) -> Mapping[str, tuple[type, Sequence[Any]]]:
-        """Returns by CSV file the class of its rows, and the rows."""
+        """Returns by CSV file the rows' class and the rows."""
         return {
             VERIFY_CSV: (Tried, self.tried),
             ENGINE_CSV: (EngineTensor, self.tensors),

@@ -207,7 +207,7 @@ _MOST_FOLDERS = 5000
 
 @dataclass(frozen=True)
 class Row:
-    """A row of the list of runs: a run, or the saved result of another command, which has no figures of a plan.
+    """A row of the list: a run, or the saved result of another command, which has no figures of a plan.
 
     Attributes:
         name: the path of the run folder or of the result's page, below the listed folder.

@@ -87,9 +87,9 @@ def given_certificate(path: Path, key: Path | None) -> Certificate:
 
 
 def own_certificate(host: str, folder: Path | None = None) -> Certificate:
-    """Returns a self-signed certificate for ``host``, this machine's name and loopback: the last one while it is valid.
+    """Returns a self-signed certificate for ``host``, this machine's name and loopback; the last one while it is valid.
 
-    It is kept in ``folder``, by default in the user's configuration, or in a temporary folder if that is not writable.
+    It is kept in ``folder``, by default in the user's configuration; if that is not writable, in a temporary folder.
     Raises BadInput if the package ``cryptography`` is not installed.
     """
     try:

@@ -79,11 +79,11 @@ def fitted(
     style: Callable[[Any], str] = lambda _: "",
     texts: Mapping[str, Callable[[Any], str]] | None = None,
 ) -> Table:
-    """Returns rows as a table with the columns that have a rank and a value, as many as fit.
+    """Returns rows as a table; columns without a rank or a value, and those that do not fit, are left out.
 
     Args:
         kind: the dataclass of the rows, with its columns.
-        only: the only columns to show.
+        only: the only columns to show, even if they do not fit; empty for all.
         raised: columns to leave out last.
         texts: by kind of column, the function that writes a value.
 

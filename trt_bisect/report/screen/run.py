@@ -138,7 +138,7 @@ def _plan_name(report: Report, choice: Choice) -> str:
 
 
 def plan_texts(report: Report) -> list[str]:
-    """Returns for each plan the figure that decides, and the time if known, as text."""
+    """Returns a text for each plan with the figure that decides, and the time if known."""
     texts = []
     for choice in report.choices:
         value = choice.accuracy if report.goal.drop else choice.similarity
@@ -335,7 +335,7 @@ def _spread(fed: FedInput) -> str:
 
 
 def sets_of_inputs(answer: AnswerFacts) -> list[tuple[str, Held]]:
-    """Returns the recipe's figures on given and held-out inputs, with titles."""
+    """Returns pairs of a title and the recipe's figures: for given and for held-out inputs, if measured."""
     sets = (("your inputs", answer.given), ("held-out inputs", answer.held_out))
     return [(name, held) for name, held in sets if held is not None]
 
@@ -363,10 +363,7 @@ def front_table(report: Report, points: Sequence[FrontPoint], console: Console) 
 
 
 def output_tables(report: Report) -> list[Table]:
-    """Returns a table of final outputs; with a task also a shorter one, of the outputs that it judges.
-
-    Of many outputs they have those with the least SQNR.
-    """
+    """Returns a table of final outputs and, with a task, a shorter table of those that the task judges."""
     of_task, figures = report.metric == AGREEMENT.name, report.outputs.int8
     shown = list(dict.fromkeys(name for _, of_plan in report.outputs.items() for name in of_plan))
     if len(shown) > _OUTPUTS:
