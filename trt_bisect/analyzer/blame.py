@@ -1,7 +1,4 @@
-"""Findings on abnormal tensors and weights, and the evidence against a culprit.
-
-Findings explain a loss; the final outputs alone decide which layers are culprits.
-"""
+"""Findings on abnormal tensors and weights, and the evidence against a culprit."""
 
 from __future__ import annotations
 
@@ -98,7 +95,7 @@ def advise(
 
 def in_short(reason: str, found: Sequence[Advice], low: str, calibrator: str = "calibration") -> str:
     """Returns a cause as a clause with the figures of its findings ``found``, such as "calibration clips 2% of the
-    weights"; a ``reason`` that has no clause is returned unchanged.
+    weights"; a ``reason`` without a clause unchanged.
     """
     sides = " and ".join(sorted({WEIGHT if advice.kind == WEIGHT else ACTIVATION for advice in found}))
     text = number if reason == ONE_CHANNEL else percent
@@ -289,8 +286,8 @@ class Evidence:
 
     @cached_property
     def causes(self) -> list[Advice]:
-        """The findings on the layer that can be causes, the most important first; only those on its weights, or its
-        activations, if ``blame`` is one of these.
+        """The layer's findings that can be causes, the most important first; of weights or activations alone if
+        ``blame`` is one of these.
         """
         sides = (self.blame,) if self.blame in (WEIGHT, ACTIVATION) else (ACTIVATION, WEIGHT)
         ranks = [(side, reason) for side in sides for reason in _CAUSES[side]]

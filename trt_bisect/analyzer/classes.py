@@ -13,9 +13,6 @@ from trt_bisect.errors import BadInput
 from trt_bisect.support.memory import parts
 
 SHARES, OWN, LOGITS = "shares", "own", "logits"
-"""The kinds of FP32 values: probabilities that sum to 1 along the axis; independent probabilities, as of a sigmoid;
-logits for a softmax.
-"""
 OF_CLASSES = ("kl", "top1")
 LEAST_SCORE = 0.05
 """Scores that all stay below this predict nothing."""
@@ -73,7 +70,7 @@ class Classes:
 
     @property
     def middle(self) -> float:
-        """The value that separates the two classes of an output with one value per row: 0.5, of logits 0."""
+        """The value above which a row of one value has class 1: 0.5, of logits 0."""
         return 0.0 if self.kind == LOGITS else 0.5
 
 
@@ -98,9 +95,8 @@ class Divergence:
     softmax; each independent probability p, and the sigmoid p of a single logit, is a row (p, 1 - p).
 
     Args:
-        finite: true where the reference is finite; other values are ignored, and rows without finite values do not
-            count.
-        keeps: keep the reference's probabilities in memory.
+        finite: true where the reference is finite; other values, and rows without finite values, do not count.
+        keeps: the reference's probabilities stay in memory.
     """
 
     def __init__(self, reference: np.ndarray, finite: np.ndarray, classes: Classes, *, keeps: bool) -> None:

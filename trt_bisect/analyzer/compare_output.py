@@ -24,9 +24,8 @@ FAINT_OCTAVES = 10
 _KEPT_VALUES = 1 << 20  # The most FP32 values whose intermediate results are kept, at 50 bytes each.
 _ZERO_OCTAVE = -(1 << 12)
 NEVER_FAINT = 1 << 12
-"""The octave of an output without a norm."""
 LARGEST_SCORE = "largest_score"
-"""The name of the figure with FP32's largest score, if all single scores are below ``LEAST_SCORE``."""
+"""The figure of FP32's largest score, if all single scores are below 0.05."""
 _NO_FIGURES: dict[str, float] = {}  # Of an output of which nothing could be compared.
 
 
@@ -116,8 +115,7 @@ class OutputJudge:
     def figures(self, outputs: Sequence[np.ndarray]) -> OutputFigures:
         """Returns the figures of an output, one array for each input; each metric's value is that of the worst input.
 
-        Arrays of different shapes are compared in their common region. Values not finite in the reference are left out;
-        an input without finite values counts only if no input has any.
+        Arrays of different shapes are compared in their common region. Values not finite in the reference are left out.
         """
         rows, rows_by_input, shapes = lost_rows(self._reference, outputs, self._axis)
         notes: dict[str, None] = {shapes: None} if shapes else {}
@@ -185,8 +183,8 @@ class OutputJudge:
 
 
 def faint_places(octaves: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
-    """Returns the indices of inputs with an almost zero output: its norm is over 2^10 times below the median.
-    ``octaves`` are the base-2 exponents of the norms, ``[inputs][outputs]``.
+    """Returns the indices of inputs with an almost zero output: over 2^10 times below the median norm. ``octaves`` are
+    the norms' exponents of 2, ``[inputs][outputs]``.
     """
     columns = [[exponent for exponent in column if exponent != NEVER_FAINT] for column in zip(*octaves, strict=True)]
     medians = [median_low(column) if column else NEVER_FAINT for column in columns]
@@ -291,8 +289,7 @@ class ReachOfOutput:
 
     def facts(self, outputs: Sequence[np.ndarray]) -> dict[str, Any]:
         """Returns ``reach``, the largest magnitude as a share of FP32's; ``clipped``, the share of FP32's large values
-        that are cut off; and ``vanished``, the lost classes. Empty if shapes differ, or FP32's output is zero or not
-        finite.
+        cut off; and ``vanished``, the lost classes. Empty if shapes differ, or FP32's output is zero or not finite.
         """
         same = all(r.shape == o.shape for r, o in zip(self._reference, outputs, strict=True))
         if not same or self._largest == 0.0 or not math.isfinite(self._largest):

@@ -250,7 +250,6 @@ def compare_tensors(
 
 
 ComparedWeights = tuple[tuple[Compared, ...], tuple[ComparedChannel, ...]]
-"""Whole weights, and all their channels."""
 
 
 def compare_weights(network: Network, origins: Iterable[Origin]) -> ComparedWeights:

@@ -209,8 +209,8 @@ def _of_wrong_scale(network: Network, data: FedInput, samples: Iterable[Feeds], 
 
 
 def on_units(seen: Mapping[str, float], fed: Sequence[FedInput], calibration: str, source: str) -> Iterator[str]:
-    """Yields a warning for each input whose largest magnitude is ten times that of the calibration (``seen``, by input)
-    or more, or a tenth or less. ``calibration`` and ``source`` name the data.
+    """Yields a warning for each input whose largest magnitude differs from the calibration's (``seen``) by a factor of
+    10 or more.
     """
     for data in fed:
         before, now = seen.get(data.name, 0.0), data.absmax
@@ -222,9 +222,7 @@ def on_units(seen: Mapping[str, float], fed: Sequence[FedInput], calibration: st
 
 
 def on_drift(drifts: Mapping[str, Drift], calibration: str, source: str) -> Iterator[str]:
-    """Yields a warning for each input whose distribution is far from the calibration data's; ``calibration`` and
-    ``source`` name both data.
-    """
+    """Yields a warning for each input whose distribution is far from the calibration data's."""
     for name, drift in drifts.items():
         apart = drift.distance >= _LEAST_DISTANCE and drift.chance <= _LARGEST_CHANCE
         if apart or drift.outside > _MOST_OUTSIDE:

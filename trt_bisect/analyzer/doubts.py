@@ -1,7 +1,4 @@
-"""Doubts on a plan that passes, and the bound on the share of inputs like the held-out ones that miss.
-
-The bound is the exact binomial one of Clopper and Pearson (1934).
-"""
+"""Doubts on a plan that passes, and the bound on the share of inputs like the held-out ones that miss."""
 
 from __future__ import annotations
 
@@ -26,7 +23,6 @@ CLIPPED, SHORT, VANISHED, DISAGREE = "clipped", "short", "class vanished", "metr
 CONSTANT, HELD_OUT, NOT_LOW = "constant FP32 output", "held-out inputs miss", "not low"
 BY_CHANCE, LENGTH, OBJECTS_LOST = "equal by chance", "rows lost or won", "objects lost"
 VARIES_LESS = "variation lost"
-"""The kinds of doubts."""
 # An output is clipped if it reaches less than the first share of FP32's largest magnitude, and at least the second
 # share of FP32's large values lie beyond. An output that a task reads must be short too.
 _CLIPPED_REACH, _CLIPPED_SHARE = 0.9, 0.05
@@ -134,8 +130,7 @@ def constant_outputs(rule: Rule, references: Sequence[Outputs]) -> tuple[tuple[D
     """Returns doubts and notes: if no judged output depends on the input in FP32, a doubt on each; else a note on each
     that does not.
 
-    An output does not depend on the input if it is 0 everywhere, or bitwise equal on several inputs. Integers are left
-    out.
+    A float output does not depend on the input if it is 0 everywhere, or bitwise equal on several inputs.
     """
     floats = [name for name in outputs_to_judge(references[0]) if references[0][name].dtype.kind == "f"]
     named = {output_of(name) for name in rule.outputs}
@@ -229,7 +224,9 @@ def bound_of(inputs: int, missed: int, by: str = "") -> Bound:
 
 
 def upper_bound(inputs: int, missed: int) -> float:
-    """Returns the upper bound, with 95 % confidence, on the share of inputs that miss; 1 if all miss."""
+    """Returns the upper bound (Clopper and Pearson 1934), with 95 % confidence, on the share of inputs that miss; 1 if
+    all miss.
+    """
     least, most = missed / inputs, 1.0
     for _ in range(_STEPS):
         middle = (least + most) / 2

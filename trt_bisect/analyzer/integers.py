@@ -1,6 +1,6 @@
 """Outputs of integers and booleans, such as labels and masks, judged by equality.
 
-Cohen's kappa (1960) is the agreement beyond chance: 0 if one of two classes is lost.
+Cohen's kappa (1960) is the agreement beyond chance.
 """
 
 from __future__ import annotations
@@ -23,9 +23,7 @@ from trt_bisect.model.network import Network
 from trt_bisect.support.text import percent
 
 CLASSES, LABELS = "classes", "labels"
-"""The keys of ``OutputFigures.pooled`` for elements that differ beyond chance, judged next to float outputs, and for
-elements that differ in an output with few elements.
-"""
+"""The keys of ``OutputFigures.pooled`` for elements that differ beyond chance, and in an output of few elements."""
 FEW_ELEMENTS = 20
 """Fewer elements have no kappa, and say nothing on a single input."""
 CLASSES_MISSED = 0.75
@@ -140,7 +138,7 @@ class IntegerJudge:
         """Returns the figures of an output, one array for each input; the share of equal elements is that of the worst
         input.
 
-        An input does not count if both arrays have no element in common places, unless both are empty.
+        An input on which the shapes have no common region does not count, unless both arrays are empty.
         """
         compared = [self._compared(place, np.asarray(output)) for place, output in enumerate(outputs)]
         both, shares = [common for common, *_ in compared], tuple(share for *_, share in compared)

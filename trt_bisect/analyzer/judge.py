@@ -93,8 +93,8 @@ class Rule:
         return max((self.output_loss(figures) for figures in self.judged(trial).values()), default=math.inf)
 
     def output_loss(self, figures: OutputFigures) -> float:
-        """Returns the largest loss of an output, on its worst input or by what differs over all inputs together;
-        infinity if it is not finite, or nothing could be compared.
+        """Returns the largest loss of an output, on its worst input or over all inputs together; infinity if it is not
+        finite, or nothing could be compared.
         """
         own = self.own_loss(figures)
         pooled = [self.pooled_loss(kind, *counts) for kind, counts in self.pools(figures).items()]
@@ -158,8 +158,7 @@ class Rule:
         """Returns the metric's value for the worst output on its worst input; None if the trial failed or an output is
         not finite.
 
-        If a share over all inputs decides, such as that of lost rows, returns the value of the metric that has the same
-        loss.
+        If a share over all inputs decides, such as that of lost rows, returns the metric's value of the same loss.
         """
         if trial is None or trial.failed:
             return None
@@ -173,9 +172,6 @@ class Rule:
     def by_input(self, trial: Trial | None) -> ByInput | None:
         """Returns a trial's figures by input, on each those of the worst output there; None if the trial failed or had
         one input.
-
-        Shares of differing rows, labels or classes count only if they miss over all inputs, or the metric judges no
-        output.
         """
         judged = [] if trial is None or trial.failed else list(self.judged(trial).values())
         own = [figures for figures in judged if self.own_loss(figures) is not None]
@@ -212,8 +208,8 @@ class Rule:
         return max(judged, key=lambda name: self.output_loss(judged[name]), default="")
 
     def deciding(self, trial: Trial) -> tuple[str, str]:
-        """Returns the name of the worst output; and ``rows``, ``labels``, ``classes`` or ``variation`` if its loss is
-        of these, else empty. Both are empty if the trial failed.
+        """Returns the name of the worst output; and ``rows``, ``labels``, ``classes`` or ``variation`` if a share of
+        these decides, else empty. Both are empty if the trial failed.
         """
         judged = {} if trial.failed else self.judged(trial)
         name = self.worst_of(judged)
@@ -244,7 +240,7 @@ class Rule:
 class ByInput:
     """The figures of a trial by input.
 
-    With a task, an input on which FP32 finds nothing does not count; findings invented there lower the agreement.
+    With a task, an input on which FP32 finds nothing does not count.
 
     Attributes:
         inputs: the number of inputs that are judged.
@@ -326,11 +322,11 @@ class Comparer:
         extra: the user's own metric.
         classes: by output or part; default: found from ``reference``.
         slices: parts to compare as well as whole outputs.
-        task: the result also has the figures of this task's agreement.
+        task: adds the figures of its agreement.
         integers: the way to compare integer outputs, unless ``extra`` judges them.
         only: compute only this metric.
         with_facts: also look for clipping and vanished classes.
-        inputs: the feeds; if given, the outputs' variation over the inputs is compared too.
+        inputs: the feeds, to compare the outputs' variation over them too.
     """
 
     def __init__(

@@ -18,7 +18,7 @@ from trt_bisect.support.table import FIGURE, LOSS
 from trt_bisect.support.text import percent
 
 EXACT_SQNR = 400.0
-"""The SQNR of equal outputs in dB, above that of float32 outputs that differ."""
+"""The SQNR of equal outputs in dB."""
 
 RELATIVE = ("cosine", "sqnr", "centered_sqnr", "max_rel")
 """The metrics without a meaning for an output that is almost zero."""
@@ -135,10 +135,10 @@ class Sums:
 
 
 class RunningSums:
-    """Adds up ``Sums`` block by block in float64, for one group (a tensor) or several (a weight's channels).
+    """Adds up ``Sums`` block by block, for one group (a tensor) or several (a weight's channels).
 
     Args:
-        magnitudes: false leaves ``distance``, ``largest`` and ``relative`` at 0, in half the time.
+        magnitudes: false leaves ``distance``, ``largest`` and ``relative`` at 0.
     """
 
     def __init__(self, groups: int = 1, *, magnitudes: bool = True) -> None:
@@ -189,9 +189,8 @@ def least_divisor(largest: float | np.ndarray) -> np.ndarray:
 
 
 def cosine(sums: Sums) -> float:
-    """Returns the cosine similarity: exactly 1 for equal arrays, 0 if one array is zero.
-
-    For a single value, which has no direction, it is 1 - |r - o| / max(|r|, |o|).
+    """Returns the cosine similarity: exactly 1 for equal arrays, 0 if one array is zero; of a single value 1 - |r - o|
+    / max(|r|, |o|).
     """
     if sums.noise == 0.0:
         return 1.0
@@ -260,11 +259,11 @@ BUILT_IN: dict[str, Metric] = {
 }
 OF_MAGNITUDES = ("l1", "max_abs", "max_rel")
 AGREEMENT = Metric("agreement", 1.0, _below)
-"""The share of a task's findings that agree with FP32's; see ``analyzer.tasks``."""
+"""The share of a task's findings that agree with FP32's."""
 EQUAL = Metric("equal", 1.0, _below)
-"""The share of elements of an integer output that equal FP32's; see ``analyzer.integers``."""
+"""The share of elements of an integer output that equal FP32's."""
 ALL_EQUAL, KAPPA = "equal_in_all", "kappa"
-"""The names of an integer output's figures over all inputs: share of equal elements, and Cohen's kappa."""
+"""An integer output's figures over all inputs: share of equal elements, and Cohen's kappa."""
 JUDGING = {**BUILT_IN, AGREEMENT.name: AGREEMENT, EQUAL.name: EQUAL}
 """The package's metrics that can decide if a plan passes."""
 FRACTIONS = ("cosine", "top1", "agreement", "equal")
@@ -289,7 +288,7 @@ def find_metric(name: str | Callable[..., Any]) -> Metric:
     Args:
         name: a built-in metric, ``module:function``, or a function that returns a number from reference and output,
             float64 ``[rows, last axis]`` of one output for one input. Higher is better unless its attribute
-            ``higher_is_better`` is False, as in TorchMetrics.
+            ``higher_is_better`` is False.
 
     Raises:
         BadInput: there is no such metric or function.

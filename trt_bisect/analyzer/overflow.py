@@ -130,8 +130,8 @@ def _on_norms_in_parts(network: Network, found: Sequence[Overflow]) -> Iterator[
 def base_overflows(
     network: Network, inputs: Sequence[Feeds], memory: int, *, emulated: bool
 ) -> tuple[list[Note], tuple[Overflow, ...]]:
-    """Returns notes on the values that FP16 or BF16 cannot hold if all layers are in it, and these values; both empty
-    unless it is the network's base and the file has no Q/DQ pairs.
+    """Returns notes on the values that the network's base, FP16 or BF16, cannot hold if all layers are in it, and these
+    values; both empty for FP32 or a file with Q/DQ pairs.
     """
     if network.base is None or network.has_pairs:
         return [], ()

@@ -12,9 +12,9 @@ import numpy as np
 from trt_bisect.support.text import percent
 
 ROWS = "rows"
-"""The key of ``OutputFigures.pooled`` for rows, and the name of the figure with the number of all rows."""
+"""The key of ``OutputFigures.pooled`` for rows, and the figure of all rows."""
 LOST = "rows_lost"
-"""The name of the figure with the number of rows lost or won."""
+"""The figure of rows lost or won."""
 FEW_ROWS = 20
 """With fewer rows, a loss of half is a miss, and no loss is a doubt."""
 ROWS_MISSED, _FEW_MISSED, _DOUBT = 0.25, 0.5, 0.1

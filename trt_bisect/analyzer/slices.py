@@ -1,6 +1,6 @@
 """Parts of an output: indices along one axis, cut where FP32's magnitudes are far apart.
 
-In an output of boxes in pixels and scores, a relative metric sees only the pixels. So each part is judged as an output.
+In an output of boxes in pixels and scores, a relative metric of the whole sees only the pixels.
 """
 
 from __future__ import annotations
@@ -14,8 +14,7 @@ import numpy as np
 from trt_bisect.analyzer.classes import LEAST_SCORE, OWN, Classes
 from trt_bisect.builder.base import Outputs
 
-FACTOR = 30.0
-"""An output is cut between indices whose largest FP32 magnitudes differ by more than this factor."""
+FACTOR = 30.0  # of the FP32 magnitudes of indices between which an output is cut
 _LONGEST_AXIS = 1024  # A longer axis holds anchors, pixels or words: one quantity.
 _LEAST_VALUES = 16  # With fewer FP32 values, an index has no known magnitude.
 _ROUNDING_NOISE = 1e-5  # Indices below this share of the largest magnitude hold float32's rounding errors.
@@ -69,8 +68,8 @@ class Slice:
         return parts[0] if len(parts) == 1 else np.concatenate(parts, self.axis)
 
     def faint_inputs(self, parts: Sequence[np.ndarray]) -> tuple[int, ...]:
-        """Returns the indices of inputs on which all scores of the part are below 0.05; empty for a part without
-        scores. ``parts`` are its FP32 values for each input.
+        """Returns the indices of inputs on which all scores of the part are below 0.05, from its FP32 values by input;
+        empty for a part without scores.
         """
         if not self.scores:
             return ()

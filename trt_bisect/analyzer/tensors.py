@@ -177,8 +177,8 @@ class RoundedValues:
     """Adds up the errors if only this tensor is rounded, and counts its values in FP32 and as read in the other run.
 
     Args:
-        quantizers: in the order of application; empty if it is not rounded.
-        runs: 1 if there is no other run, else 2.
+        quantizers: in the order of application; empty if not rounded.
+        runs: 1 without the other run, else 2.
     """
 
     def __init__(self, quantizers: Sequence[Quantizer], runs: int = 2) -> None:

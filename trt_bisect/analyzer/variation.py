@@ -4,8 +4,8 @@ An output that is a large constant plus a small varying part, such as boxes arou
 even if all that varies is lost. So the varying parts are compared too, over all inputs i: ``v_i = r_i - mean r`` of
 FP32's output r and ``w_i = o_i - mean o`` of a plan's output o.
 
-D is ``sum <v, w> / sqrt(sum |v|^2 sum |w|^2)`` or, if this is smaller and outputs have eight numbers or more, the
-median of ``cos(v_i, w_i)``. D^2 is the share of the variation that is left.
+D is ``sum <v, w> / sqrt(sum |v|^2 sum |w|^2)`` or, if smaller, the median of ``cos(v_i, w_i)``. D^2 is the share of the
+variation that is left.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ VARIATION = "variation"
 number.
 """
 LEFT, INPUTS = "variation_left", "variation_inputs"
-"""The names of the figures for the share of FP32's variation that is left, and the number of inputs."""
+"""The figures of the share of FP32's variation that is left, and of the number of inputs."""
 VARIATION_MISSED = 0.75
-"""Losing more than this share of the variation is a miss (D below 0.5)."""
+"""Losing more than this share of the variation is a miss."""
 # Variation is a doubt if a smaller share is left than the first, and noted in the verdict below the second.
 _DOUBTED, _NOTED = 0.7**2, 0.9**2
 FEWEST_INPUTS = 4

@@ -31,13 +31,13 @@ class WorstInputs:
     """The worst inputs of a data set, and the figures of all.
 
     Attributes:
-        inputs: the worst inputs, the worst first.
+        inputs: the worst first.
         places: the indices of ``inputs``.
         similarities: the metric on each sample; NaN without a value.
         losses: the loss of each sample; infinity if INT8's output is not finite, minus infinity if FP32's is not.
         faint: the indices of faint samples, which do not count.
-        first_broken: the first sample on which FP32's output is not finite, if any.
-        stopped: Ctrl-C ended the search early.
+        first_broken: the first sample with a loss of minus infinity, if any.
+        stopped: true after Ctrl-C.
     """
 
     inputs: tuple[Feeds, ...]
@@ -77,7 +77,7 @@ class SampleFigures:
     Attributes:
         norms: the norms of the FP32 outputs; empty unless the metric is relative.
         tie: larger for the worse of two samples with equal losses.
-        scores: by output, true for a single number from 0 to 1, which is never almost zero.
+        scores: by output, true for a single number from 0 to 1.
         is_empty: the task finds nothing in FP32.
     """
 
@@ -158,14 +158,12 @@ def worst_inputs(
         on_sample: called with the number of samples begun.
         keep_when_stopped: after Ctrl-C, return the result so far.
         class_axis: default: found from the first sample.
-        slices: returns the parts of a sample's FP32 outputs; the first sample with parts decides. Default: no parts.
-        task: returns the task to judge, or None, from a list with FP32's outputs for the first sample. Of samples with
-            equal agreement, the lower cosine is worse.
+        slices: returns the parts of a sample's FP32 outputs; the first sample with parts decides.
+        task: returns the task to judge, or None, from a list with FP32's outputs for the first sample.
         found_first: rank samples on which the task finds nothing in FP32 last.
 
     Raises:
         BadInput: ``count`` is below 1, there are no samples, or the metric needs an unknown class axis.
-        TrialFailed: an inference failed.
     """
     if count < 1:
         raise BadInput(f"{count} worst inputs cannot be kept.", "Keep 1 or more.")
@@ -244,7 +242,6 @@ def _nowhere_fainter(octaves: tuple[int, ...], others: tuple[int, ...]) -> bool:
 
 
 STANDS_OUT = 5.0
-"""An input with more than this many times the median loss stands out."""
 
 FEW, MOST = 0.1, 0.5
 PERCENTILES = (90, 95, 99)
@@ -290,7 +287,7 @@ class MetricDistribution:
 def distribution_of(
     values: Sequence[float], losses: Sequence[float], allowed: float | None, faint: Collection[int] = ()
 ) -> MetricDistribution:
-    """Returns the distribution of a metric's values; percentiles are values that occur.
+    """Returns the distribution of a metric's values.
 
     Args:
         values: the metric on each sample; NaN without a value.

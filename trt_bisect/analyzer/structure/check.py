@@ -60,7 +60,7 @@ def type_findings(graph: FileGraph) -> Iterator[Finding]:
 
 
 def structure_findings(graph: FileGraph, calls: Mapping[str, int] | None = None) -> tuple[Finding, ...]:
-    """Returns the structure check's findings on a graph as it is in the file, errors first, each once.
+    """Returns the structure check's findings on a graph, errors first, each once.
 
     Args:
         calls: how often the exported program calls each module; default: from the file.

@@ -41,7 +41,7 @@ SMOOTH_ACTIVATIONS = (
     "Mish",
     "Swish",
 )
-"""Activations that TensorRT computes in the kernel before them; SiLU is a Sigmoid and a Mul."""
+"""Activations that TensorRT computes in the kernel before them."""
 
 MOVES = ("Transpose", "Reshape", "Flatten", "Squeeze", "Unsqueeze", "Identity")
 """Operators that move values without changing them."""

@@ -53,7 +53,7 @@ class EngineFacts:
     Attributes:
         engine: the engine's name and version.
         kernels: the number of its kernels by kind.
-        fp32: the number of kernels of the engine without pairs by kind; None if there is no such engine.
+        fp32: the number of kernels of the engine without pairs by kind; None if not built.
         low: the layers with pairs that read low tensors.
         rounded: the layers with pairs whose input is only rounded, in a kernel that reads floats.
         untold: the layers with pairs that no kernel names.
@@ -85,8 +85,8 @@ class EngineFacts:
 def engine_facts(
     engine: str, graph: FileGraph, layers: Sequence[EngineLayer], fp32: Sequence[EngineLayer] | None
 ) -> EngineFacts:
-    """Returns the facts of an engine, given its name and version, its graph and its layers; ``fp32`` are the layers of
-    the engine without pairs.
+    """Returns the facts of an engine: ``engine`` is its name and version; ``fp32`` are the layers of the engine without
+    pairs.
     """
     kernels = _kernels(layers)
     states = {name: _state(name, pairs, kernels) for name, pairs in _layers_with_pairs(graph)}

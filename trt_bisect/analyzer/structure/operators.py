@@ -1,7 +1,7 @@
 """Operators, types and forms that TensorRT's parser refuses: the table ``refused.json``, and rules for forms.
 
-Source: the parser of TensorRT-RTX 1.7, which ``tools/parser_table.py`` asks; ``docs/operators.md`` of onnx-tensorrt for
-TensorRT 10.15 agrees unless a comment says otherwise.
+Source: the parser of TensorRT-RTX 1.7 (``tools/parser_table.py``); ``docs/operators.md`` of onnx-tensorrt for TensorRT
+10.15 agrees unless a comment says otherwise.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ SHIPPED_PLUGINS = frozenset(
 """TensorRT's own plugins. Source: folder ``plugin`` of NVIDIA/TensorRT."""
 
 OF_ONNXRUNTIME = ("com.microsoft", "ai.onnx.ml", "ai.onnx.training", "ai.onnx.preview.training")
-"""The domains of ONNX Runtime's own operators, with their parts such as ``com.microsoft.nchwc``."""
+"""The domains of ONNX Runtime's own operators."""
 
 
 def operator_findings(graph: FileGraph) -> Iterator[Finding]:

@@ -85,8 +85,7 @@ QUERIES = 1000
 def find_head(reference: Sequence[Outputs]) -> Head | None:
     """Returns the first known detection head that fits the FP32 outputs of every input; None if none fits.
 
-    Raises:
-        BadInput: the outputs are undecoded maps of cells, and other outputs have channels for each cell too.
+    Raises BadInput for undecoded maps of cells next to other outputs with channels for each cell.
     """
     for fitting in (ready_lists, _table, _rows_with_masks, _boxes_and_scores, _yolo, raw_head):
         head = fitting(reference)

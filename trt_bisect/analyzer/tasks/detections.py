@@ -35,7 +35,6 @@ from trt_bisect.model.file import Written
 from trt_bisect.model.session import CPU, make_session
 
 MOST = 3000
-"""The most candidates compared in an image, the best by score."""
 _SHORTEST = 5e-4  # As a share of the largest coordinate of all boxes: a third of a pixel of 640.
 FINEST = 8
 """The width of a cell of the finest raw map, in units of decoded boxes."""
@@ -55,7 +54,7 @@ class Detections:
         boxes: two opposite corners, x and y each, in any unit; float64 ``[n, 4]``.
         scores: float64 ``[n]``.
         classes: int64 ``[n]``.
-        more: further figures of each detection, such as keypoints, ``[n, ...]``; of size 0 if there are none.
+        more: further figures of each detection, such as keypoints, ``[n, ...]``; or empty.
     """
 
     boxes: np.ndarray
@@ -168,8 +167,8 @@ def matched(before: Detections, after: Detections, least: float, alike: Alike) -
     """Returns, for each detection of ``before``, the index of its partner in ``after`` and their likeness; -1 and 0
     without one.
 
-    In the order of score, each detection of ``before`` takes the most similar free detection of its class, if their
-    likeness is at least ``least``.
+    In the order of score, each takes the most similar free detection of its class, if their likeness is at least
+    ``least``.
     """
     partners, kept = np.full(len(before), -1), np.zeros(len(before))
     if not len(before) or not len(after):
@@ -210,8 +209,8 @@ class Head:
     finest: str = ""
 
     def scaling(self, reference: Sequence[Outputs]) -> Scaling:
-        """Returns a function from one input's outputs and the picture's size to the pixels per unit of the boxes;
-        FP32's outputs, ``reference``, tell the unit.
+        """Returns a function from one input's outputs and the picture's size to pixels per unit of the boxes; FP32's
+        outputs tell the unit.
         """
         surest = [image.above(0.0).boxes[:_BEST_CANDIDATES] for outputs in reference for image in self.read(outputs)]
         is_share = not self.finest and all((np.abs(boxes) <= _LARGEST_SHARE).all() for boxes in surest)
@@ -235,7 +234,7 @@ def found_task(asked: AskedTask, head: Head, likeness: str, alike: Alike, output
     Args:
         asked: detections are the same if their likeness is at least its ``iou``.
         likeness: the name of the likeness: ``IoU``, ``OKS`` or ``mask IoU``.
-        outputs: all outputs, of which the note names those that are not judged.
+        outputs: all outputs: the note names those not judged.
     """
     nms = "after NonMaxSuppression" if head.needs_nms else "without NonMaxSuppression"
     unread = ", ".join(f"'{name}'" for name in outputs if name not in head.names)

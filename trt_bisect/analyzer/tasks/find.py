@@ -1,7 +1,7 @@
 """All tasks, by name, and the search for a task that outputs look like.
 
-The agreement is the share of rows or pixels with FP32's class; of vectors that are nearest to their own FP32 vector and
-its nearest neighbour; of characters that need no edit after greedy CTC decoding.
+The agreement is the share of rows or pixels with FP32's class, or of characters that need no edit after greedy CTC
+decoding.
 """
 
 from __future__ import annotations
@@ -436,9 +436,8 @@ def text(asked: AskedTask, reference: Sequence[Outputs]) -> Task:
 
 
 def blank_of(name: str, reference: Sequence[Outputs], head: str | None = None) -> int | None:
-    """Returns the blank class of CTC scores, named by ``head``, such as ``blank-first``, or found; None if unclear.
-
-    It is found if FP32's best class is the first or last in at least 2 n + 5 steps, and any other class in at most n.
+    """Returns the blank class of CTC scores, the first or last: named by ``head``, such as ``blank-first``, or else by
+    far FP32's most frequent class; None if unclear.
     """
     arrays = [outputs[name] for outputs in reference]
     classes = arrays[0].shape[-1] if arrays[0].ndim == 3 and arrays[0].dtype.kind == "f" else 0
@@ -508,7 +507,7 @@ TASKS: dict[str, Callable[[AskedTask, Sequence[Outputs]], Task]] = {
     "instances": instances,
     "depth": depth,
 }
-"""By task, the function that makes it from FP32's outputs; raises BadInput if none or several readings fit."""
+"""By task, the function that makes it from FP32's outputs."""
 
 
 def find_task(asked: AskedTask, reference: Sequence[Outputs]) -> Task:

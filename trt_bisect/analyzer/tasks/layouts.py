@@ -1,7 +1,5 @@
 """Layouts: the meaning of the columns of a detector's outputs, found from their values or named by the user.
 
-FP32's values on all inputs must fit one layout only; else the user must name it.
-
 Raw maps have undecoded boxes and classes for each cell, in several sizes. They are decoded as in Ultralytics: a
 distance from a cell's middle to a side is, in cells, the mean of its bins under a softmax. Boxes are in eighths of the
 smallest cell.
@@ -43,7 +41,7 @@ ANCHORS: Mapping[str, tuple[tuple[int, ...], ...]] = {
     "yolov5": ((10, 13, 16, 30, 33, 23), (30, 61, 62, 45, 59, 119), (116, 90, 156, 198, 373, 326)),
     "yolov7": ((12, 16, 19, 36, 40, 28), (36, 75, 76, 55, 72, 146), (142, 110, 192, 243, 459, 401)),
 }
-"""By value of ``--head``, width and height of each scale's three anchors in pixels, as published."""
+"""By value of ``--head``, width and height of each scale's three anchors in pixels."""
 
 
 def are_integral(values: np.ndarray) -> bool:
@@ -258,7 +256,7 @@ def parse_layout(text: str) -> Layout:
 
 @dataclass(frozen=True)
 class Placed:
-    """A layout and the output that has it; ``last``: the columns are the last axis of three, else the middle one."""
+    """A layout and the output that has it; ``last``: the columns are the last axis, else the middle one."""
 
     output: str
     layout: Layout
@@ -345,7 +343,7 @@ def raw_head(reference: Sequence[Outputs], layout: Layout = _ANY, without: Seque
         without: outputs to leave out.
 
     Raises:
-        BadInput: another output has channels for each cell too, so the user must name the layout.
+        BadInput: without a ``layout``, another output has channels for each cell too.
     """
     maps = {n: v for n, v in reference[0].items() if v.ndim == 4 and v.dtype.kind == "f" and n not in without}
     sizes = _sizes(maps)

@@ -72,10 +72,10 @@ def pose(asked: AskedTask, reference: Sequence[Outputs]) -> Task:
 
 
 def key_similarity(before: Detections, after: Detections) -> np.ndarray:
-    """Returns the object keypoint similarity of each pose in ``before`` with each in ``after``, ``[n, m]``.
+    """Returns COCO's object keypoint similarity of each pose in ``before`` with each in ``after``, ``[n, m]``.
 
     Keypoints visible in neither pose do not count, unless none is visible in ``before``; a keypoint visible in only one
-    pose has similarity 0. The size of an object is that of its box in ``before``. Source: COCO's keypoint evaluation.
+    pose has similarity 0. The size of an object is that of its box in ``before``.
     """
     points, others = before.more, after.more
     sigmas = sigmas_of(points.shape[1])

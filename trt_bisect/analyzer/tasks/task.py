@@ -17,7 +17,7 @@ from trt_bisect.evaluator.trial import OutputFigures
 ITEMS = "items"
 """The key of ``Counts`` for the number of compared things."""
 NEARBY = "nearby"
-"""The key of the mean agreement at other score thresholds, which orders plans of equal agreement."""
+"""The key of the mean agreement at other score thresholds."""
 AGREED, FOUND = "agreed", "found"
 """The keys of ``Counts`` for agreement, and for FP32's findings if these can be fewer than ``ITEMS``."""
 OBJECTS, LOST_OBJECTS = "objects", "lost_objects"
@@ -91,7 +91,7 @@ class Task:
 
     Attributes:
         entry: the name of the task's figures, such as ``task detect``.
-        note: the way in which outputs are read, for the user.
+        note: tells the user how the outputs are read.
         reads: the outputs that are read.
         judge: from FP32's outputs by input, returns the function that judges other outputs for any of these inputs.
         nearby: from FP32's outputs by input, returns a function from other outputs by input to the mean agreement at
