@@ -99,7 +99,7 @@ class RayCluster(AbstractContextManager["RayCluster"]):
         self._ask("begin", key, content)
 
     def ended(self) -> tuple[str, Any]:
-        """Waits for the next plan to end; returns its key, and ``try_plan``'s result or a TrtBisectError.
+        """Waits for the next plan to end; returns its key, and the result of ``try_plan`` or a TrtBisectError.
 
         The error is EngineUnavailable if the worker was lost in all three tries.
 
@@ -176,7 +176,9 @@ class RayWorkerPool:
         self._cluster.holder = self
 
     def ended(self) -> Attempt:
-        """Returns the attempt at the next plan to end; raises like ``RayCluster.ended``, and errors of the worker."""
+        """Returns the attempt at the next plan to end; raises EngineUnavailable without nodes, and errors of the
+        worker.
+        """
         key, result = self._cluster.ended()
         if isinstance(result, EngineUnavailable):
             return Attempt(PrecisionPlan.from_key(key), Trial(key, LOST, message=result.problem))
@@ -252,7 +254,7 @@ class RayProcess:
         return f"{counted(workers, 'worker')} on {counted(len(self._nodes), 'node')}"
 
     def begin(self, key: str, content: bytes) -> None:
-        """Begins the plan with this key as a task; ``content``: pickled, empty for that of the plan before."""
+        """Begins the plan with this key as a task; ``content`` is empty if it is that of the plan before."""
         if content:
             self._content = self._ray.put(np.frombuffer(content, np.uint8))
         self._submit(_Task(key, self._content))
@@ -268,7 +270,7 @@ class RayProcess:
         self._under_way[call.remote(__version__, [task.content], task.key)] = task
 
     def wait(self, seconds: float) -> _Event:
-        """Waits at most ``seconds`` for a plan to end, and returns the state of the tasks."""
+        """Waits at most ``seconds`` for a plan to end; returns its key and result, if any, and the nodes' state."""
         try:
             done, _ = self._ray.wait(list(self._under_way), timeout=seconds)
         except (self._ray.exceptions.RayError, ConnectionError) as error:

@@ -79,7 +79,7 @@ class History:
         Args:
             model: only this model: path, file name or stem.
             since: only runs that began at this time or later; a time without a zone is in UTC.
-            fingerprint: only entries whose fingerprint begins with these digits.
+            fingerprint: only fingerprints that begin with these digits.
         """
         if since is not None and since.tzinfo is None:
             since = since.replace(tzinfo=timezone.utc)
@@ -97,7 +97,7 @@ class History:
         ]
 
     def reports(self, **selection: Any) -> pd.DataFrame:
-        """Returns the entries that ``past`` selects as a pandas table, a column for each field of entry and report."""
+        """Returns the entries that ``past`` selects as a pandas table with their fields."""
         return table_of(self.past(**selection))
 
     def copy(self, path: str | Path) -> None:

@@ -1,1 +1,1 @@
-"""The results of commands: on the screen, as pages, in notebooks and TensorBoard, as Markdown and JUnit XML."""
+"""Results on the screen, as pages, in notebooks and TensorBoard, as Markdown and JUnit XML."""

@@ -18,7 +18,6 @@ DECIDING = (OWN, NUDGED, ORT_FP16)
 ENGINE_PASSES, KERNEL, DIFFUSE = "engine passes", "wrong kernel", "engine loses more"
 SCALES_DIFFER, NOT_NEEDED, BASE_MISSES = "other scales", "not needed on the engine", "base misses"
 OTHER_CALIBRATOR = "another calibrator"
-"""Kinds of contradictions between engine and emulation."""
 PLAIN, HALF = "ONNX Runtime's INT8 kernels", "scales moved by FP16's rounding"
 UNQUANTIZED = "unquantized layers in INT8"
 """Settings that do not decide, because TensorRT computes differently."""
@@ -68,7 +67,7 @@ class Held:
         worst: the worst similarity.
         worst_input: the name of the worst input.
         mean: the mean of the finite similarities.
-        fifth: their 5th percentile; the 95th if lower is better.
+        fifth: the 5th percentile of the finite similarities; the 95th if lower is better.
         figures: the similarities by name of the input.
     """
 
@@ -202,7 +201,7 @@ class AnswerFacts:
 
     @property
     def free_ranges(self) -> tuple[CalibratorRow, ...]:
-        """The calibrators confirmed to make full INT8 pass; empty if it meets the threshold with the run's own."""
+        """The calibrators confirmed to make full INT8 pass; empty if the chosen one meets the threshold."""
         if any(row.chosen and row.meets for row in self.calibrators):  # it misses in another setting, with all of them
             return ()
         return tuple(row for row in self.calibrators if row.confirmed)

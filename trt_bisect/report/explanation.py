@@ -175,9 +175,9 @@ class Tried:
         precision: the precision of the layers kept high; empty if none or several.
         layers: the names of the layers kept high.
         cost: the share of INT8's speedup over FP16 that these layers give up.
-        confirmed: it passes on held-out inputs and in all settings, without a doubt; None if not tested.
-        own: it is the run's own recipe.
-        cache: the path, in the run folder, of the remedy's calibration cache; empty if a calibrator gives its ranges.
+        confirmed: the remedy passes on held-out inputs and in all settings, without a doubt; None if not tested.
+        own: the plan is the run's recipe.
+        cache: the path, in the run folder, of the remedy's calibration cache; empty if none is needed.
         network: the path, in the run folder, of a changed network that meets the threshold, or loses much less than the
             given one; else empty.
     """
@@ -221,7 +221,7 @@ class Tried:
 
     @property
     def title(self) -> str:
-        """The remedy in words, with ``for the whole network`` if it applies."""
+        """The remedy in words; without culprits it ends in ``for the whole network``."""
         return self.what if self.culprits else f"{self.what} for the whole network"
 
 

@@ -25,7 +25,6 @@ WAYS = {"both": Precision.INT8, "weight": Precision.INT8_WEIGHT, "activation": P
 """The rounded part of a layer, and the precision that rounds it."""
 LAYERS = "sensitivity.csv"
 OWN = ("loss", "alone", "worth", "macs")
-"""The figures besides the metrics by which rows can be sorted."""
 
 
 @dataclass(frozen=True)

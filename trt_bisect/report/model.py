@@ -378,7 +378,7 @@ class Report(Shown):
         return loaded(cls, file_in(folder, REPORT), SCHEMA, "run")
 
     def save(self, folder: str | Path, *, recipe: bool = True) -> Path:
-        """Writes the report's files into a folder, which is made if missing, and returns its path.
+        """Writes the report's files into a folder, made if missing, and returns its path.
 
         Args:
             recipe: false if the folder has the recipe's files already.
@@ -446,7 +446,7 @@ class Report(Shown):
         return markdown(self)
 
     def compare(self, before: Report, direction: str = "higher") -> RunChanges:
-        """Returns the changes from another report, of this network or another version of it, to this one.
+        """Returns the changes from another report to this one.
 
         Args:
             direction: the better values of a user's own metric: ``higher`` or ``lower``.

@@ -41,7 +41,6 @@ FILE, WHOLE, INPUTS, CHEAPER, DOUBT, GO_ON, SEARCH, BUILD, REQUANTIZE, OTHER_LAY
     *("search", "build", "quantize again", "other layers"),
 )
 _OF_DOUBTS = {CONSTANT: DATA, HELD_OUT_INPUTS: INPUTS}
-"""The next step by kind of doubt; by default ``DOUBT``."""
 _FIRST = {
     FILE: "change the network as described, then run again",
     DATA: "correct the data as described, then run again",
@@ -50,7 +49,6 @@ _FIRST = {
     INPUTS: "give more inputs, of other kinds, then run again",
     DOUBT: "check the doubts, and accept the plan if it is good enough",
 }
-"""The steps that come before any plan can be trusted."""
 
 
 def next_step(report: Report, setting: Setting, *, accept: bool) -> NextStep | None:

@@ -29,7 +29,7 @@ _EXACT = 1e-9  # the least loss drawn on a logarithmic axis
 
 
 def curve(report: Report, *, log: bool = True) -> Figure:
-    """Returns the curve as a Plotly figure; ``log``: 1 - similarity on a logarithmic axis."""
+    """Returns the curve as a Plotly figure; ``log``: draw 1 - similarity on a logarithmic axis."""
     go, report = graph_objects(), report.titled
     log = log and report.metric in FRACTIONS
     tried = [row for row in report.layers if row.quantizable]
@@ -93,7 +93,7 @@ def height(similarity: float, log: bool) -> float:
 
 
 def axis(metric: str, log: bool) -> dict[str, Any]:
-    """Returns Plotly's settings of a metric's y axis; ``log``: of 1 - similarity, logarithmic."""
+    """Returns Plotly's settings of a metric's y axis; ``log``: for 1 - similarity, logarithmic."""
     if log:
         powers = range(-9, 1)
         ticks = {"tickvals": [10.0**power for power in powers], "ticktext": [_tick(power) for power in powers]}
@@ -116,7 +116,7 @@ _MOST_LAYERS = 5
 
 
 def front(report: Report, *, log: bool = True) -> Figure:
-    """Returns the front as a Plotly figure; ``log``: 1 - similarity on a logarithmic axis."""
+    """Returns the front as a Plotly figure; ``log``: draw 1 - similarity on a logarithmic axis."""
     go = graph_objects()
     if not report.front:
         raise BadInput("The front was not measured.", "Run with front=True, or --front.")

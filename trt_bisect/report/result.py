@@ -51,6 +51,7 @@ class Overview:
         titles, rows: a table's titles and cells, the most important columns and rows first.
         lines: sentences that text shows instead of ``headline``; commands are indented.
         methods: by method of the result, a description of its value.
+        plans: the plans' figures, as one text.
     """
 
     headline: str
@@ -163,7 +164,7 @@ class PageColumn:
 
 @dataclass(frozen=True)
 class Section:
-    """A table with its plots. The page's script reads it as JSON.
+    """A table with its plots.
 
     Attributes:
         columns: the columns with a value; exactly one is of the kind ``name``.
@@ -313,8 +314,7 @@ class Result(Shown, ABC):
         return csv_of(*next(iter(self.tables().values())))
 
     def save(self, folder: str | Path) -> Path:
-        """Writes the result as CSV, JSON, text and a page into a folder, which is made if missing, and returns its
-        path.
+        """Writes the result as CSV, JSON, text and a page into a folder, made if missing, and returns its path.
 
         Raises:
             BadInput: the folder cannot be written.

@@ -30,7 +30,7 @@ class CheckReport(Result):
         findings: errors first.
         tensors: the quantization of the layers' tensors, in execution order.
         dropped: the nodes that are no layers, in the file's order.
-        unread: the reason why ``run`` cannot read the file, so that ``tensors`` is empty; empty if it can.
+        unread: the reason why ``run`` cannot read the file, so that ``tensors`` is empty; else empty.
         engine: the kernels of the given engine; None without one.
         predicted: a sentence with the predicted times of FP16 and full INT8.
     """
@@ -150,7 +150,7 @@ class Proof:
     """The test of the written network on the user's data.
 
     Attributes:
-        difference: the largest difference from the old engine's outputs, as a share of the largest magnitude.
+        difference: the largest difference from the old deployment's outputs, as a share of the largest magnitude.
     """
 
     inputs: int
@@ -164,7 +164,7 @@ class Proof:
 
     @property
     def is_same(self) -> bool:
-        """True if the written network's outputs equal the old engine's, up to float noise."""
+        """True if the written network's outputs equal the old deployment's, up to float noise."""
         return self.difference <= LARGEST_DIFFERENCE
 
 
@@ -199,7 +199,7 @@ class Migration(Result):
 
     @property
     def exit_code(self) -> int:
-        """1 if TensorRT refuses the written network, or it fails its test or differs from the old engine; else 0."""
+        """1 if TensorRT refuses the network, or it fails its test or differs from the old deployment; else 0."""
         failed = self.proof is not None and (self.proof.verdict != "passes" or not self.proof.is_same)
         return int(failed or bool(self.refused))
 

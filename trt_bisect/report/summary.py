@@ -45,7 +45,6 @@ if TYPE_CHECKING:
 
 DOUBTED, DATA, PART, RANDOM = "doubted", "data", "part", "random"
 DOUBTING = (DOUBTED, DATA, PART, RANDOM)
-"""Kinds of lines that contradict a pass."""
 EXPERIMENT, FIXED, NO_KERNEL = "experiment", "fixed", "no kernel"
 BASE, CULPRITS, UNTESTED, UNJUDGED, SPREAD = "base", "culprits", "not tested", "not judged", "spread"
 TASK, UNSURE = "task", "unsure"
@@ -280,8 +279,8 @@ def _measure(report: Report, rule: Rule, full: Trial) -> str:
 
 
 def counted_lines(report: Report, rule: Rule, low: str) -> Iterator[Line]:
-    """Yields lines on outputs of full INT8 (named ``low``) and the recipe: changed integers, lost or added rows, small
-    scores, and outputs that vary less than in FP32.
+    """Yields lines on outputs of full INT8 (named ``low``) and the recipe: changed integers, lost or added rows, scores
+    that are small even in FP32, and outputs that vary less than in FP32.
     """
     plans = {low: report.outputs.int8, **({"the recipe": report.outputs.recipe} if report.recipe.high else {})}
     is_doubted = report.answer is not None and any(doubt.kind == VARIES_LESS for doubt in report.answer.doubts)

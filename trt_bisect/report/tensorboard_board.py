@@ -290,7 +290,6 @@ class TensorHistograms:
         kind: ``fp32``; ``int8`` for values before and after rounding; ``int8_rounded`` for those after it.
         origins: by name, the tensors to count.
         layers: the prefixes of tags by layer; other layers have no histograms.
-        samples: the number of samples with histograms of their own.
     """
 
     def __init__(

@@ -48,6 +48,7 @@ class MeasuredPlan:
     Attributes:
         similarity: the similarity on the worst input.
         latency: the mean milliseconds of an inference.
+        what: the plan in words.
     """
 
     plan: PrecisionPlan
@@ -67,8 +68,8 @@ class MeasuredPlan:
 def steps_of(
     of_ranges: Mapping[str, Trial], shared: Mapping[str, Trial], rule: Rule, ranges: str
 ) -> list[MeasuredPlan]:
-    """Returns the plans measured with some ranges, in order of measurement, each with the similarity on the most
-    inputs.
+    """Returns the plans measured with some ranges, in order of measurement, each with its similarity on the most inputs
+    run.
 
     Failed trials and trials in another setting do not count.
 
@@ -119,7 +120,9 @@ def _similarity(trial: Trial, rule: Rule) -> float | None:
 def spread_over_front(
     steps: Iterable[MeasuredPlan], cost: Callable[[PrecisionPlan], float], most: int
 ) -> list[MeasuredPlan]:
-    """Returns at most ``most`` plans in order of cost, from the front of cost and similarity first, spread evenly."""
+    """Selects at most ``most`` plans, evenly spaced and first of the front of cost and similarity; returns them by
+    cost.
+    """
     by_cost = sorted(steps, key=lambda step: (cost(step.plan), -_known(step)))
     front: list[MeasuredPlan] = []
     for step in by_cost:

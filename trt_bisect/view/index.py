@@ -172,7 +172,7 @@ class RunFolder:
         return Snapshot(shown, status, progress, when, whole)
 
     def state(self) -> State:
-        """Returns the page's data, the same object as before if nothing changed; raises Gone like ``snapshot``."""
+        """Returns the page's data, the same object if nothing changed; raises Gone if no file of a run can be read."""
         snapshot = self.snapshot()
         graph, explanation, pictures = self._graph.value(), self._explanation.value(), self._pictures.value()
         layers = (self._plan.value() or {}).get("layers")

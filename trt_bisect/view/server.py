@@ -320,7 +320,7 @@ _NICE = 10
 
 
 def check_folder(folder: Path) -> None:
-    """Raises BadInput unless a folder is a run folder, has run folders under it, or is empty, for a run to begin in."""
+    """Raises BadInput unless a folder is a run folder, has run folders under it, or is empty."""
     if folder.is_file():
         raise BadInput(f"'{folder}' is a file.", f"Give its folder: trt-bisect view {shlex.quote(str(folder.parent))}")
     if not folder.is_dir():

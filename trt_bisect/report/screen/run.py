@@ -158,7 +158,7 @@ def verdict_first(report: Report) -> tuple[Sequence[Line], Sequence[Line]]:
 
 
 def next_lines(report: Report) -> list[str]:
-    """Returns the next step and its command, if any."""
+    """Returns a line with the next step and one with its command, if any."""
     step = report.next
     if step is None:
         return []
@@ -466,7 +466,9 @@ def print_advice(report: Report, explanation: Explanation, console: Console) -> 
 
 
 def causes_in_short(report: Report, explanation: Explanation) -> Group | None:
-    """Returns a line for each cause, and one on the best remedy that costs less than the recipe, if any."""
+    """Returns a line for each cause, and one on the best remedy that costs less than the recipe, if any; None without
+    causes.
+    """
     if not explanation.causes:
         return None
     causes = [Text(_title(cause, explanation)) for cause in explanation.causes[:_CAUSES_UP_TO]]
