@@ -52,7 +52,7 @@ class RayCluster(AbstractContextManager["RayCluster"]):
     """A Ray cluster that this process has joined.
 
     Attributes:
-        size: the number of tasks that can run at a time, without nodes of other versions.
+        size: the number of tasks that can run at a time, without refused nodes, whose figures would differ.
         holder: the pool whose ``TrialSpec`` the workers have; None at first.
     """
 

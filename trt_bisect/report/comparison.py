@@ -58,7 +58,7 @@ class Comparison(Result):
         arithmetic: the arithmetic of the second run: ``emulated``, ``saved`` or ``as it runs``.
         source: the data of the samples.
         tensors: the compared activations, in execution order.
-        weights: the weights, each as a whole.
+        weights: each weight as a whole.
         advice: the abnormal tensors, in execution order.
         channels: the channels of the weights.
         low: the low precision, called ``int8`` in the names of columns.

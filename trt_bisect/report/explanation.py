@@ -177,7 +177,7 @@ class Tried:
         cost: the share of INT8's speedup over FP16 that these layers give up.
         confirmed: the remedy passes on held-out inputs and in all settings, without a doubt; None if not tested.
         own: the plan is the run's recipe.
-        cache: the path, in the run folder, of the remedy's calibration cache; empty if none is needed.
+        cache: the path, in the run folder, of the remedy's calibration cache; empty without one.
         network: the path, in the run folder, of a changed network that meets the threshold, or loses much less than the
             given one; else empty.
     """

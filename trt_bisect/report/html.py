@@ -1,4 +1,4 @@
-"""Renders pages, each one HTML file with its data, scripts and styles."""
+"""Renders pages: one HTML file each, with data, scripts and styles."""
 
 from __future__ import annotations
 

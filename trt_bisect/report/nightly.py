@@ -67,7 +67,7 @@ class NetworkResult:
         failures: the changes that fail the night.
         changes: other changes that a repeat confirmed.
         noise: changes that a repeat did not confirm.
-        differs: the differences of run and baseline in data, engine and options.
+        differs: the differences of run and baseline in model, data, engine and options.
         accepted: the changes are accepted: only a missed target fails.
         targets: by plan (``int8``, ``recipe``), the required figure.
         message: the reason why nothing could be measured.
