@@ -74,7 +74,6 @@ def advise(
 
     Args:
         weights: comparisons of whole weights, not of channels.
-        least_cosine: a tensor with a lower cosine is a finding.
         sides: the names of both runs in texts; default: FP32 and ``low``.
     """
     tensors, weights = tuple(tensors), tuple(weights)
@@ -94,8 +93,8 @@ def advise(
 
 
 def in_short(reason: str, found: Sequence[Advice], low: str, calibrator: str = "calibration") -> str:
-    """Returns a cause as a clause with the figures of its findings ``found``, such as "calibration clips 2% of the
-    weights"; a ``reason`` without a clause unchanged.
+    """Returns the cause ``reason`` as a clause with the figures of its findings ``found``, such as "calibration clips
+    2% of the weights"; a reason that has no clause is returned as it is.
     """
     sides = " and ".join(sorted({WEIGHT if advice.kind == WEIGHT else ACTIVATION for advice in found}))
     text = number if reason == ONE_CHANNEL else percent
@@ -251,7 +250,7 @@ class Evidence:
         layer: the culprit.
         findings: the findings on tensors and weights of all layers.
         checked: the structure check's findings on all layers.
-        alone: the culprit's losses alone; None if not measured.
+        alone: the losses of the culprit by itself; None if not measured.
         loss: the culprit's loss on the curve; None if not measured.
         budget: the loss that the threshold allows.
         low: the low precision's name.
@@ -286,8 +285,8 @@ class Evidence:
 
     @cached_property
     def causes(self) -> list[Advice]:
-        """The layer's findings that can be causes, the most important first; of weights or activations alone if
-        ``blame`` is one of these.
+        """The layer's findings that can be causes, the most important first; only those on weights, or on activations,
+        if ``blame`` is that side.
         """
         sides = (self.blame,) if self.blame in (WEIGHT, ACTIVATION) else (ACTIVATION, WEIGHT)
         ranks = [(side, reason) for side in sides for reason in _CAUSES[side]]

@@ -289,7 +289,8 @@ class ReachOfOutput:
 
     def facts(self, outputs: Sequence[np.ndarray]) -> dict[str, Any]:
         """Returns ``reach``, the largest magnitude as a share of FP32's; ``clipped``, the share of FP32's large values
-        cut off; and ``vanished``, the lost classes. Empty if shapes differ, or FP32's output is zero or not finite.
+        cut off; and ``vanished``, the indices of lost classes. Empty if shapes differ, or FP32's output is zero or not
+        finite.
         """
         same = all(r.shape == o.shape for r, o in zip(self._reference, outputs, strict=True))
         if not same or self._largest == 0.0 or not math.isfinite(self._largest):

@@ -98,7 +98,7 @@ def started_at(network: Network, broken: Feeds, good: Feeds | None, memory: int)
 
     Args:
         broken: an input on which FP32 gives NaN or infinity.
-        good: an input on which it does not: a tensor that is not finite there is no start.
+        good: an input on which it does not, if any: a tensor that is not finite there is no start.
     """
     bad_feeds = [name for name, array in broken.items() if _is_not_finite(array)]
     if bad_feeds:

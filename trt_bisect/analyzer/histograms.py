@@ -1,4 +1,4 @@
-"""Histograms of tensors, with bins that grow with the values, and of the channels of a weight."""
+"""Histograms of tensors and of the channels of a weight."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ from trt_bisect.support.text import percent
 CLASSES, LABELS = "classes", "labels"
 """The keys of ``OutputFigures.pooled`` for elements that differ beyond chance, and in an output of few elements."""
 FEW_ELEMENTS = 20
-"""Fewer elements have no kappa, and say nothing on a single input."""
+"""Fewer elements have no kappa."""
 CLASSES_MISSED = 0.75
 """Next to float outputs, losing more than this share of the agreement beyond chance is a miss."""
 _MOST_CLASSES = 4096  # With more distinct values none is equal by chance.

@@ -51,7 +51,7 @@ class Rule:
         threshold: the worst value that is still good.
         share: a layer is a suspect if it loses at least this share of the loss that the threshold allows.
         outputs: the judged outputs, or parts such as ``output0[:, 4:84]``; empty for all. The worst of them decides.
-        reads: the outputs that the task reads.
+        reads: the outputs that the task reads; empty without a task.
     """
 
     metric: Metric
@@ -87,7 +87,7 @@ class Rule:
         return {name: figures for name, figures in outputs.items() if not self.outputs or name in self.outputs}
 
     def loss(self, trial: Trial) -> float | None:
-        """Returns the loss of a trial's worst output: None if the trial failed; infinity if an output is not finite."""
+        """Returns the loss of a trial's worst output; None if the trial failed, infinity if an output is not finite."""
         if trial.failed:
             return None
         return max((self.output_loss(figures) for figures in self.judged(trial).values()), default=math.inf)
@@ -220,7 +220,7 @@ class Rule:
         return name, next((kind for kind, counts in pools if self.pooled_loss(kind, *counts) == loss), "")
 
     def only_varies_less(self, trial: Trial) -> bool:
-        """Returns true if a trial misses only because its worst output lost variation."""
+        """Returns true if a trial misses only because its worst output varies too little."""
         return self.deciding(trial)[1] == VARIATION
 
     def _pooled_by_input(self, figures: OutputFigures, *, always: bool) -> Iterator[tuple[float | None, ...]]:

@@ -73,9 +73,8 @@ class Overflow:
 
 
 def overflows_of(network: Network, inputs: Sequence[Feeds], memory: int) -> tuple[Overflow, ...]:
-    """Returns each tensor's first value that FP16 or BF16, as the low precision, cannot hold, in layer order.
-
-    Holds up to ``memory`` bytes of tensors. Empty if the low precision has scales, or ONNX Runtime refuses an input.
+    """Returns each tensor's first value that FP16 or BF16, as the low precision, cannot hold, in layer order. Empty if
+    the low precision has scales, or ONNX Runtime refuses an input.
     """
     kind = network.low.float_type
     if kind is None:
@@ -103,7 +102,7 @@ def overflows_of(network: Network, inputs: Sequence[Feeds], memory: int) -> tupl
 
 
 def overflow_notes(network: Network, found: Sequence[Overflow], *, emulated: bool) -> list[Note]:
-    """Returns notes on the first two overflows and, unless the run is ``emulated``, on their emulation."""
+    """Returns notes on the first two overflows and, unless the run is ``emulated``, that emulation found them."""
     low = network.low
     if not found:
         return []

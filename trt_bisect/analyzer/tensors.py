@@ -54,7 +54,7 @@ class RoundingFigures(NanForNull):
     Attributes:
         sqnr: the SQNR in dB.
         near_zero: the share of the non-zero values in the five levels around zero.
-        levels: the number of levels.
+        levels: the number of levels of the type.
         levels_90: the fewest levels that hold 90 % of the non-zero values.
     """
 
@@ -286,8 +286,8 @@ class TensorStatistics:
             self._values.add(values, *read, part=part)
 
     def figures(self) -> dict[str, Any]:
-        """Returns the ``spread`` of all samples' values, their spread when ``rounded``, the errors of ``rounding``
-        (both None without quantizers), and the ``histogram``.
+        """Returns, over all samples, the values' ``spread``, their spread after rounding (``rounded``), the errors of
+        ``rounding`` and a ``histogram``; both of rounding are None without quantizers.
         """
         return {
             "spread": self._spread.spread(),

@@ -1,4 +1,4 @@
-"""The inputs of a data set on which INT8 and FP32 differ most, found in one pass."""
+"""The inputs of a data set on which INT8 and FP32 differ most."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ class Profile:
 
     Attributes:
         shapes: by input, three shapes; smallest and largest axis by axis.
-        sizes: by input that may be a TensorRT shape tensor, the same of its values.
+        sizes: by input that may be a TensorRT shape tensor, its smallest, first and largest values.
     """
 
     shapes: Mapping[str, Span] = field(default_factory=dict)
@@ -452,8 +452,8 @@ class Holdout:
         ]
 
     def without_held_out(self, data: Dataset) -> Dataset:
-        """Returns ``data`` or, if they are the calibration data, the kept samples; raises BadInput if they are data
-        named as held out.
+        """Returns ``data`` or, if they are the calibration data, the kept samples; raises BadInput for the validation
+        data that the user named.
         """
         if self.held_out is None:
             return data
@@ -471,8 +471,8 @@ def _is_same(first: Dataset, second: Dataset) -> bool:
 
 
 def hold_out(data: Dataset, share: float, validation: Dataset | None) -> Holdout:
-    """Returns the calibration ``data`` with a share, or the ``validation`` data if given, held out; raises BadInput if
-    both data are the same.
+    """Returns the calibration ``data`` with held-out samples: a ``share`` of them, or the ``validation`` data if given;
+    raises BadInput if both data are the same.
     """
     if validation is None:
         return Holdout(data, *split(data, share))

@@ -120,8 +120,8 @@ class Spill(AbstractContextManager["Spill"]):
 
 
 def save_samples(folder: Path, name: str, samples: Sequence[Feeds]) -> Path:
-    """Writes samples into ``folder``: to ``<name>.npz``, stacked, or to a folder ``<name>`` if shapes differ; returns
-    its path.
+    """Writes samples to ``<name>.npz`` in ``folder``, stacked, or to a folder ``<name>`` if shapes differ; returns the
+    path.
 
     Raises BadInput if the file or folder cannot be written.
     """

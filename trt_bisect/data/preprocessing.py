@@ -29,7 +29,7 @@ class Preprocessing:
         resize: height and width; default: the input's.
         letterbox: keep the picture's aspect ratio and fill the rest with grey.
         colors: ``rgb``, ``bgr`` or ``gray``; default: ``rgb``, or ``gray`` for one channel.
-        filter: to resize with: one of Pillow's, such as ``bilinear``, or ``opencv``.
+        filter: the filter to resize with: one of Pillow's, such as ``bilinear``, or ``opencv``.
     """
 
     mean: tuple[float, ...] | None = None

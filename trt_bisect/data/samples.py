@@ -1,4 +1,4 @@
-"""Makes feeds from samples in usual forms, such as dictionaries, tuples with a label or pictures."""
+"""Makes feeds from samples, such as dictionaries, tuples with a label or pictures."""
 
 from __future__ import annotations
 

@@ -33,9 +33,7 @@ class Spread(NanForNull):
 
 
 class Moments:
-    """Accumulates count, mean, squared deviations, smallest and largest value of tensors or channels (groups), block
-    after block.
-    """
+    """Accumulates count, mean, squared deviations, smallest and largest value of tensors or channels (groups)."""
 
     def __init__(self, groups: int = 1) -> None:
         self._count = np.zeros(groups, np.int64)
@@ -79,7 +77,7 @@ class FedInput:
         least: the smallest value.
         most: the largest value.
         mean: the mean of all values.
-        std: their standard deviation.
+        std: the standard deviation of all values.
         samples: the number of samples.
     """
 
@@ -144,8 +142,7 @@ class Drift:
 
 @dataclass
 class Sketch:
-    """A few values of every sample of a data set; of over 512 samples, of every second, fourth or eighth sample and so
-    on.
+    """A few values of every sample of a data set; of over 512 samples, of every second, fourth or eighth and so on.
 
     Attributes:
         values: by float input, one sorted array for each sample read; empty until all samples were read.

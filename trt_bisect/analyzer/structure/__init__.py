@@ -1,1 +1,1 @@
-"""Checks of a network file: operators that TensorRT refuses, and patterns that lose speed or accuracy."""
+"""The structure check of a network file."""

@@ -39,7 +39,7 @@ class ParserTable:
         parser: the engine and its version.
         onnx: the version of ONNX whose operators and tests were tried.
         operators: ONNX's operators that the parser does not know.
-        plugins: operators that need a plugin which is not there.
+        plugins: operators that need a plugin which the parser lacks.
         tests: the number of ONNX's tests of operators.
         refused: the number of refused tests.
     """

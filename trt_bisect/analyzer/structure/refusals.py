@@ -29,7 +29,7 @@ def refusals(graph: FileGraph, plugins: Sequence[str] = ()) -> tuple[Finding, ..
 
 def settled(findings: Iterable[Finding], graph: FileGraph, plugins: Sequence[str] = ()) -> tuple[Finding, ...]:
     """Returns findings corrected by TensorRT's parser, if installed: predicted refusals are dropped if it accepts the
-    file, else its own are added. If the user gives ``plugins``, no plugin counts as missing.
+    file, else the parser's own are added. If the user gives ``plugins``, no plugin counts as missing.
     """
     kept = [finding for finding in findings if not (plugins and finding.kind == "plugin needed")]
     answer = ask_parser(Written(graph.model, graph.weights))

@@ -44,7 +44,7 @@ def detect(asked: AskedTask, reference: Sequence[Outputs]) -> Task:
 
 
 def detector_head(asked: AskedTask, reference: Sequence[Outputs]) -> Head:
-    """Returns the detection head that the user names, or that fits the outputs; raises BadInput without one."""
+    """Returns the detection head that the user names, or that fits the outputs; raises BadInput if there is none."""
     named = asked.head or ""
     layout = parse_layout(named) if named and named not in (*ANCHORS, *SCORES) else None
     if named in ANCHORS:

@@ -66,7 +66,7 @@ class Detections:
         return len(self.scores)
 
     def at(self, places: np.ndarray) -> Detections:
-        """Returns the detections at indices, or under a mask."""
+        """Returns the detections at the indices ``places``, or where this mask is true."""
         more = self.more[places] if self.more.size else self.more
         return Detections(self.boxes[places], self.scores[places], self.classes[places], more)
 
@@ -234,7 +234,7 @@ def found_task(asked: AskedTask, head: Head, likeness: str, alike: Alike, output
     Args:
         asked: detections are the same if their likeness is at least its ``iou``.
         likeness: the name of the likeness: ``IoU``, ``OKS`` or ``mask IoU``.
-        outputs: all outputs: the note names those not judged.
+        outputs: all outputs, read or not.
     """
     nms = "after NonMaxSuppression" if head.needs_nms else "without NonMaxSuppression"
     unread = ", ".join(f"'{name}'" for name in outputs if name not in head.names)

@@ -265,7 +265,7 @@ _NEAR = 1.25
 def depth(asked: AskedTask, reference: Sequence[Outputs]) -> Task:
     """Returns the task for a map of depths: the agreement of an image is 1 less its scale-invariant error.
 
-    The error is the standard deviation, over the pixels, of the difference of the logarithms (Eigen et al. 2014).
+    The error is the standard deviation, over the pixels, of the difference of the logarithms.
     """
     names = [name for name in reference[0] if _is_depth([outputs[name] for outputs in reference])]
     if len(names) != 1 or _are_detections(reference):
@@ -410,7 +410,7 @@ Line = tuple[int, ...]
 
 
 def text(asked: AskedTask, reference: Sequence[Outputs]) -> Task:
-    """Returns the task for an output of CTC scores, whose blank ``asked.head`` names, or is found from the values."""
+    """Returns the task for an output of CTC scores, whose blank is named by ``asked.head`` or found from the values."""
     if asked.head not in (None, *_BLANKS):
         raise BadInput(f"--head '{asked.head}' names no blank.", f"Give --head {' or '.join(_BLANKS)}.")
     scored, scored_if_named = (
@@ -511,7 +511,7 @@ TASKS: dict[str, Callable[[AskedTask, Sequence[Outputs]], Task]] = {
 
 
 def find_task(asked: AskedTask, reference: Sequence[Outputs]) -> Task:
-    """Returns the task that the user asks for; ``reference`` are FP32's outputs by input, arrays of numbers alone.
+    """Returns the task that the user asks for; ``reference`` are FP32's outputs by input, arrays of numbers.
 
     Raises:
         BadInput: the outputs do not fit the task; the remedy suggests a task that they fit.

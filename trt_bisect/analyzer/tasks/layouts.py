@@ -263,7 +263,7 @@ class Placed:
     last: bool
 
     def read(self, outputs: Outputs, kind: str) -> list[Detections]:
-        """Returns the candidates in each image, with the columns ``kind`` as further figures."""
+        """Returns the candidates in each image, with the columns ``kind`` as ``Detections.more``."""
         return [self.layout.read(turned(image[None], self.last), kind) for image in outputs[self.output]]
 
 
@@ -302,7 +302,7 @@ def fitting_layouts(reference: Sequence[Outputs], make: MakeLayouts) -> list[Pla
 
 
 def rows_either_way(reference: Sequence[Outputs]) -> Iterator[tuple[str, bool, int, np.ndarray]]:
-    """Yields each output of three axes twice: with columns along the last axis, then along the middle axis. Each time
+    """Yields each output of three axes twice: with columns along the last axis, then along the middle axis. Each time:
     its name, true for the last axis, the number of rows of an image, and the rows of all inputs, float64 ``[n,
     columns]``.
     """

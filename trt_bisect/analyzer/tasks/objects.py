@@ -131,9 +131,8 @@ def _turned_suppressed(candidates: Detections, iou: float) -> Detections:
 
 
 def likely_overlaps(boxes: np.ndarray) -> np.ndarray:
-    """Returns the ProbIoU of oriented boxes, ``[n, n]``: 1 minus the Hellinger distance of normal distributions.
-
-    Source: Murrugarra-Llerena et al. 2021.
+    """Returns the ProbIoU (Murrugarra-Llerena et al. 2021) of oriented boxes, ``[n, n]``: 1 minus the Hellinger
+    distance of normal distributions.
     """
     wide, high = (boxes[:, 2:4] ** 2 / 12).T
     cosines, sines = np.cos(boxes[:, 4]), np.sin(boxes[:, 4])

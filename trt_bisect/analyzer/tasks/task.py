@@ -173,7 +173,7 @@ def share(agreed: float, items: float) -> float:
 
 
 def finds_nothing(values: Mapping[str, float]) -> bool:
-    """Returns true if FP32 finds nothing on any input, by a task's figures."""
+    """Returns true if, by a task's figures, FP32 finds nothing on any input."""
     return values.get(FOUND, values.get(ITEMS, 1.0)) == 0.0
 
 
