@@ -343,7 +343,7 @@ def test_a_set_that_misses_on_all_inputs_together_is_replaced_by_one_that_was_me
     monkeypatch.setattr(plans_module.AnswerPlans, "whole", missed)
     other = trt_bisect.run(*long_chain, **options)
     assert other.recipe.meets
-    assert other.recipe.high != usual.recipe.high
+    assert other.recipe.high == ("conv5", "conv7")
     assert other.answer.settings[OWN] >= 0.999
 
 
@@ -361,7 +361,24 @@ def test_a_recipe_in_fp16_has_to_hold_in_its_file(long_chain, tmp_path, monkeypa
     monkeypatch.setattr(plans_module.AnswerPlans, "as_file", missed)
     other = trt_bisect.run(*long_chain, **options)
     assert other.recipe.meets
-    assert other.recipe.high != usual.recipe.high
+    assert {row.name: row.put_back_in for row in other.layers if row.name in other.recipe.high} == {
+        "conv5": ORT_FP16,
+        "conv7": OWN,
+    }
+
+
+def test_where_no_plan_in_fp16_holds_in_its_file_the_recipe_is_in_fp32(long_chain, monkeypatch):
+    measured = plans_module.AnswerPlans.as_file
+
+    def missed(plans, plan, experiment):
+        trial = measured(plans, plan, experiment)
+        zeros = {name: replace(figures, values={"cosine": 0.0}, inputs={}) for name, figures in trial.outputs.items()}
+        return replace(trial, outputs=zeros)
+
+    monkeypatch.setattr(plans_module.AnswerPlans, "as_file", missed)
+    report = trt_bisect.run(*long_chain, threshold=0.999, calibrator="minmax", **{**HOW, "precision": None})
+    assert report.recipe.meets
+    assert {row.name: row.recipe for row in report.layers if row.name in report.recipe.high} == {"conv7": "fp32"}
 
 
 @pytest.fixture(scope="module")

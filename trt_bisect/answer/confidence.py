@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from trt_bisect.analyzer.metrics import figure_text
 from trt_bisect.answer.result import Answer, low_layers, similarity_of
 from trt_bisect.builder.base import EMULATED
-from trt_bisect.report.answer import NUDGED
+from trt_bisect.report.answer import OWN
 from trt_bisect.report.precision_check import ran_low
 from trt_bisect.support.text import Line, counted, percent
 
@@ -133,7 +133,7 @@ def ranked(answer: Answer) -> tuple[list[int], list[int]]:
     }
     by_loss = sorted(losses, key=lambda unit: (-losses[unit], unit))
     beyond = {unit for unit, loss in losses.items() if math.isinf(loss) or loss - budget > share * loss}
-    beyond -= {unit for unit in losses if recipe.put_back[unit].setting == NUDGED}
+    beyond -= {unit for unit in losses if recipe.put_back[unit].setting != OWN}
     return [unit for unit in by_loss if unit in beyond], [unit for unit in by_loss if unit not in beyond]
 
 
@@ -148,8 +148,8 @@ def _culprits(answer: Answer) -> Iterator[Line]:
     for unit, name in list(zip(weak, names, strict=True))[:_MOST_NAMED]:
         back = recipe.put_back[unit]
         figure = "no figure" if back.loss is None else rule.loss_text(back.loss)
-        moved = f" and {NUDGED}" if back.setting == NUDGED else ""
-        figures.append(f"{figure} with '{name}' put back{moved}")
+        setting = "" if back.setting == OWN else f" and {back.setting}"
+        figures.append(f"{figure} with '{name}' put back{setting}")
     more = f", and {len(weak) - _MOST_NAMED} more" if len(weak) > _MOST_NAMED else ""
     why = "for new inputs or within the noise" if recipe.cheapest is not None else "within the noise"
     count, are = len(main) + len(weak), "is" if len(weak) == 1 else "are"

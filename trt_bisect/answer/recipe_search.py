@@ -55,7 +55,7 @@ from trt_bisect.model.cost import Costs
 from trt_bisect.options.concerns import DEFAULT, MIXED, QUICK, THOROUGH
 from trt_bisect.precision import Precision, PrecisionPlan
 from trt_bisect.preparation.experiment import Experiment
-from trt_bisect.report.answer import AS_CHEAP, NUDGED, OWN
+from trt_bisect.report.answer import AS_CHEAP, OWN
 
 JUDGED = 32  # the number of inputs that the search judges at first: the worst in full INT8
 _MOST_ENGINES = 32  # the most units of a search where each plan takes an engine
@@ -191,19 +191,20 @@ def _searched(
 ) -> tuple[Recipe, Mapping[str, Kept]]:
     saves = FP16_SAVES.get(plans.options.precision)
     half = in_half(plans, target, space, ranges[0])
-    if half is None:
-        search = RecipeSearch(plans, target, space, ranges, effort, on_recipe)
+    if half is not None:
+        assert saves is not None
+        search = RecipeSearch(plans, target, half, ranges, effort, on_recipe)
         recipe = search.found()
-        if saves is not None and may_be_in_fp16(plans, space, space.all):
-            recipe = _partly_in_fp16(recipe, plans, target, effort, saves) or recipe
-        return recipe, search.sets_by_calibrator()
-    assert saves is not None
-    search = RecipeSearch(plans, target, half, ranges, effort, on_recipe)
+        in_fp32 = replace(recipe, space=space)
+        if recipe.holds and in_fp32.cost <= recipe.cost + saves:
+            in_fp32 = in_fp32.checked_by(target)
+            recipe = in_fp32 if in_fp32.holds else recipe
+        if recipe.holds:
+            return recipe, search.sets_by_calibrator()
+    search = RecipeSearch(plans, target, space, ranges, effort, on_recipe)
     recipe = search.found()
-    in_fp32 = replace(recipe, space=space)
-    if recipe.holds and in_fp32.cost <= recipe.cost + saves:
-        in_fp32 = in_fp32.checked_by(target)
-        recipe = in_fp32 if in_fp32.holds else recipe
+    if saves is not None and may_be_in_fp16(plans, space, space.all):
+        recipe = _partly_in_fp16(recipe, plans, target, effort, saves) or recipe
     return recipe, search.sets_by_calibrator()
 
 
@@ -303,7 +304,11 @@ class RecipeSearch:
                 break
             self.sets.estimates.append(self._estimates(ranges, self.space.budget))
         self.plans.setup.progress.stage("Searching for the cheapest recipe", None)
-        return self._cheapest(everything)
+        cheapest = self._cheapest(everything)
+        if cheapest is everything and math.isinf(self.sets.most):
+            # Every smaller set missed, maybe only in a setting that the search does not measure: go down from the top.
+            cheapest = self._without_unneeded(0, everything)
+        return cheapest
 
     def sets_by_calibrator(self) -> dict[str, Kept]:
         """Returns the cheapest set measured to hold with each calibrator, by the digest of its ranges."""
@@ -508,9 +513,10 @@ def with_all_put_back(target: Target, recipe: Recipe) -> Recipe:
         (loss,) = target.losses([plan], experiment.ranges)
         setting = OWN
         if loss is not None and loss <= space.budget:
-            again = target.check(experiment, plan, jointly=False)
-            if not again.meets(space.budget):
-                setting = OWN if again.losses[OWN] > space.budget else NUDGED
+            again = target.check(experiment, plan, jointly=Precision.FP16 in plan.precisions)
+            missed = [name for name, of_setting in again.losses.items() if of_setting > space.budget]
+            if missed:
+                setting = missed[0]
             elif space.cost(smaller) > recipe.cost:
                 faster.add(unit)
         put_back[unit] = target.put_back(plan, experiment, setting)

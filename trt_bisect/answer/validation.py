@@ -242,6 +242,8 @@ class SimilarityTarget:
         if setting == NUDGED:
             loss, _ = plans.nudged(plan, ranges, to_the_end=True)
             return PutBack(loss, NUDGED, len(counting))
+        if setting == ORT_FP16:
+            return PutBack(experiment.rule.loss(plans.as_file(plan, experiment)), ORT_FP16, len(counting))
         if plans.varying and plans.switches:
             return PutBack(experiment.rule.loss(plans.whole(plan, experiment)), OWN, len(counting))
         evaluator = plans.each(ranges)

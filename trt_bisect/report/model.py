@@ -16,7 +16,7 @@ from trt_bisect.builder.base import Latency
 from trt_bisect.errors import BadInput, NothingMeasured
 from trt_bisect.precision import Precision
 from trt_bisect.recipe.files import FOLDER, RecipeFiles
-from trt_bisect.report.answer import NUDGED, Accuracies, AnswerFacts, FrontPoint, Goal, PredictedTimes, RecipeLayers
+from trt_bisect.report.answer import OWN, Accuracies, AnswerFacts, FrontPoint, Goal, PredictedTimes, RecipeLayers
 from trt_bisect.report.choices import Choice, predicted_ms
 from trt_bisect.report.explanation import (
     DIGITS,
@@ -272,8 +272,8 @@ class Report(Shown):
         """Returns the recipe's figure with a layer put back, as text; with ``or worse`` if not all inputs were run."""
         given = None if self.answer is None else self.answer.given
         part = given is not None and row.put_back_on is not None and row.put_back_on < given.inputs
-        moved = f" with {NUDGED}" if row.put_back_in == NUDGED else ""
-        return f"{self.text(row.put_back)}{' or worse' if part else ''}{moved}"
+        setting = "" if row.put_back_in in ("", OWN) else f" with {row.put_back_in}"
+        return f"{self.text(row.put_back)}{' or worse' if part else ''}{setting}"
 
     @property
     def figures(self) -> ByPlan[float | None]:
