@@ -123,6 +123,8 @@ class PrecisionPlan:
         precisions = {letter: precision for precision, letter in _LETTERS.items()}
         low, _, layers = key.rpartition(":")
         runs = [(precisions[letter], int(count)) for letter, count in (run.split("*") for run in layers.split("."))]
+        if any(count < 1 for _, count in runs):
+            raise ValueError("a run of no layers")
         if sum(count for _, count in runs) > MOST_LAYERS:
             raise ValueError(f"a plan of more than {MOST_LAYERS} layers")
         every = tuple(chain.from_iterable(repeat(precision, count) for precision, count in runs))

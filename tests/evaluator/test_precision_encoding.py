@@ -44,3 +44,9 @@ def test_what_is_no_record_is_refused(short):
 def test_a_key_that_claims_all_memory_is_refused():
     with pytest.raises(ValueError, match="more than"):
         PrecisionPlan.from_key(f"8*{10**12}")
+
+
+@pytest.mark.parametrize("key", ["8*-3", "8*0.f*2"])
+def test_a_key_with_a_run_of_no_layers_is_refused(key):
+    with pytest.raises(ValueError, match="no layers"):
+        PrecisionPlan.from_key(key)

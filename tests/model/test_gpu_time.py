@@ -103,7 +103,8 @@ def test_a_gpu_of_the_users():
 
 @pytest.mark.parametrize(("change", "said"), [
     ({"bandwidth": None}, "bandwidth = None"), ({"int8": -1}, "int8 = -1"), ({"fp16": "fast"}, "fp16 = 'fast'"),
-    ({"processors": True}, "processors = True"), ({"clock": math.inf}, "clock = inf"),
+    ({"processors": True}, "processors = True"), ({"processors": 0.5}, "0.5 processors"),
+    ({"clock": math.inf}, "clock = inf"),
 ])  # fmt: skip
 def test_a_gpu_without_a_figure_that_is_needed_is_refused(change, said):
     with pytest.raises(BadInput, match=said):

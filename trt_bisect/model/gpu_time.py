@@ -182,7 +182,7 @@ def gpu_of(described: Mapping[str, Any], name: str) -> Gpu:
     """Returns the GPU of a user's file, read as a mapping of ``processors``, ``fp32``, ``bandwidth`` and more; ``name``
     replaces a missing name.
 
-    Raises BadInput if a figure is missing, or is no number above 0.
+    Raises BadInput if a figure is missing, or is no number above 0; of processors, below 1.
     """
     figures = {key: value for key, value in described.items() if key != "name"}
     for key in (*_NEEDED, *figures):
@@ -190,6 +190,8 @@ def gpu_of(described: Mapping[str, Any], name: str) -> Gpu:
         if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < math.inf:
             why = f"Give a number above 0; {', '.join(_NEEDED)} are needed."
             raise BadInput(f"The GPU '{name}' cannot have {key} = {value!r}.", why)
+    if figures["processors"] < 1:
+        raise BadInput(f"The GPU '{name}' cannot have {figures['processors']!r} processors.", "Give at least 1.")
     tera = {_PEAKS[key]: float(value) for key, value in figures.items() if key in _PEAKS}
     return Gpu(
         str(described.get("name", name)), int(figures["processors"]), figures.get("clock", GPUS["A100"].clock), tera,
