@@ -158,7 +158,7 @@ class AnswerFacts:
         changes_tried: by change of the network, the mean loss of full INT8 and a cheap plan, with this change and those
             kept before, on inputs from which no change was computed; ``""`` is the given network.
         unchanged: the cheapest recipe for the given network, if a changed network has a cheaper one.
-        expensive: the one or two layers that cause at least 80 % of the recipe's cost, if it is over 10 %; the most
+        expensive: the one or two layers that cause at least 80 % of the recipe's cost, if it is over 30 %; the most
             expensive first.
         ranked: the culprits by decreasing loss when put back.
         weak: the culprits that, put back, miss the threshold by less than the noise, or miss only the margin.
