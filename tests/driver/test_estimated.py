@@ -19,9 +19,6 @@ from trt_bisect.driver.estimated import (
     even_limits,
 )
 
-WORTH = 2e-5
-"""The least saving that is worth a plan, as in a search with all effort."""
-
 
 def searched(space, by_input, estimates=None, most=200):
     """Returns a search at its end whose plans have the losses ``by_input`` of their low units, and its sets."""
@@ -37,7 +34,7 @@ def searched(space, by_input, estimates=None, most=200):
         alone = np.array([by_input({unit}) for unit in sorted(space.all)])
         estimates = Estimates(places, alone, dict(enumerate(by_input(space.all))), space.budget)
     search = SetSearch(space, [estimates], measure, list(places), space.budget)
-    while len(asked) < most and search.step(lambda price: max(2e-4 * price, WORTH)):
+    while len(asked) < most and search.step(2e-4):
         pass
     return search, asked
 
@@ -137,7 +134,7 @@ def test_no_set_above_a_bound_of_the_price_is_measured():
     network, space = drawn(5, 20, 0.3)
     search, asked = searched(space, lambda low: [network.loss(low)], most=0)
     search.aim(space.budget, 0.4)
-    while search.step(lambda _: WORTH) and len(asked) < 50:
+    while search.step(2e-4) and len(asked) < 50:
         pass
     assert asked
     assert all(space.cost(kept) + EACH * len(kept) < 0.4 for kept in asked)
@@ -197,7 +194,7 @@ def test_the_loss_over_all_inputs_together_is_learned_too():
     alone = np.full((20, 1), 0.01)
     alone[[3, 4]] = 0.1
     search = SetSearch(space, [Estimates([0], alone, {0: 0.3}, 1.0)], measure, [0], 1.0)
-    while search.step(lambda price: max(2e-4 * price, WORTH)):
+    while search.step(2e-4):
         pass
     assert kept_by(search) == {3}
     assert len(search.tried) < 40

@@ -62,8 +62,6 @@ _MOST_ENGINES = 32  # the most units of a search where each plan takes an engine
 ALONE = 2  # the number of inputs on which each unit is measured alone
 # By effort, the least expected saving that is worth a plan, as a share of the best set's price (``SetSearch.price``).
 WORTH = {QUICK: 0.05, DEFAULT: 0.002, THOROUGH: 0.0002}
-# The least expected saving at default effort, as a share of INT8's speedup; other efforts scale it as ``WORTH``.
-WORTH_AT_LEAST = 6e-4
 # By effort, the most inferences of a search (one input each), as a multiple of units times given inputs.
 SWEEPS = {QUICK: 1.0, DEFAULT: 2.0, THOROUGH: math.inf}
 FEW_UNITS = 16
@@ -340,12 +338,7 @@ class RecipeSearch:
     # Pass 2: cheaper
 
     def _improve(self) -> None:
-        effort = WORTH[self.effort] / WORTH[DEFAULT]
-
-        def worth(best_price: float) -> float:
-            return max(WORTH[self.effort] * best_price, WORTH_AT_LEAST * effort)
-
-        while self.plans.left(RESERVED) > 0 and self.sets.step(worth):
+        while self.plans.left(RESERVED) > 0 and self.sets.step(WORTH[self.effort]):
             self._tell()
 
     def _tell(self) -> None:
@@ -488,7 +481,7 @@ class RecipeSearch:
         return cheapest
 
     def _cheaper(self, cheapest: Recipe, taken: Recipe) -> Recipe | None:
-        return cheapest if cheapest.cost < taken.cost - WORTH_AT_LEAST else None
+        return cheapest if cheapest.cost < taken.cost else None
 
     def _checked(self, number: int, kept: Kept) -> Recipe:
         return Recipe(self.space, kept, self._experiment(number), self.space.budget).checked_by(self.target)

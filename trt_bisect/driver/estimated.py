@@ -11,9 +11,9 @@ another, so the sums are wrong by up to a factor of four. So each row is a Gauss
 and every plan measured on that input corrects it by a Kalman step (Kalman, 1960). A set of high units holds if the loss
 of its plan stays within a limit. The chance for this is that of a lognormal sum on the worst input.
 
-    estimates --greedy sets, swaps--> candidates --largest saving x chance--> measure that set
-        ^                                                                          |
-        '-------------- its losses on the inputs that it was run on <--------------'
+    estimates --greedy sets--> candidates --largest saving x chance--> measure that set
+        ^                                                                   |
+        '----------- its losses on the inputs that it was run on <----------'
 
 A candidate saves the price (the cost, plus a little for each unit) of the best set so far less its own price. If fewer
 sets held than expected so far, all chances are lowered by that ratio. The search ends when the largest expected saving
@@ -29,7 +29,7 @@ Figures that jump, as the number of detections does, do not add up. For them the
 of the outputs, and the search learns up to which noise plans hold (``NoiseEstimates``).
 
 Invariants. An estimate decides nothing: ``best`` was measured to hold. No set is measured twice with one calibrator.
-Random choices are seeded, so a resumed run repeats its steps from the journal.
+The same measurements lead to the same sets, so a resumed run repeats its steps from the journal.
 """
 
 from __future__ import annotations
@@ -52,17 +52,13 @@ SURPRISE = 4.0
 LEAST, MOST = 0.02, 10.0  # losses are clipped to these shares of the limit, beyond which they tell nothing more
 FEW = 13  # with at most this many units, all sets are candidates
 FACTORS = np.geomspace(0.15, 4.0, 9)  # multiples of the limit up to which the estimated sums of proposed sets may go
-# Every second proposal multiplies the estimates by random factors whose logarithms have this standard deviation.
-SPREAD = 0.3
 LIMITS = np.geomspace(0.02, 2.0, 40)  # the noise limits considered where figures jump, as shares of full INT8's noise
 LIMIT_SPREAD = 0.5  # the standard deviation of the logarithm of a plan's noise around the sum
 # The least chance of a part of a best set of at most ``SMALL`` units, and of a set of few units whose sum is the limit.
 LEAST_CHANCE = 0.01
 WIDE = 1.0  # the standard deviation of the logarithm with which the least chance falls for larger sums
 SMALL = 5
-SWAPS = 2000  # exchanges of a unit in the best set for one outside are candidates if there are at most this many pairs
 TOGETHER = -1  # the key in ``Measured.losses`` of a loss over all inputs, such as that of the outputs' variation
-NEARER = 0.7  # once the least loss is below this share of the limit, it becomes the limit, and the estimates begin anew
 # The least relative difference between the losses of sets within a cost: layers without a cost change the last digits.
 LESS = 1e-3
 # The part of the price that each high unit costs: it changes types twice, and a short list names the culprits.
@@ -265,7 +261,6 @@ class SetSearch:
     _expected: float = 1.0
     _held: float = 1.0
     _judges_together: bool = False
-    _random: np.random.Generator = field(default_factory=lambda: np.random.default_rng(1))
 
     def price(self, kept: Kept) -> float:
         """Returns the cost of a set plus ``each`` for every high unit."""
@@ -316,19 +311,18 @@ class SetSearch:
         low[sorted(kept)] = False
         return low
 
-    def step(self, worth: Callable[[float], float]) -> bool:
-        """Measures the set with the largest expected saving; returns false, without a measurement, if it would save too
-        little.
+    def step(self, worth: float) -> bool:
+        """Measures the set with the largest expected saving; returns false if none is worth a plan.
 
         Args:
-            worth: returns, for the price of the best set, the least expected saving for which a set is measured.
+            worth: the least saving that is worth a plan, as a share of the best set's price.
         """
         best_price = min(self.most, self.price(self.space.all if self.best is None else self.best[1]))
         offers = list(self._offers(best_price))
         if not offers:
             return False
         expected, chance, number, kept = max(offers, key=lambda offer: offer[0])
-        if expected < worth(best_price):
+        if expected < worth * best_price:
             return False
         holds = self.take(number, kept)
         self._expected += chance
@@ -389,28 +383,16 @@ class SetSearch:
         costs = np.array(self.space.costs_near(best or frozenset())) + EACH
         rows = estimates.sums(self._places) + 1e-12
         usual = estimates.usual(self.limit)
-        sets = {kept: None for _, kept in self._covers(rows, costs, usual)}
+        sets = dict.fromkeys(_covers(rows, costs, usual))
         if best is not None and self.best is not None and self.best[0] == number:
             for changed in self._near(best, rows, costs, usual):
                 sets[changed] = None
         return list(sets)
 
-    def _covers(self, rows: np.ndarray, costs: np.ndarray, usual: float) -> Iterator[tuple[np.ndarray, Kept]]:
-        """Yields the sets that ``cover`` chooses at multiples of ``usual``, by the estimates ``rows`` and by randomly
-        varied ones, each after its estimates.
-        """
-        for factor in FACTORS:
-            varied = rows * np.exp(SPREAD * self._random.standard_normal((len(rows), 1)))
-            for estimated in (rows, varied):
-                yield estimated, cover(estimated, costs, np.full(rows.shape[1], usual * factor))
-
     def _near(self, best: Kept, rows: np.ndarray, costs: np.ndarray, usual: float) -> Iterator[Kept]:
-        """Yields all parts of a small best set; and the best set less each unit: as it is, completed by ``cover``, and
-        with a cheaper unit instead.
-        """
+        """Yields all parts of a small best set; and the best set less each unit, as it is and refilled by ``cover``."""
         others = [unit for unit in range(len(costs)) if unit not in best]
         limits = np.maximum(rows[others].sum(axis=0), usual)
-        swaps = len(best) * len(others) <= SWAPS
         if len(best) <= SMALL:
             for count in range(len(best)):
                 yield from map(frozenset, combinations(sorted(best), count))
@@ -419,9 +401,6 @@ class SetSearch:
             expensive = costs.copy()
             expensive[unit] = np.inf
             yield cover(rows, expensive, limits, best - {unit})
-            for other in others if swaps else ():
-                if costs[other] < costs[unit]:
-                    yield best - {unit} | {other}
 
 
 @dataclass
@@ -443,12 +422,12 @@ class LeastLoss(SetSearch):
         best: Kept = frozenset()
         self.best = 0, best
         self.tried[0, best] = self.measure(0, best)
-        limit, in_vain = math.inf, 0
+        in_vain = 0
         while in_vain < patience and left() > 0:
             loss = self.tried[0, best].loss
             if not loss > 0.0:
                 break
-            if not self.estimates or loss < NEARER * limit:
+            if not in_vain:
                 limit = loss if math.isfinite(loss) else self.space.budget
                 self.estimates = [self._learned(estimates_at(limit), limit)]
             self.limit = math.nextafter(loss, 0.0) * (1.0 - LESS)
@@ -484,17 +463,13 @@ class LeastLoss(SetSearch):
         assert self.best is not None
         rows, costs = self.estimates[number].sums(self._places) + 1e-12, np.array(self.space.costs)
         sets: dict[Kept, None] = {}
-        for estimated, kept in self._covers(rows, costs, self.limit):
+        helps = rows.max(axis=1) / costs
+        for kept in _covers(rows, costs, self.limit):
             sets[kept] = None
-            sets[self._cut(kept, estimated.max(axis=1) / costs)] = None
+            sets[self._cut(kept, helps)] = None
         _, best = self.best
-        others = sorted(self.space.all - best)
-        # Where only whole plans have a cost, exchanges would take too long.
-        swaps = self.space.cost_of is None and len(best) * len(others) <= SWAPS
-        for other in others:
+        for other in sorted(self.space.all - best):
             sets[best | {other}] = None
-            for unit in sorted(best) if swaps else ():
-                sets[best - {unit} | {other}] = None
         return list(sets)
 
     def _cut(self, kept: Kept, helps: np.ndarray) -> Kept:
@@ -503,6 +478,11 @@ class LeastLoss(SetSearch):
                 break
             kept -= {unit}
         return kept
+
+
+def _covers(rows: np.ndarray, costs: np.ndarray, usual: float) -> Iterator[Kept]:
+    for factor in FACTORS:
+        yield cover(rows, costs, np.full(rows.shape[1], usual * factor))
 
 
 def cover(rows: np.ndarray, costs: np.ndarray, limits: np.ndarray, start: Collection[int] = ()) -> Kept:
