@@ -24,7 +24,7 @@ from trt_bisect.model.quantizer import LOWS
 from trt_bisect.options import concerns, kinds
 from trt_bisect.options.commands import COMMANDS, SensitivityOptions
 from trt_bisect.options.concerns import RunOptions
-from trt_bisect.options.declare import declared, repeated
+from trt_bisect.options.declare import declared, repeated, takes
 from trt_bisect.precision import Precision
 from trt_bisect.support.voices import CHOICES, in_python
 
@@ -209,6 +209,18 @@ def test_docstrings_speak_of_python():
         assert "Repeatable" not in text
         assert "default: None, nothing is written" in text
     assert "one of 'quick', 'default', 'thorough'; default: 'default'" in " ".join(trt_bisect.run.__doc__.split())
+
+
+def test_the_options_are_told_where_python_has_dedented_the_docstring():
+    """As Python 3.13 and later do."""
+
+    def job(model, options):
+        pass
+
+    job.__doc__ = "Does it.\n\nArgs:\n    model: a network.\n    options: as listed.\n"
+    lines = takes(RunOptions)(job).__doc__.splitlines()
+    assert lines[3] == "    model: a network."
+    assert lines[4].startswith("    calibration: Calibrate with this data")
 
 
 def test_errors_and_results_of_python_name_its_keywords(tmp_path):

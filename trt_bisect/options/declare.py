@@ -320,7 +320,7 @@ def takes(
     """
     cls: Any = options
     keywords = {flag: option.keyword for option in declared(cls) for flag in option.flags}
-    wrapper = textwrap.TextWrapper(116, " " * 8, " " * 12, break_on_hyphens=False)
+    wrapper = textwrap.TextWrapper(112, " " * 4, " " * 8, break_on_hyphens=False)
     help_lines = [wrapper.fill(f"{option.keyword}: {option.described_in_python}") for option in declared(cls)]
     parameters = [param.replace(annotation=param.empty) for param in inspect.signature(cls).parameters.values()]
     places = [param for param in parameters if param.kind is param.POSITIONAL_OR_KEYWORD]
@@ -341,7 +341,9 @@ def takes(
                 return job(network, cls.given(name, arguments.pop("named", {}) | arguments))
 
         vars(called).update(job=job, __signature__=inspect.Signature([model, *parameters]))
-        called.__doc__ = re.sub(r"(?m)^ {8}options: .*", lambda _: "\n".join(help_lines), job.__doc__ or "")
+        # Python 3.13 and later take the indentation off docstrings themselves.
+        doc = inspect.cleandoc(job.__doc__ or "")
+        called.__doc__ = re.sub(r"(?m)^ {4}options: .*", lambda _: "\n".join(help_lines), doc)
         return cast(Job[_Model, _Keywords, _Result], called)
 
     return flat

@@ -105,10 +105,13 @@ class TimeLimited:
 @contextmanager
 def lifted(shown: Progress) -> Iterator[None]:
     """Suspends a display's time limit for the block: the last steps of a run, which belong to its verdict."""
-    if isinstance(shown, TimeLimited):
-        shown.is_lifted = True
-    yield
-    if isinstance(shown, TimeLimited):
+    if not isinstance(shown, TimeLimited):
+        yield
+        return
+    shown.is_lifted = True
+    try:
+        yield
+    finally:
         shown.is_lifted = False
 
 
