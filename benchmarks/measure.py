@@ -171,7 +171,7 @@ def on_the_session(network: str, data: str) -> dict[str, float]:
     rebuilding = RebuildEvaluator(loaded, builder, feeds, compare, TrialStore())
     plans = [int8_set(len(loaded.layers), loaded.quantizable[:n]) for n in range(len(loaded.quantizable) + 1)]
     began = time.perf_counter()
-    evaluator = SwitchEvaluator(rebuilding, builder, memory=128 << 20)
+    evaluator = SwitchEvaluator(rebuilding, builder, scales, memory=128 << 20)
     for plan in plans:
         evaluator.measure(plan)
     return {"seconds": time.perf_counter() - began, "peak_mb": peak_mb()}

@@ -97,6 +97,6 @@ def test_the_session_of_all_plans_of_a_large_network_is_closed_while_others_run_
     for memory in (1, 4096):
         trt_bisect.run(tmp_path / "net.onnx", data, output=tmp_path / f"out{memory}", memory=memory, **how)
         assert all(open_in_builds) == (memory == 4096)
-        assert open_when_written == [memory == 4096]
+        assert open_when_written == [False]
         for found in (made, open_in_builds, open_when_written):
             found.clear()

@@ -46,7 +46,7 @@ class Experiment:
         self.whole, self.store = (
             RebuildEvaluator(self.network, self.builder, self.feeds, compare, TrialStore(), high) for _ in range(2)
         )
-        self.switch = SwitchEvaluator(self.store, self.builder, memory)
+        self.switch = SwitchEvaluator(self.store, self.builder, self.scales, memory)
 
     def curve(self):
         layers, quantizable = len(self.network.layers), self.network.quantizable

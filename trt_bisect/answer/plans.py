@@ -75,6 +75,7 @@ class AnswerPlans:
             that variation too.
         allowed: the number of inferences that the search may take.
         changes: the changes that made this network from the user's, in words.
+        session: the session of all plans; None if an engine is built for each plan.
         changed: by change, the ``AnswerPlans`` for the network with it added, or the reason why there are none.
     """
 
@@ -89,7 +90,7 @@ class AnswerPlans:
     allowed: float = field(default=inf, init=False)
     changes: tuple[str, ...] = field(default=(), init=False)
     changed: dict[str, AnswerPlans | str] = field(default_factory=dict, init=False)
-    _session: AllPlans | None = None
+    session: AllPlans | None = field(default=None, init=False)
     _by_ranges: dict[str, EachInput] = field(default_factory=dict)
     _comparisons: dict[str, Comparer] = field(default_factory=dict)
 
@@ -97,13 +98,13 @@ class AnswerPlans:
         # A recipe may have layers in FP16. The session has that from the start: another graph could sum otherwise.
         takes_fp16 = self.options.precision in (None, MIXED) and self.experiment.network.base_type is None
         more = [Precision.FP16] if takes_fp16 else []
-        self._session = switch_session(self.experiment.builder, self._facts, self._memory // SHARE_KEPT, more)
+        self.session = switch_session(self.experiment.builder, self._facts, self._memory // SHARE_KEPT, more)
         self._compare = self.experiment.comparison_with(self.inputs.given.references, deciding=True)
 
     @property
     def switches(self) -> bool:
         """True if one ONNX Runtime session runs all plans; else an engine is built for each plan."""
-        return self._session is not None
+        return self.session is not None
 
     def cost(self, plan: PrecisionPlan) -> float:
         """Returns the share of the low precision's speedup over FP16 that a plan gives up."""
@@ -142,17 +143,17 @@ class AnswerPlans:
         """Frees memory for other engines: tensors of the session for all plans, and the session if its weights exceed
         ``--memory``.
         """
-        if self._session is None:
+        if self.session is None:
             return
-        self._session.forget()
+        self.session.forget()
         if sum(array.nbytes for array in self.experiment.network.weights.values()) > self._memory:
-            self._session.close()
+            self.session.close()
         give_back_memory()
 
     def close(self) -> None:
         """Closes the session that runs all plans; the next measurement opens it again."""
-        if self._session is not None:
-            self._session.close()
+        if self.session is not None:
+            self.session.close()
         give_back_memory()
 
     def each(self, ranges: Ranges) -> EachInput:
@@ -179,7 +180,7 @@ class AnswerPlans:
 
     def runner(self, ranges: Ranges) -> Runner:
         """Returns the object that runs plans with these ranges."""
-        if self._session is not None:
+        if self.session is not None:
             return SwitchRunner(self._session_of, ranges.scales, lambda: self._builder_with(ranges), self._at_once)
         return WholeRunner(self._builder_with(ranges))
 
@@ -371,7 +372,7 @@ class AnswerPlans:
         return trial
 
     def _session_of(self, plan: PrecisionPlan) -> AllPlans | None:
-        session = self._session
+        session = self.session
         return session if session is not None and session.runs(plan) else None
 
     def known(self, plan: PrecisionPlan, experiment: Experiment) -> Trial | None:

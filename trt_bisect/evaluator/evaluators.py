@@ -15,6 +15,7 @@ from trt_bisect.evaluator.trial import MEASURED, SWITCH, Attempt, OutputFigures,
 from trt_bisect.evaluator.workers import WorkerPool, attempt
 from trt_bisect.model.network import Network
 from trt_bisect.model.observe import facts_for
+from trt_bisect.model.quantizer import Scales
 from trt_bisect.precision import Precision, PrecisionPlan
 from trt_bisect.support.memory import give_back_memory
 
@@ -221,13 +222,22 @@ class SwitchEvaluator:
         whole: the evaluator that builds an engine for each plan, with the same store.
 
     Args:
+        scales: of the activations.
         memory: the bytes of tensors of earlier plans that the session may keep.
+        given: a session of the same network to use for the plans that it runs; it stays open.
     """
 
-    def __init__(self, whole: RebuildEvaluator, builder: EmulatedBuilder, memory: int) -> None:
+    def __init__(
+        self,
+        whole: RebuildEvaluator,
+        builder: EmulatedBuilder,
+        scales: Scales,
+        memory: int,
+        given: AllPlans | None = None,
+    ) -> None:
         self.whole = whole
-        self._builder, self._memory = builder, memory
-        self._session: AllPlans | None = None
+        self._builder, self._scales, self._memory, self._given = builder, scales, memory, given
+        self._own: AllPlans | None = None
 
     def measure(self, plan: PrecisionPlan) -> Trial:
         """Returns the trial of ``plan``, from the store if known; a failure is an outcome."""
@@ -244,7 +254,7 @@ class SwitchEvaluator:
             return self.whole.measure(plan)
         began = perf_counter()
         try:
-            outputs = [session.infer(plan, feeds) for feeds in self.whole.inputs]
+            outputs = [session.infer(plan, feeds, self._scales) for feeds in self.whole.inputs]
         except TrialFailed as failure:
             trial = Trial(key, failure.outcome, message=failure.message, builds=0)
         else:
@@ -255,20 +265,23 @@ class SwitchEvaluator:
         return trial
 
     def close(self) -> None:
-        """Closes the ONNX Runtime session that runs all plans; the next plan opens it again."""
-        if self._session is not None:
-            self._session.close()
-            self._session = None
+        """Closes the evaluator's own session; the next plan that needs it opens it again."""
+        if self._own is not None:
+            self._own.close()
+            self._own = None
         give_back_memory()
 
     def _opened(self, plan: PrecisionPlan) -> AllPlans:
+        for session in (self._given, self._own):
+            if session is not None and session.runs(plan):
+                return session
         # The session gets these precisions with the first plan that has them.
         halves = (Precision.INT8_WEIGHT, Precision.INT8_ACTIVATION)
         more = () if set(halves).isdisjoint(plan.precisions) else halves
-        if self._session is None or (more and not self._session.runs(plan)):
+        if self._own is None or more:
             facts = facts_for(self.whole.network, self.whole.inputs[0])
-            self._session = self._builder.switch(None, facts, self._memory, more)
-        return self._session
+            self._own = self._builder.switch(None, facts, self._memory, more)
+        return self._own
 
 
 Evaluator = RebuildEvaluator | SwitchEvaluator

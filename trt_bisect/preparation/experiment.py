@@ -19,7 +19,7 @@ from trt_bisect.analyzer.slices import Slices
 from trt_bisect.analyzer.tasks.task import Task
 from trt_bisect.builder.base import Builder, BuildOptions, Engine, Outputs, ProfileShapes
 from trt_bisect.builder.engines import AUTO, ONNXRUNTIME, choose_engine, make_builder, open_builder, typing_of
-from trt_bisect.builder.pipeline import EmulatedBuilder
+from trt_bisect.builder.pipeline import AllPlans, EmulatedBuilder
 from trt_bisect.calibration.cache import is_cache_path, is_data
 from trt_bisect.calibration.ranges import Ranges, keeping_unusable_high
 from trt_bisect.cluster.ray_cluster import open_cluster
@@ -45,7 +45,7 @@ from trt_bisect.support.text import JUDGED_BY, NETWORK, RANGES, Note, noted
 _ARITHMETIC = (
     "each input by itself; integers and labels as floats by equality, those of NonMaxSuppression at any place, rows by "
     "their number, floats by their variation too; types by the operators' schemas, no Relu removed before FP8, "
-    "reductions in parts; float sums in the order of the file"
+    "reductions in parts; float sums in the order of the file, also those of the curve"
 )
 
 
@@ -284,13 +284,16 @@ class Setup:
         network, _ = keeping_unusable_high(network, ranges)
         return self.with_ranges(experiment, ranges, network)
 
-    def with_curve(self, experiment: Experiment) -> Experiment:
-        """Returns the experiment to measure the curve with; in the emulation, one session runs all its plans."""
+    def with_curve(self, experiment: Experiment, session: AllPlans | None = None) -> Experiment:
+        """Returns the experiment to measure the curve with; in the emulation, one session runs all its plans: that
+        given, or its own.
+        """
         builder = experiment.builder
         if experiment.strategy != EMULATION or not isinstance(builder, EmulatedBuilder):
             return experiment
         memory = self.options.memory_bytes // SHARE_KEPT
-        return replace(experiment, evaluator=SwitchEvaluator(experiment.whole, builder, memory))
+        evaluator = SwitchEvaluator(experiment.whole, builder, experiment.ranges.scales, memory, session)
+        return replace(experiment, evaluator=evaluator)
 
     def fingerprint_parts(
         self, network: Network, builder: Builder, ranges: Ranges, feeds: Sequence[Feeds]

@@ -39,6 +39,7 @@ from trt_bisect.commands.losses import measure_alone
 from trt_bisect.driver.search import Loss
 from trt_bisect.driver.search_space import Kept, Space
 from trt_bisect.errors import BadInput, TrialFailed, first_line
+from trt_bisect.evaluator.evaluators import SwitchEvaluator
 from trt_bisect.model.cost import macs
 from trt_bisect.model.layers import Layer
 from trt_bisect.model.network import Network
@@ -436,6 +437,8 @@ def _alone(experiment: Experiment, culprits: Sequence[Layer], full: bool, progre
     if not full and (not culprits or experiment.builder.arithmetic != EMULATED):
         return {}
     measured = measure_alone(experiment, progress, None if full else [layer.index for layer in culprits])
+    if isinstance(experiment.evaluator, SwitchEvaluator):
+        experiment.evaluator.close()
     ways: dict[str, dict[str, float | None]] = {}
     for op in measured.ops:
         losses = ways.setdefault(op.op_name, {})

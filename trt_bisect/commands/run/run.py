@@ -378,7 +378,7 @@ class _Run:
     def _measure_curve_last(self, search: AnswerSearch) -> None:
         of_user = self.found.of_user
         self.setup.forecast.begins(CURVE)
-        self._now(of_curve=self._with_curve_of(self.found))
+        self._now(of_curve=self._with_curve_of(self.found, search))
         self._announce()
         self._measure_curve(search)
         self._now(alone=search.alone.gains(of_user, self.state.suspects))
@@ -389,11 +389,13 @@ class _Run:
         self.live.watch(self.state)
         if self.folder is not None and curve is not None:
             self._note_on_tensors(save_boundaries(self.options, of_user, curve.findings, self.folder, self.shown))
+        # The explanation has sessions of its own.
+        search.plans.close()
 
-    def _with_curve_of(self, answer: Answer) -> Experiment:
+    def _with_curve_of(self, answer: Answer, search: AnswerSearch) -> Experiment:
         strategy = self.options.asked_strategy
         if answer.engines is None or strategy == EMULATION:
-            return self.setup.with_curve(answer.emulated.of_user.experiment)
+            return self.setup.with_curve(answer.emulated.of_user.experiment, search.plans.session)
         experiment = answer.of_user.experiment
         curve = self.options.curve_of(strategy, len(experiment.network.movable))
         return replace(experiment, strategy=strategy, curve=curve)
