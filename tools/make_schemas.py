@@ -123,8 +123,6 @@ _COMMON = {
     "quantizable": "TensorRT can run the layer in INT8.",
     "samples": "the number of samples.",
     "schema": "the version of this form; keys may be added without a new number.",
-    "shape": "the shape of the output.",
-    "share": "a suspect costs at least this share of the budget.",
     "std": "the standard deviation.",
     "strategy": "`emulation` (one session for all plans), `bisect` or `exhaustive`.",
     "tensor": "the tensor's name.",
@@ -226,10 +224,13 @@ def _plain(words: str) -> str:
 
 
 def _section(file: str, described: dict[str, str]) -> str:
-    """Returns the table of a file; ``described`` has by class the place of its keys, and gains those of this file."""
+    """Returns the table of a file; ``described`` has the place of the keys of each class, and gains those of this file.
+
+    Files have different classes of one name, so a class is known by its name and its keys.
+    """
     full, about = schema(file), FILES[file][1]
     top = full["$ref"].rpartition("/")[2]
-    described.setdefault(top, _anchor(file))
+    described.setdefault(_identity(top, full["$defs"]), _anchor(file))
     rows = [f"| `{path}` | {kind} | {words} |" for path, kind, words in _rows(top, full["$defs"], file, "", described)]
     table = ["| key | type | |", "| --- | --- | --- |", *rows]
     return "\n".join([f"## {file}", "", about, "", *table, ""])
@@ -248,12 +249,18 @@ def _rows(
         path = f"{before}{name}{suffix}"
         words = key.get("description") or (_lower(defined[target]["description"]) if target else "")
         has_keys = target and "properties" in defined[target]
-        if has_keys and target in described:
-            words = f"{words} Keys as in {described[target].removesuffix(f' of {_anchor(file)}')}.".strip()
+        identity = _identity(target, defined) if has_keys else ""
+        elsewhere = described.get(identity)
+        if elsewhere is not None:
+            words = f"{words} Keys as in {elsewhere.removesuffix(f' of {_anchor(file)}')}.".strip()
         yield path, kind, words.replace("|", "\\|")
-        if has_keys and target not in described:
-            described[target] = f"`{path}` of {_anchor(file)}"
+        if has_keys and elsewhere is None:
+            described[identity] = f"`{path}` of {_anchor(file)}"
             yield from _rows(target, defined, file, f"{path}.", described)
+
+
+def _identity(name: str, defined: dict[str, Any]) -> str:
+    return " ".join([name, *defined[name]["properties"]])
 
 
 def _kind(key: dict[str, Any]) -> tuple[str, str, str]:

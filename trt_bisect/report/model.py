@@ -87,6 +87,7 @@ class Report(Shown):
         low: the low precision; called ``int8`` in the names of plans and columns.
         precision: the high precision.
         budget: the loss that the threshold allows.
+        share: a layer that costs at least this share of the budget is a suspect.
         layers: in execution order.
         constants: constants that TensorRT has as layers, with the figures of the layer before them.
         culprits: the layers measured to miss the threshold when put back.

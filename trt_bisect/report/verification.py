@@ -21,9 +21,12 @@ class Tried:
     """A possible cause of the engine's difference (a suspicion), emulated on all inputs.
 
     Attributes:
+        kind: the kind of cause, such as other scales or another arithmetic.
+        text: the cause as a clause on the engine.
         left: the distance between the engine and this emulation.
         explained: the share of the squared difference between engine and file that the cause explains.
         reproduces: ``left`` is no more than kernels of the same arithmetic differ by.
+        layers: the layers that the cause names.
     """
 
     kind: Annotated[str, Column("Kind", rank=1)]
