@@ -99,6 +99,7 @@ def test_another_network_than_the_file_is_refused(tmp_path, monkeypatch):
 def test_boxes_whose_number_flips_on_float_noise_are_no_other_network():
     assert relative_difference(np.ones((5, 4)), np.ones((4, 4))) == 0.0
     assert relative_difference(np.ones((5, 4)), np.ones(20)) == 1.0
+    assert relative_difference(np.ones((0, 4)), np.ones((0, 4))) == 0.0
     assert relative_difference(np.array([1.0, np.nan]), np.array([np.nan, 1.0])) == 1.0
     assert relative_difference(np.array([3.0, 4.0]), np.array([3.0, 3.0])) == pytest.approx(0.2)
 

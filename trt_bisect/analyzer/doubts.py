@@ -106,11 +106,11 @@ def _of_classes(name: str, figures: OutputFigures) -> Iterator[Doubt]:
         more = len(figures.vanished) - _SHOWN_CLASSES
         classes = f"{'class' if len(figures.vanished) == 1 else 'classes'} {shown}"
         lost = f"lost {classes}{f' and {more} more' if more > 0 else ''}"
-        yield Doubt(name, VANISHED, f"'{name}' {lost}: INT8 never predicts this where FP32 is confident.")
+        yield Doubt(name, VANISHED, f"'{name}' {lost}: not predicted once where FP32 is confident.")
     objects, gone = (figures.values.get(key, 0.0) for key in (OBJECTS, LOST_OBJECTS))
     if not figures.vanished and gone >= _FEWEST_LOST and gone >= _LOST_SHARE * objects:
         share = f"{gone:.0f} of {objects:.0f} objects (a class in an image)"
-        yield Doubt(name, OBJECTS_LOST, f"'{name}' lost {share}: INT8 gives no pixel of them where FP32 is confident.")
+        yield Doubt(name, OBJECTS_LOST, f"'{name}' lost {share}: no pixel of them is left where FP32 is confident.")
 
 
 def _of_counts(name: str, figures: OutputFigures) -> Iterator[Doubt]:

@@ -92,7 +92,7 @@ class Metric:
         )
         if is_distance and not self.says_order:
             raise BadInput(
-                f"The metric '{self.name}' gives 0 for equal outputs and more for others, as if higher were better.",
+                f"The metric '{self.name}' is 0 for equal outputs and more for others, but higher counts as better.",
                 "Set 'higher_is_better = False' on the function; True, if higher figures are better all the same.",
             )
         if math.isnan(perfect):

@@ -43,8 +43,8 @@ from trt_bisect.model.quantizer import FLOAT_TYPES, INT8_MAX, Scales
 from trt_bisect.precision import Precision, PrecisionPlan
 from trt_bisect.support.files import ScratchFolder
 
-_KINDS = {"Shape": "SHAPE", "Size": "SHAPE", "Cast": "CAST", "If": "CONDITION", "Loop": "LOOP_OUTPUT"}
 # TensorRT's types, by ONNX operator, of layers that get no constraint
+_KINDS = {"Shape": "SHAPE", "Size": "SHAPE", "Cast": "CAST", "If": "CONDITION", "Loop": "LOOP_OUTPUT"}
 _KINDS |= {"Scan": "LOOP_OUTPUT", "QuantizeLinear": "QUANTIZE", "DequantizeLinear": "DEQUANTIZE"}
 
 _TYPES = {"float32": "FLOAT", "float16": "HALF", "bfloat16": "BF16"}

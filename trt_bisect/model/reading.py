@@ -103,6 +103,8 @@ def relative_difference(original: np.ndarray, other: np.ndarray) -> float:
     """
     if original.shape != other.shape:
         return 0.0 if original.ndim == other.ndim else 1.0
+    if not original.size:
+        return 0.0
     finite = np.isfinite(original) & np.isfinite(other)
     if np.mean(np.isfinite(original) != np.isfinite(other)) > 0.5:
         return 1.0

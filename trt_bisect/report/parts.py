@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated, Generic, TypeVar
+from typing import Annotated, Generic, TypeVar
 
 from trt_bisect.builder.base import IN_REGION, ON_DLA
 from trt_bisect.data.statistics import Drift, FedInput
@@ -12,9 +12,6 @@ from trt_bisect.evaluator.trial import MEASURED
 from trt_bisect.model.layers import MODULE, SOURCE_LINE
 from trt_bisect.precision import Precision
 from trt_bisect.support.table import DECIBELS, DECIDING, FIGURE, INDEX, LOSS, NAME, Column
-
-if TYPE_CHECKING:
-    pass
 
 PASSES, WITH_DOUBTS, FAILS = "passes", "passes with doubts", "fails"
 UNMEASURED = "not measured"
