@@ -1,6 +1,7 @@
 """The names of runs hold an accuracy only where there is one, else the metric; all plans are scalars."""
 
 import json
+from collections import Counter
 
 import numpy as np
 import pytest
@@ -39,8 +40,8 @@ def test_where_labels_were_given_the_names_hold_the_accuracy(labelled):
     accuracies = [event.value for event in runs["plans"].Scalars("accuracy")]
     assert {np.float32(value) for value in (report.accuracy.int8, report.accuracy.recipe)} <= set(accuracies)
     of_runs = [run.Scalars("accuracy")[0].value for name, run in runs.items() if name.startswith("tune")]
-    everything_high = np.float32(report.accuracy.fp32)
-    assert sorted(accuracies) == sorted([*of_runs, everything_high]), "the plans with runs of their own, and baseline"
+    assert len(of_runs) == 20, "at most twenty plans have a run of their own"
+    assert Counter([*of_runs, np.float32(report.accuracy.fp32)]) <= Counter(accuracies), "and the baseline"
     [fp16] = [run for run in runs.values() if plan_told(run).startswith("FP16: 0 layers in INT8")]
     assert fp16.Scalars("accuracy")[0].value == np.float32(report.accuracy.fp16)
 
