@@ -7,6 +7,7 @@ import numpy as np
 from hypothesis import given, settings, strategies as st
 
 from tests.support.editions import edition
+from trt_bisect.answer.recipe_search import PATIENCE
 from trt_bisect.driver.estimated import Estimates, LeastLoss, Measured
 from trt_bisect.driver.search_space import Point, Space, knee, pareto, path
 from trt_bisect.precision import Precision, PrecisionPlan, int8_set
@@ -75,7 +76,7 @@ def test_the_most_accurate_plan_within_a_cost(seed, most):
         return Estimates([0], alone, {0: network.loss(range(7))}, limit)
 
     search = LeastLoss(space, [], measure, [0], space.budget, most + 1e-9)
-    chosen = search.search(estimates_at, 100, lambda: 1)
+    chosen = search.search(estimates_at, PATIENCE, lambda: 1)
     payable = [network.loss(space.all - kept) for kept in every_set(7) if space.cost(kept) <= most]
     assert space.cost(chosen) <= most + 1e-9
     assert network.loss(space.all - chosen) <= 1.02 * min(payable) + 1e-12

@@ -67,8 +67,7 @@ SWEEPS = {QUICK: 1.0, DEFAULT: 2.0, THOROUGH: math.inf}
 FEW_UNITS = 16
 # The inferences that a search may always take; the second number is for at most ``FEW_UNITS`` units.
 LEAST_ALLOWED, OF_FEW = 400, 3000
-# A search within a cost ends after this many sets in a row without less loss; the second number is for few units.
-PATIENCE, PATIENCE_OF_FEW = 32, 100
+PATIENCE = 32  # a search within a cost ends after this many sets in a row without less loss
 _ROUNDED = 1e-9
 ROUNDS = 5  # the most searches within a cost; each also judges the inputs on which the set found before loses more.
 RESERVED = 0.3  # the share of the allowed inferences that is left for putting units back
@@ -380,9 +379,8 @@ class RecipeSearch:
     def most_accurate(self, most: float) -> Kept:
         """Returns the set that loses least on the judged inputs, of the sets that cost less than ``most``."""
         self.plans.setup.progress.stage("Searching within the cost", None)
-        few = len(self.space.units) <= FEW_UNITS
         sets = LeastLoss(self.space, [], self._measure_whole, self.plans.judged, self.space.budget, most)
-        return sets.search(self._estimates_at, PATIENCE_OF_FEW if few else PATIENCE, self.plans.left)
+        return sets.search(self._estimates_at, PATIENCE, self.plans.left)
 
     def _estimates_at(self, limit: float) -> Estimates:
         self._limits = even_limits()
