@@ -41,6 +41,9 @@ def test_times_from_a_file_decide_what_is_cheap(tmp_path, command):
     code, _, err = command(*arguments)
     assert code == 2
     assert "Add a column fp16" in err
+    code, _, err = command(*arguments, "--low", "fp16")
+    assert code == 2
+    assert "as the time of layer 'conv0' in fp16" in " ".join(err.split()), "with FP16 low, its column is needed"
     code, _, err = command(*arguments[:-1], "none.csv")
     assert (code, "none.csv" in err, "Traceback" in err) == (2, True, False)
 

@@ -115,8 +115,8 @@ def times_from_csv(path: Path, network: Network) -> Times:
         name = network.layers[k].name
         if name not in row_of:
             raise BadInput(f"'{path}' has no row for layer '{name}'.", f"Give {_COLUMNS}, a row for each layer.")
-        row, columns = row_of[name], (network.low.precision, *_HIGHER)
-        times[k] = {p: _time(row, p, path) for p in columns if p not in FLOAT_TYPES or row.get(str(p))}
+        row, low = row_of[name], network.low.precision
+        times[k] = {p: _time(row, p, path) for p in (low, *_HIGHER) if p in (low, Precision.FP32) or row.get(str(p))}
     return times
 
 
