@@ -128,7 +128,7 @@ def own_fault(error: Exception) -> str:
 
 
 def raised(error: Exception) -> str:
-    """Returns an error's type, place and first line; the whole text of a ``TrtBisectError``."""
+    """Returns an error's type, line of code and first line of text; of a ``TrtBisectError`` the whole text."""
     if isinstance(error, TrtBisectError):
         return str(error)
     where = traceback.extract_tb(error.__traceback__)[-1]

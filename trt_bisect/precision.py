@@ -132,33 +132,36 @@ class PrecisionPlan:
 
 
 def prefix(layers: int, k: int, high: Precision = Precision.FP32, low: Precision = Precision.INT8) -> PrecisionPlan:
-    """Returns the plan with layers 0 to k low (none for k = -1), the others high; raises ValueError for another k."""
+    """Returns the plan of ``layers`` layers with 0 to ``k`` low (none for k = -1), the others high.
+
+    Raises ValueError for another k.
+    """
     if not -1 <= k < layers:
         raise ValueError(f"prefix({k}) of a network of {layers} layers: k must lie in -1..{layers - 1}")
     return PrecisionPlan((low,) * (k + 1) + (high,) * (layers - k - 1), low)
 
 
 def only(layers: int, k: int, high: Precision = Precision.FP32, own: Precision = Precision.INT8) -> PrecisionPlan:
-    """Returns the plan with only layer ``k`` in INT8, or in the precision ``own``, and the others high."""
+    """Returns the plan of ``layers`` layers with only layer ``k`` in the low precision ``own``, and the others high."""
     return low_set(layers, (), high, low_of(own)).keeping({k}, own)
 
 
 def all_but(
     layers: int, kept: Iterable[int], high: Precision = Precision.FP32, low: Precision = Precision.INT8
 ) -> PrecisionPlan:
-    """Returns the plan with all layers low except those in ``kept``, which are high."""
+    """Returns the plan of ``layers`` layers with all low except those in ``kept``, which are high."""
     return prefix(layers, layers - 1, high, low).keeping(kept, high)
 
 
 def low_set(
     layers: int, chosen: Iterable[int], high: Precision = Precision.FP32, low: Precision = Precision.INT8
 ) -> PrecisionPlan:
-    """Returns the plan with the ``chosen`` layers low and the others high."""
+    """Returns the plan of ``layers`` layers with the ``chosen`` low and the others high."""
     return PrecisionPlan((high,) * layers, low).keeping(chosen, low)
 
 
 def int8_set(layers: int, chosen: Iterable[int], high: Precision = Precision.FP32) -> PrecisionPlan:
-    """Returns the plan with the ``chosen`` layers in INT8 and the others high."""
+    """Returns the plan of ``layers`` layers with the ``chosen`` in INT8 and the others high."""
     return low_set(layers, chosen, high)
 
 

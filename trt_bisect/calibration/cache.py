@@ -113,7 +113,7 @@ class CalibrationCache:
 
     Attributes:
         header: the first line, such as ``TRT-8600-EntropyCalibration2``; for ONNX Runtime's cache, a description.
-        scales: in the order of the file.
+        scales: by entry name, in the order of the file.
         little_endian: true if the bits are little-endian, unlike TensorRT's.
         doubtful: by entry, the reason why its scale cannot be used.
     """
@@ -138,7 +138,7 @@ def parse_version(text: str) -> TensorRTVersion:
 
 
 def version_of_engine(text: str, *, rtx: bool = False) -> TensorRTVersion | None:
-    """Parses the version that TensorRT or TensorRT-RTX reports, such as ``10.3.0.26``; None for any other text."""
+    """Parses the version that TensorRT (``rtx``: TensorRT-RTX) reports, ``10.3.0.26``; None for any other text."""
     version = _VERSION.match(text)
     if not version:
         return None
@@ -166,7 +166,7 @@ def is_data(calibration: object) -> bool:
 
 
 def parse_cache(text: str, source: str) -> CalibrationCache:
-    """Parses the text of a cache; raises BadInput for any other format."""
+    """Parses the text of a cache; raises BadInput, about the file ``source``, for any other format."""
     lines = text.splitlines()
     magnitudes = [_MAGNITUDE.fullmatch(line.strip()) for line in lines if line.strip()]
     if magnitudes and all(magnitudes):
@@ -227,9 +227,9 @@ def open_cache(path: Path) -> CalibrationCache:
 
 
 def read_cache(path: Path, tensors: tuple[str, ...]) -> Ranges:
-    """Reads the ranges of ``tensors``, the tensors that a network rounds, from a calibration cache.
+    """Reads the ranges in a calibration cache, for a network that rounds ``tensors``.
 
-    Raises BadInput if the file is no cache, or lacks more than half of the tensors.
+    Raises BadInput if the file is no cache, or lacks more than half of these tensors.
     """
     cache = open_cache(path)
     refuse_of_another_network(path, cache, cache.scales, tensors)
@@ -252,7 +252,7 @@ def refuse_of_another_network(path: Path, cache: CalibrationCache, scales: Scale
 
 
 def format_cache(scales: Scales, header: str = DEFAULT_HEADER) -> str:
-    """Returns the text of a calibration cache; leaves out names with line breaks, which the format cannot hold."""
+    """Returns the text of a calibration cache; leaves out names with line breaks."""
     lines = [f"{name}: {struct.pack('>f', scales[name]).hex()}" for name in scales if len(name.splitlines()) == 1]
     return "\n".join([header, *lines]) + "\n"
 
@@ -333,8 +333,8 @@ class CacheScales:
 def scales_for(network: Network, cache: CalibrationCache, measured: Sequence[Scales] = ()) -> CacheScales:
     """Finds the scales that a cache has for a network's activations, by names, equal values and execution order.
 
-    ``measured`` holds the scales that calibrators find on inputs, by tensor, to decide where names do not; empty
-    without inputs.
+    ``measured`` holds, for each calibrator, the scales that it finds on inputs, to decide where names do
+    not; empty without inputs.
     """
     matching = _Matching(network, cache, measured)
     for _ in range(1 + bool(measured)):  # what order gives in the first pass tells how near values are in the second

@@ -42,7 +42,7 @@ class Magnitudes:
     _known: dict[Calibrator, dict[str, float]] = field(default_factory=dict, compare=False, repr=False)
 
     def growth(self) -> dict[str, float]:
-        """Returns, by tensor, the share by which the last quarter of the samples enlarged its range."""
+        """Returns, by tensor in ``earlier``, the share by which the last quarter of the samples enlarged its range."""
         now = {name: _range(self.histograms[name]) for name in self.earlier if name in self.histograms}
         return {name: value / self.earlier[name] - 1.0 for name, value in now.items() if self.earlier[name] > 0.0}
 
@@ -163,7 +163,7 @@ def calibrate(
 
 
 def candidates(seen: Magnitudes) -> tuple[Ranges, ...]:
-    """Returns the ranges of the same tensors by each calibrator: entropy, min-max, percentile 99.9, 99.99 and 99.999,
-    mse.
+    """Returns the ranges of the tensors in ``seen`` by each calibrator: entropy, min-max, percentile 99.9, 99.99
+    and 99.999, mse.
     """
     return tuple(seen.ranges(calibrator) for calibrator in CANDIDATES)

@@ -28,9 +28,7 @@ _PERCENTILE = 99.99
 
 @dataclass
 class AbsHistogram:
-    """Counts of |x| in 2048 equal bins from 0 on.
-
-    A value beyond the last bin doubles the width and merges neighbouring bins, so counts stay exact.
+    """Counts of |x| in 2048 equal bins from 0 on, which widen to hold every value.
 
     Attributes:
         absmax: the largest finite |x|.
@@ -181,8 +179,7 @@ def _places_of_levels() -> np.ndarray:
 def mse_thresholds(histograms: Sequence[AbsHistogram]) -> list[float]:
     """Returns for each histogram the clipping threshold with the least mean squared error of rounding and clipping.
 
-    Candidates are the upper edges of all bins; values count as evenly spread in their bin. Without counts the threshold
-    is the largest magnitude.
+    Without counts the threshold is the largest magnitude.
     """
     all_counts = [np.zeros(BINS) if histogram.counts is None else histogram.counts for histogram in histograms]
     counts = np.array(all_counts, np.float64).reshape(-1, BINS)
@@ -222,7 +219,7 @@ class Calibrator:
 
     Attributes:
         method: ``entropy`` (TensorRT's), ``minmax``, ``percentile``, or ``mse`` (least mean squared error).
-        percentile: of |x|, in percent; the default for other methods.
+        percentile: of |x|, in percent; 99.99 for other methods, which do not use it.
 
     Raises:
         BadInput: the method is unknown, or the percentile is outside (0, 100].

@@ -75,7 +75,7 @@ def ranges_from_scales(scales: Scales, origin: str, nonfinite: Mapping[str, str]
     """Returns ranges from scales by tensor, with zero, negative, denormal, non-finite and mask (about 1e36) scales as
     unusable.
 
-    ``nonfinite`` holds the reason for each tensor that had NaN or infinite values.
+    ``nonfinite`` holds the reason for each tensor that had NaN or infinite values; ``origin`` is as in ``Ranges``.
     """
     unusable = dict(nonfinite or {})
     finite = {name: np.float32(scale) for name, scale in scales.items() if name not in unusable}
@@ -99,7 +99,7 @@ def _problem(scale: np.float32) -> str:
 
 
 def notes_on_unusable(unusable: Iterable[tuple[str, str]]) -> list[str]:
-    """Returns one sentence for each reason, from pairs of a tensor and its reason."""
+    """Returns a sentence for each reason, with its tensors, from pairs of a tensor and its reason."""
     by_reason: dict[str, list[str]] = {}
     for tensor, why in unusable:
         by_reason.setdefault(why, []).append(tensor)
@@ -178,8 +178,8 @@ SCALE_INFINITE, SCALE_NOT_POSITIVE = "scale infinite", "scale not positive"
 
 
 def unusable_scales(network: Network) -> dict[str, list[str]]:
-    """Returns the names of layers with unusable scales in the file's Q/DQ pairs, by ``scale infinite`` and ``scale not
-    positive``.
+    """Returns the names of layers with unusable scales in the file's Q/DQ pairs, by problem: ``scale infinite`` or
+    ``scale not positive``.
     """
     layers: dict[str, list[str]] = {}
     for layer in network.layers:

@@ -290,7 +290,7 @@ class EngineModel:
         return values * BYTES[precision]
 
     def product(self, k: int | None, precision: Precision) -> Product | None:
-        """The matrix product of layer ``k``; None without one, or for unknown shapes."""
+        """The matrix product of layer ``k``; None for no layer, a layer without one, or unknown shapes."""
         if k is None or self._nodes[k].op_type not in PRODUCTS:
             return None
         node, shapes = self._nodes[k], self.facts.shapes
@@ -497,10 +497,10 @@ class TimeCosts:
     """The costs of a network's plans on a GPU, by predicted time.
 
     Args:
-        gpu: its TF32 peak is not used.
+        gpu: FP32 is predicted without TF32.
         profile: the kernels of a measured engine of the network, with their seconds; empty without one.
-        user: the costs of the user's network, whose speedup costs are shares of; None if ``network`` is no changed
-            copy.
+        user: if ``network`` is a changed copy, the costs of the original: costs are shares of the original's
+            speedup. Else None.
     """
 
     def __init__(

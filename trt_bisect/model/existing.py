@@ -86,7 +86,7 @@ class ExistingPairs:
 
 
 def refuse_other_pairs(graph: onnx.GraphProto, source: str) -> None:
-    """Raises BadInput for Q/DQ pairs of 4 or 16 bits, or of eight-bit floats other than E4M3."""
+    """Raises BadInput, about the file ``source``, for Q/DQ pairs of 4 or 16 bits, or in FP8 other than E4M3."""
     types = {tensor.name: tensor.data_type for tensor in graph.initializer}
     for node in graph.node:
         for attribute in node.attribute:
@@ -337,7 +337,7 @@ def low_of_pairs(pairs: ExistingPairs, low: LowPrecision, source: str) -> LowPre
     """Returns the low precision of a file: FP8 if all its pairs are in FP8, INT8 if other pairs are, ``low`` without
     pairs.
 
-    Raises BadInput if ``low`` is neither INT8 nor the precision of all pairs.
+    Raises BadInput, about the file ``source``, if ``low`` is neither INT8 nor the precision of all pairs.
     """
     every = [quantizer for chain in (*pairs.inputs.values(), *pairs.outputs.values()) for quantizer in chain]
     if not every:
@@ -358,11 +358,10 @@ _FLOAT32 = np.dtype(np.float32)
 def take_out_types(graph: gs.Graph, low: LowPrecision, source: str) -> frozenset[str] | None:
     """Makes tensors in the type of ``low``, FP16 or BF16, float32, in place, and removes the Casts between the two.
 
-    A Cast to the type and directly back stays: the network itself rounds there. FP16 inputs and outputs of the network
-    keep their type; BF16 ones become float32.
+    FP16 inputs and outputs of the network keep their type; BF16 ones become float32.
 
-    Returns the names of the nodes that computed in the type, or None if no tensor had it. Raises BadInput if the file
-    has another 16-bit type than ``low``, or has the type inside control flow.
+    Returns the names of the nodes that computed in the type, or None if no tensor had it. Raises BadInput if the file,
+    ``source``, has another 16-bit type than ``low``, or has the type inside control flow.
     """
     kind = low.float_type
     assert kind is not None

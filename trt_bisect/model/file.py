@@ -156,8 +156,6 @@ def read_but_initializers(path: Path) -> onnx.ModelProto:
 def write_again(model: onnx.ModelProto, source: Path, folder: Path) -> None:
     """Writes ``model``, the network of ``source`` changed and without initializers, into ``folder``, under the same
     file name.
-
-    Copies initializers and external data from ``source``.
     """
     initializers = _read_but_initializers(onnx.ModelProto(), np.memmap(source, np.uint8, "r").data)
     tensors = [*_tensors(model)]
@@ -479,7 +477,7 @@ def refer_to_weights(model: onnx.ModelProto, path: Path) -> None:
 
 
 def save_model(skeleton: onnx.ModelProto, weights: Mapping[str, np.ndarray], path: Path) -> list[Path]:
-    """Writes the network to ``path``; returns the paths of the files written.
+    """Writes a graph and its large ``weights``, by name, to ``path``; returns the paths of the files written.
 
     Weights too large for one file go to ``<path>.data``.
     """

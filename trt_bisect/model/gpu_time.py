@@ -179,10 +179,9 @@ GPU_KEYS = ("name", *_NEEDED, "clock", "cache", *_PEAKS)
 
 
 def gpu_of(described: Mapping[str, Any], name: str) -> Gpu:
-    """Returns the GPU of a user's file, read as a mapping of ``processors``, ``fp32``, ``bandwidth`` and more; ``name``
-    replaces a missing name.
+    """Returns the GPU of a user's TOML file, as parsed; keys: docs/concepts/time.md. ``name`` replaces a missing name.
 
-    Raises BadInput if a figure is missing, or is no number above 0; of processors, below 1.
+    Raises BadInput for a missing or impossible figure.
     """
     figures = {key: value for key, value in described.items() if key != "name"}
     for key in (*_NEEDED, *figures):

@@ -136,7 +136,7 @@ CARRIES = frozenset(
 
 @dataclass(frozen=True)
 class TypedSlots:
-    """The positions of a node's inputs and outputs that change their type together."""
+    """The positions of a node's inputs and outputs that become FP16 or BF16 together."""
 
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
@@ -165,7 +165,7 @@ def typed_slots(node: onnx.NodeProto, floats: Collection[str], kind: FloatType) 
 def carries(node: onnx.NodeProto, slots: TypedSlots, exact: Callable[[str], bool]) -> bool:
     """Returns true if a node rounds nothing once its inputs ``slots`` have a float type.
 
-    ``exact`` is false for a constant whose values the type does not hold.
+    ``exact`` returns false for the name of a constant whose values the type does not hold.
     """
     return node.op_type in CARRIES and all(exact(node.input[slot]) for slot in slots.inputs)
 
@@ -319,7 +319,11 @@ def _size(dim: onnx.TensorShapeProto.Dimension) -> int | str | None:
 def layers_of(
     graph: onnx.GraphProto, weights: Weights, pairs: ExistingPairs, low: LowPrecision = INT8
 ) -> tuple[Layer, ...]:
-    """Returns the layers of a prepared graph; if the file has ``pairs``, only the layers at them are quantizable."""
+    """Returns the layers of a prepared graph, in execution order.
+
+    ``pairs`` were in its file; if there are any, only the layers at them are quantizable. ``weights`` are the large
+    ones, kept apart.
+    """
     types = TensorTypes.of(graph)
     constants = {tensor.name for tensor in graph.initializer} | set(weights)
     small = {tensor.name: tensor for tensor in graph.initializer if tensor.name not in weights}

@@ -20,7 +20,7 @@ class Match:
     """A layer of the first network and its partner in the second, or a layer of one network and None.
 
     Attributes:
-        by: ``name``, ``output`` or ``structure``, which showed the partner; empty without one.
+        by: the evidence for the partner: ``name``, ``output`` (its name) or ``structure``; empty without a partner.
     """
 
     first: Layer | None
@@ -65,8 +65,7 @@ def match_layers(first: Network, second: Network) -> Matching:
     """Finds the layers that two networks have in common; the shapes of both must be those of one sample.
 
     Partners have the same operator, and weights and outputs of the same shapes. Layers are matched by name, then by
-    their output's name (without case and punctuation), then in execution order by ``difflib``, unless their inputs come
-    from layers with other partners. Outputs of the networks are matched by name, else in order.
+    their output's name, then in execution order; outputs of the networks by name, else in order.
 
     Raises BadInput if the inputs cannot be matched.
     """
@@ -132,7 +131,10 @@ def _differ(first: tuple[int | None, ...], second: tuple[int | None, ...]) -> bo
 
 
 def match_specs(first: Iterable[TensorSpec], second: Iterable[TensorSpec]) -> dict[str, str]:
-    """Maps inputs (or outputs) of the first network to the second's: by name, else in order if ranks are equal."""
+    """Maps names of inputs (or outputs) to those in a second network: by equal name, else in order, if ranks are equal.
+
+    Those without a counterpart are left out.
+    """
     ours, theirs = list(first), list(second)
     names = match_names((spec.name for spec in ours), (spec.name for spec in theirs))
     partners = set(names.values())

@@ -103,7 +103,8 @@ def module_tensors(made: Iterable[ModuleTensor]) -> list[ModuleTensor]:
 
 
 def matched_modules(first: Sequence[ModuleTensor], second: Sequence[ModuleTensor]) -> dict[str, str]:
-    """Maps the tensors of module calls in one network to those of the same calls in another.
+    """Maps the tensors of module calls in one network to those of the same calls in another; both from
+    ``module_tensors``.
 
     Modules that the networks call unequally often are left out. A normalization that only one network has counts as
     fused into the module before it.
@@ -134,8 +135,8 @@ def _by_call(tensors: Sequence[ModuleTensor], others: Sequence[ModuleTensor]) ->
 
 
 def calls_of(graph: onnx.GraphProto) -> dict[str, int]:
-    """Returns how often each module is called, by its path: its runs of consecutive nodes, or, if more, the reads of
-    its least read weight.
+    """Returns how often each module is called, by its path: the number of its runs of consecutive nodes, or, if more,
+    of reads of its least read weight.
     """
     places, calls, open_before = places_of(graph), Counter[str](), set[str]()
     reads, owners = Counter[str](), dict[str, set[str]]()
@@ -203,7 +204,7 @@ def titles_of(nodes: Iterable[tuple[str, str, bool]], places: dict[str, Place]) 
     A module's only node, or its only node with a weight, has the module's name; others also have the operator:
     ``layer1.0/Add_1``.
 
-    ``nodes`` has name, operator, and true for a node with a weight.
+    ``nodes`` has name, operator, and true for a node with a weight; ``places`` is by node name.
     """
     known = [(*node, places[node[0]].path) for node in nodes if node[0] in places and places[node[0]].path]
     inside = {outer for *_, path in known for outer in enclosing(path)[:-1]}

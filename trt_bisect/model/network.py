@@ -81,6 +81,7 @@ class Pipeline:
         networks: by name, in the order of the merged graph.
         run: runs the function on feeds of the merged network, with an engine for each network. Returns the outputs, and
             the reason if there are none, else an empty text.
+        digest: of the function's code.
         calls: by network, the mean number of calls per sample in FP32.
         skeleton: the merged graph; None before merging.
     """
@@ -104,7 +105,7 @@ class Network:
             precision of each plan, and float32 at low layers.
         notes: remarks for the user, one sentence each.
         typed_in_file: true if the low precision is FP16 or BF16, and the file has layers in this type.
-        one_scale: the layers whose weights have one scale, not one per channel.
+        one_scale: the indices of layers whose weights have one scale, not one per channel.
         scales: the INT8 scales that the user gave, by activation.
         part: a sentence on the part of the file that this is; empty for the whole.
         properties: the file's ``metadata_props``.
@@ -112,6 +113,7 @@ class Network:
         changes: in words, the changes of weights made to lose less in INT8; empty without any.
         on_grid: weights that INT8 layers round instead of their own: near INT8 levels, but not always the nearest.
         rounded: a cache of rounded weights, which networks with the same weights share.
+        pipeline: the networks that were merged into this one; None if it is not merged.
     """
 
     source: str
@@ -181,10 +183,7 @@ class Network:
 
     @cached_property
     def for_parser(self) -> Network:
-        """This network with nodes renamed whose names TensorRT's parser may give to layers that it adds.
-
-        Each ``doc_string`` has the old name.
-        """
+        """This network with nodes renamed whose names TensorRT's parser may give to layers that it adds."""
         names = names_for_parser([layer.name for layer in self.layers], {*self.weights, *self._small_constants})
         if not names:
             return self
@@ -223,7 +222,7 @@ class Network:
         return replace(free, base=precision).plan((), precision)
 
     def full(self, high: Precision) -> PrecisionPlan:
-        """Returns the plan with all quantizable layers low, except fixed ones."""
+        """Returns the plan with all quantizable layers low, except fixed ones; others in the base, else ``high``."""
         return self.plan(self.movable, high)
 
     def fixing(self, precisions: Mapping[int, Precision]) -> Network:
@@ -450,11 +449,13 @@ def load_network(
     scales kept. If ONNX Runtime cannot run a node, the part before it is kept, with a note.
 
     Args:
-        path: the file, with external data in the same folder; or the network as ``onnx.load`` returns it.
+        path: the file, with external data in the same folder; or the network as ``onnx.load`` returns it. A function
+            is refused.
         shapes: sizes of dynamic axes, by input; others stay dynamic.
+        low: the low precision; Q/DQ pairs that are all in FP8 make it FP8.
         base: the precision of unquantized layers; None: the high precision of each plan.
         fuse_norms: make one node of each decomposed LayerNormalization (opset 17).
-        unseen: the names of restored activations (Clips) to leave out, because data show none there.
+        unseen: the names of restored activations (Clips) to leave out.
         opset: the oldest opset of the result; 0: the oldest that measuring needs.
 
     Raises:

@@ -98,7 +98,7 @@ def observe_in_parts(
     network: Network, groups: Sequence[Sequence[str]], samples: Iterable[Feeds]
 ) -> Iterator[Iterator[dict[str, np.ndarray]]]:
     """Runs the FP32 network over samples; yields for each an iterator that yields the tensors of one of ``groups`` at a
-    time.
+    time, by name.
 
     Raises BadInput if ONNX Runtime refuses the network, or, while its groups are iterated, a sample.
     """
@@ -129,7 +129,7 @@ def observe_ahead(
 class Observer:
     """Runs a graph on samples; returns the inputs and tensors in ``groups``, one group after another.
 
-    With several groups, each has a segment of the nodes that no earlier group needed; ``can_be_cut`` must be true.
+    With several groups, ``can_be_cut`` must be true of the graph.
 
     Args:
         source: the network's name in errors.
@@ -158,7 +158,7 @@ class Observer:
             self.types = {output.name: output.type for output in self._sessions[0].get_outputs()}
 
     def run(self, feeds: Feeds, position: int) -> Iterator[dict[str, np.ndarray]]:
-        """Yields the tensors of each group for a sample; errors name its ``position``.
+        """Yields the tensors of each group for a sample, by name; errors name its ``position`` in the data.
 
         Raises BadInput if ONNX Runtime refuses a segment or the sample.
         """

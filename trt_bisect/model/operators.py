@@ -35,7 +35,7 @@ def cut_around(
     on the rest; None for them if nothing is cut.
 
     The functions of ``model`` must be inlined and its nodes named; ``weights`` are its large weights, kept apart.
-    Raises BadInput if nothing is left.
+    Raises BadInput, about the file ``source``, if nothing is left.
     """
     unknown: set[Operator] = set()
     doubted = {operator_of(node) for node in model.graph.node if _not_of_onnx(node)}
@@ -137,7 +137,7 @@ def _named(nodes: Sequence[onnx.NodeProto]) -> str:
 
 
 def add_types(model: onnx.ModelProto, weights: Mapping[str, np.ndarray]) -> None:
-    """Adds to ``model`` the output types of custom operators, which ONNX cannot infer."""
+    """Adds to ``model``, whose large ``weights`` are kept apart, the output types of operators unknown to ONNX."""
     typed = {value.name for value in (*model.graph.value_info, *model.graph.output) if value.type.tensor_type.elem_type}
     made = [name for node in model.graph.node if _not_of_onnx(node) for name in node.output if name not in typed]
     if not made:

@@ -73,9 +73,9 @@ class Boundaries:
 
 
 def cut(network: Network, facts: TensorFacts, layers: int = PIECE_LAYERS) -> tuple[Piece, ...]:
-    """Cuts the network into pieces of about ``layers`` quantizable layers, where live tensors have the fewest bytes.
+    """Cuts the network into pieces of about ``layers`` quantizable layers, where the fewest bytes of tensors cross.
 
-    A piece begins with a quantizable layer. A network that cannot be cut is one piece.
+    A network that cannot be cut is one piece.
     """
     boundaries = Boundaries(network)
     starts = [k for k in network.quantizable[1:] if _can_cut(network, boundaries, k, facts)]

@@ -31,7 +31,7 @@ Decomposed = tuple[list[gs.Node], int, float, "np.ndarray | None", "np.ndarray |
 
 
 def decomposed_normalizations(graph: gs.Graph) -> Iterator[Decomposed]:
-    """Yields nodes, axis, epsilon, scale and bias of each LayerNormalization that is several nodes in a graph."""
+    """Yields nodes, axis, epsilon, scale and bias (None: none) of each LayerNormalization of several nodes."""
     for node in graph.nodes:
         norm = _from_mean(node) if node.op == "ReduceMean" else None
         if norm and not any(tensor in graph.outputs for part in norm[0][:-1] for tensor in part.outputs):
@@ -46,8 +46,7 @@ def fuse_normalizations(graph: gs.Graph) -> int:
         x -> ReduceMean -> Sub(x, mean) = d -> Pow(d, 2) -> ReduceMean -> Add(epsilon) -> Sqrt
                                           d -> Div(d, .) -> Mul(scale) -> Add(bias)
 
-    Only sure matches are fused: the mean is over the last axes, of known sizes; nothing else reads a tensor in between;
-    scale and bias are constants of these sizes.
+    Only sure matches are fused.
     """
     # In FP16 the square overflows above 255, and its mean is inexact; TensorRT computes the single node in FP32 inside
     # (TensorRT issue 4493).
@@ -162,7 +161,10 @@ def prepare(
     Args:
         model: the file's graph, which is changed.
         weights: the model's large weights, kept apart.
-        opset: the oldest opset of the result.
+        shapes: sizes of dynamic axes, by input.
+        source: the file's name in errors.
+        opset: the oldest opset of the result; 13 if less.
+        fuse_norms: make one node of each decomposed LayerNormalization.
 
     Returns:
         The graph; sentences on the part cut off because ONNX Runtime cannot run it, or None; and the nodes' places in
@@ -295,7 +297,7 @@ def infer_shapes(model: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def refuse_shapes(graph: onnx.GraphProto, shapes: Shapes, source: str) -> None:
-    """Raises BadInput if an input in ``shapes`` is missing or does not take its shape."""
+    """Raises BadInput, about the file ``source``, if an input in ``shapes`` is missing or does not take its shape."""
     inputs = _inputs_of(graph)
     for name, shape in shapes.items():
         if name not in inputs:
@@ -366,7 +368,7 @@ def _convert_opset(model: onnx.ModelProto, source: str, needed: int) -> onnx.Mod
 
 
 def sort_nodes(graph: onnx.GraphProto, source: str) -> None:
-    """Sorts the nodes in execution order, in place; raises BadInput for a cycle."""
+    """Sorts the nodes in execution order, in place; raises BadInput, about the file ``source``, for a cycle."""
     maker = {name: i for i, node in enumerate(graph.node) for name in node.output if name}
     needed = [{maker[name] for name in tensors_read(node) if name in maker} for node in graph.node]
     if all(max(before, default=-1) < i for i, before in enumerate(needed)):
@@ -426,9 +428,8 @@ def _use_default_domain(model: onnx.ModelProto) -> None:
 
 
 def spell_out_partial_shapes(graph: onnx.GraphProto) -> None:
-    """Rewrites ``Shape(start, end)`` as Shape and Slice, in place: GraphSurgeon would fold the first as the whole
-    shape.
-    """
+    """Rewrites ``Shape(start, end)`` as Shape and Slice, in place."""
+    # GraphSurgeon would fold the first as the whole shape.
     nodes = []
     for node in graph.node:
         for body in bodies_of(node):
@@ -556,7 +557,7 @@ DYNAMIC_OPS = frozenset({"ConvInteger", "MatMulInteger", "DynamicQuantizeLinear"
 def drop_odd_outputs(graph: onnx.GraphProto, source: str) -> tuple[str, ...]:
     """Removes outputs that are maps or optional values, in place, and returns a note on them; empty if there are none.
 
-    Raises BadInput if no output is left.
+    Raises BadInput, about the file ``source``, if no output is left.
     """
     odd = [
         value.name
@@ -582,7 +583,7 @@ def is_integer_layer(op_type: str) -> bool:
 
 
 def refuse_integer_layers(graph: gs.Graph, source: str) -> None:
-    """Raises BadInput if a graph still has integer layers, which could not become float layers between Q/DQ pairs."""
+    """Raises BadInput, about the file ``source``, if ``graph`` still has integer layers, not Q/DQ pairs."""
     ops = [node.op for node in graph.nodes if node.op in DYNAMIC_OPS or is_integer_layer(node.op)]
     if ops:
         raise BadInput(
@@ -642,6 +643,6 @@ def _not_foldable(graph: gs.Graph) -> set[int]:
 
 
 def detached_in(graph: gs.Graph) -> Weights:
-    """Returns the large weights of a graph, which GraphSurgeon does not copy, by name."""
+    """Returns the large weights of a graph by name."""
     constants = [tensor for tensor in graph.tensors(check_duplicates=False).values() if isinstance(tensor, gs.Constant)]
     return {tensor.name: tensor._values.array for tensor in constants if isinstance(tensor._values, _Detached)}

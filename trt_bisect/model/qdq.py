@@ -29,8 +29,8 @@ from trt_bisect.precision import Precision, PrecisionPlan
 class GraphTarget(Enum):
     """The engine that a graph is written for.
 
-    ``ONNXRUNTIME``: weights are rounded in advance; FP16 and BF16 layers compute in float32 between roundings, so that
-    all CPUs compute the same. ``TENSORRT``: weights keep their Q/DQ pairs; FP16 and BF16 layers have that type.
+    ``ONNXRUNTIME``: weights are rounded in advance; FP16 and BF16 layers compute in float32 between roundings.
+    ``TENSORRT``: weights keep their Q/DQ pairs; FP16 and BF16 layers have that type.
     """
 
     ONNXRUNTIME = "onnxruntime"
@@ -38,7 +38,7 @@ class GraphTarget(Enum):
 
 
 class PlanWriter(WritingContext):
-    """Writes a network's plans as ONNX graphs with one set of scales; the graphs share rounded weights."""
+    """Writes a network's plans as ONNX graphs with one set of scales."""
 
     def __init__(
         self,

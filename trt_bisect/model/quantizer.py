@@ -72,7 +72,7 @@ class LowPrecision:
         opset: the oldest opset of its graphs.
         slots: by operator that can be quantized, the inputs that are rounded.
         float_type: None for INT8 and FP8.
-        level: the dtype of stored values, if quantized.
+        level: the dtype of stored values; None for FP16 and BF16.
         levels: the largest stored value: a scale is the largest magnitude divided by it.
         wide: activations are rounded to INT16: an experiment, which no engine runs.
     """
@@ -209,8 +209,7 @@ class Quantizer:
         """Returns ``values`` quantized (half to even, saturated) and dequantized, in ``dtype``.
 
         FP8 rounds to four significant bits, and saturates at 448. With the scale of a mask (about 1e36) the lowest
-        level becomes infinite, as in an engine; an infinite scale gives NaN. float16 is computed in float32, as in ONNX
-        Runtime.
+        level becomes infinite, as in an engine; an infinite scale gives NaN.
         """
         levels = self.levels(values)
         np.clip(levels, *self.limits, out=levels)
@@ -232,7 +231,7 @@ class Quantizer:
         return np.asarray(levels, np.float32)
 
     def steps(self, levels: np.ndarray, values: np.ndarray) -> np.ndarray:
-        """Returns ``levels``, the rounded ``values``, minus the zero point."""
+        """Returns ``levels``, to which ``values`` were rounded, minus the zero point."""
         return np.asarray(levels - self._broadcast(self.zero_point, values))
 
     def _broadcast(self, parameter: np.ndarray, values: np.ndarray) -> np.ndarray:
@@ -249,8 +248,7 @@ def round_trips(values: np.ndarray, quantizers: Iterable[Quantizer]) -> np.ndarr
 
 
 class RoundedWeights(WeakValueDictionary[tuple[object, ...], np.ndarray]):
-    """A cache of rounded weights by name and quantizers. A weight is kept while something uses it; an unpickled cache
-    is empty.
+    """A cache of rounded weights by name and quantizers; empty after pickling.
 
     Attributes:
         digest: of the unrounded weights; empty until needed.
@@ -294,7 +292,7 @@ def activation_quantizer(low: LowPrecision, scale: np.float32) -> Quantizer:
 
 
 def weight_quantizer(weight: np.ndarray, axis: int | None, low: LowPrecision = INT8) -> Quantizer:
-    """Returns the quantizer of a weight: scale absmax / 127, in FP8 / 448, one for each channel along ``axis``.
+    """Returns the quantizer of a weight: scale absmax / 127, in FP8 / 448, by channel along ``axis`` (None: one scale).
 
     A channel of zeros gets the largest scale of the other channels, or 1.
     """

@@ -44,9 +44,7 @@ def compare_with_file(
 
     Skips files that are too large, missing, in FP16 or BF16, with random nodes, or refused by ONNX Runtime.
 
-    Args:
-        outputs: the outputs to compare; if they differ, each layer is compared.
-        prepared: the network's FP32 outputs on the sample, if known.
+    ``prepared`` holds the network's FP32 outputs on the sample; None: they are computed.
 
     Raises BadInput, with the first tensor that differs, if the network computes something else.
     """

@@ -146,7 +146,7 @@ def make_session(
     """Makes a session; raises TrialFailed if ONNX Runtime refuses the graph.
 
     Args:
-        provider: default: that of the device in use.
+        provider: ONNX Runtime's execution provider; empty: that of the device in use.
         threads: for one inference; None: ONNX Runtime's default.
         one_of_many: share a memory arena with all such sessions.
         level: of ONNX Runtime's graph optimisations.

@@ -183,8 +183,8 @@ class Names:
 
     Attributes:
         suffix: of every tensor that the copy makes; empty for the network's own names.
-        read: the names under which layers of the copy read tensors.
-        final: the names of tensors as outputs of the graph.
+        read: by tensor, the name under which layers of the copy read it.
+        final: by tensor, its name as an output of the graph.
     """
 
     def __init__(self, suffix: str = "", read: Mapping[str, str] = {}, final: Mapping[str, str] = {}) -> None:
@@ -228,7 +228,7 @@ class GraphWriting:
     def layer(
         self, layer: Layer, precision: Precision, names: Names, followed: Collection[str] = ()
     ) -> tuple[str, ...]:
-        """Writes a layer, and rounds its outputs in ``followed``; returns the tensors rounded for it."""
+        """Writes a layer under ``names``, rounds its outputs in ``followed``; returns the tensors rounded for it."""
         node = onnx.NodeProto()  # deepcopy takes three times as long
         node.CopyFrom(self._network.skeleton.graph.node[layer.index])
         rename_reads(node, names)

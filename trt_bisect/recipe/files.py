@@ -102,7 +102,7 @@ class RecipeFiles:
         texts: the texts by file name; for a pipeline, those for all its networks.
         network: the network with Q/DQ pairs or Casts at its low layers.
         measured: the float network that was measured; None if the network came with Q/DQ pairs, or in FP8.
-        fp16: the network in FP16, if that is the plan to ship.
+        fp16: the network in FP16 if that is the plan to ship, else None.
         properties: the user's ``metadata_props``, such as class names.
         given: writes the user's file without the high layers' pairs into a folder; None if it has no pairs.
         parts: for a pipeline, the files of each network, by its name, which is also its folder.
@@ -232,9 +232,9 @@ def recipe_files(
     none, and if Q/DQ pairs decide the precisions: those of the user's file, or FP8's.
 
     Args:
+        scales: INT8's, by activation.
         high: the precision of layers that are never low, if the network has no base.
-        weak: the constraints of weak typing.
-        build: the measured engine's; ``precisions`` and ``weak`` are set anew.
+        build: the measured engine's facts; ``precisions`` and ``weak`` are set anew.
     """
     low, base = network.low, network.base or high
     lowered = {layer.index for layer in network.layers if layer.quantizable} & plan.lowered

@@ -52,6 +52,7 @@ class Build:
         precisions: all precisions of the engine's layers.
         weak: true if the recipe has files for weak typing.
         shapes: the smallest, the first sample's and the largest shape of every input.
+        dynamic: the names of the inputs with dynamic axes.
     """
 
     target: TensorRTVersion
@@ -217,10 +218,7 @@ def _shapes(build: Build, names: list[str], shape_index: int) -> str:
 
 
 def polygraphy_command(build: Build, network: str, *more: str) -> list[str]:
-    """Returns the words of ``polygraphy convert`` for a weakly typed engine, with ``more`` added.
-
-    Polygraphy cannot name a DLA core.
-    """
+    """Returns the words of ``polygraphy convert`` for a weakly typed engine, with ``more`` added."""
     # Polygraphy leaves TF32 off by itself, and takes the calibration profile from the shapes.
     options, words = build.options, ["polygraphy", "convert", network, "-o", "model.engine", *more]
     for shape_index, option in enumerate(("--trt-min-shapes", "--trt-opt-shapes", "--trt-max-shapes")):
@@ -288,7 +286,7 @@ def flags_file(flags: list[str], refused: list[str]) -> str:
 
 
 def refusals(weak: WeakPlan, build: Build, flags: list[str]) -> list[str]:
-    """Returns why trtexec cannot express a plan, a clause for each obstacle; empty if it can."""
+    """Returns a clause for each reason why trtexec, with the ``flags`` of ``flags_of``, cannot express a plan."""
     type_names, length = _types_of(build), sum(len(flag.encode()) for flag in flags)
     reasons = [f"layer '{rule.layer}': {why}" for rule in weak.constraints for why in _why_not(rule, weak, type_names)]
     if not reasons and length > _MOST_BYTES:
