@@ -92,7 +92,7 @@ class BuildOptions:
         unquantized_round: ONNX Runtime only: also round the outputs of unquantized layers to INT8.
         plugins: TensorRT's plugin libraries.
         operators: ONNX Runtime's operator libraries.
-        sizes: TensorRT only: the smallest, the usual and the largest values of each input that may be a shape tensor.
+        sizes: TensorRT only: by name, the smallest, usual and largest values of each input that may be a shape tensor.
         dla: the DLA core to use; layers that it cannot run go to the GPU.
         debug_tensors: TensorRT 10.8 and later, strong typing: ``infer`` also returns tensors that the engine did not
             fuse.

@@ -71,7 +71,7 @@ def list_engines() -> tuple[EngineStatus, ...]:
 
 
 def engine_status(name: str) -> EngineStatus:
-    """Returns the status of the named engine on this machine."""
+    """Returns the status of ``onnxruntime``, ``tensorrt`` or ``tensorrt-rtx`` on this machine."""
     if name == ONNXRUNTIME:
         try:
             import onnxruntime

@@ -303,9 +303,10 @@ class EngineKernel:
 
 
 def profiled_kernels(graph: Path, profile: Path) -> tuple[EngineKernel, ...]:
-    """Returns an engine's layers and times, from trtexec's ``--exportLayerInfo`` (``graph``) and ``--exportProfile``.
+    """Returns an engine's layers and times, in the order of ``graph``.
 
-    Raises BadInput if a file cannot be read, or ``graph`` has only the layers' names.
+    ``graph`` is a file of trtexec's ``--exportLayerInfo``, ``profile`` one of its ``--exportProfile``. Raises BadInput
+    if a file cannot be read, or ``graph`` has only the layers' names.
     """
     described = _json(graph)
     layers = described.get("Layers") if isinstance(described, dict) else None
@@ -348,10 +349,10 @@ def graph_beside(profile: Path) -> Path:
 
 
 def kernels_of(network: Network, profile: Path) -> tuple[tuple[Kernel, float], ...]:
-    """Returns the kernels in trtexec's profile, and in the layer file next to it, each with its mean seconds.
+    """Returns an engine's kernels in order, each with its mean seconds.
 
-    A kernel has the indices of its layers in ``network``. Raises BadInput if a file cannot be used, or no kernel
-    contains a layer of the network.
+    ``profile`` is trtexec's; its layer file lies next to it. A kernel has the indices of its layers in ``network``.
+    Raises BadInput if a file cannot be used, or no kernel contains a layer of the network.
     """
     graph = graph_beside(profile)
     kernels = profiled_kernels(graph, profile)

@@ -1,7 +1,4 @@
-"""Builders in a worker process: a build or an inference that crashes, hangs or exhausts memory fails only one trial.
-
-The process is replaced after any failure, since CUDA calls may keep failing.
-"""
+"""Builders in a worker process: a build or an inference that crashes, hangs or exhausts memory fails only one trial."""
 
 from __future__ import annotations
 
@@ -45,8 +42,9 @@ def serve(descriptor: int, parent: int, work: object | None = None) -> None:
     """Runs in the worker: answers each request with its result or error, until the parent closes the connection.
 
     Args:
+        descriptor: the connection's file descriptor.
         parent: the parent's process id.
-        work: has a method for each request; None builds and runs engines.
+        work: the object whose methods the requests name; None: one that builds and runs engines.
     """
     for stop in (signal.SIGINT, signal.SIGTERM):  # a terminal, or a scheduler, sends them to all: the parent decides
         signal.signal(stop, signal.SIG_IGN)
@@ -238,7 +236,7 @@ class IsolatedEngine:
     """An engine in a worker process; built again if that process was replaced.
 
     Attributes:
-        ran: the precision that ran, by layer index; without the engine's reports before the first inference.
+        ran: the precision that ran, by layer index; before the first inference, only what the graph sets.
     """
 
     def __init__(self, make: Callable[[], tuple[Worker, BuiltEngine]], timeout: float | None) -> None:
@@ -269,6 +267,7 @@ class IsolatedEngine:
             self._worker.ask(("close", self._number), self._timeout)
 
 
+# CUDA calls may keep failing after a failure, so the process is replaced.
 class Worker:
     """A process that answers requests. It ends after a failure, when this object is deleted, and with its parent.
 
@@ -279,7 +278,7 @@ class Worker:
     def __init__(
         self, environment: Mapping[str, str] | None = None, module: str = "trt_bisect.builder.isolation"
     ) -> None:
-        """Starts the process, which runs ``module``'s function ``serve``; adds ``environment`` to its environment."""
+        """Starts the process: the function ``serve`` of ``module``, with ``environment``'s variables in addition."""
         self._printed: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115
         self._connection, theirs = Pipe()
         with theirs:
@@ -311,7 +310,8 @@ class Worker:
     def ask(self, request: tuple[Any, ...], limit: float | None) -> Any:
         """Sends a request, a method's name and its arguments, and returns the answer; any failure ends the process.
 
-        Raises TrialFailed if the work failed, the process crashed, or it did not answer within ``limit`` seconds.
+        Raises TrialFailed if the work failed, the process crashed, or it did not answer in ``limit`` seconds (None: no
+        limit).
         """
         if not self.alive:
             raise TrialFailed(outcome_of(request[0]), "The worker process has ended.")

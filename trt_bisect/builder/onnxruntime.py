@@ -14,7 +14,6 @@ piece whose tensors are cached. Here 8 is a layer in INT8 and f one in FP32:
 
 **Invariants.** The outputs are, bit for bit, those of the plan's own graph without ONNX Runtime's optimisations. No
 piece ends where a tensor has two versions, rounded and unrounded (``model.pieces``). Cached tensors are never changed.
-A network that cannot be cut is one piece.
 """
 
 from __future__ import annotations
@@ -134,7 +133,7 @@ class SwitchSession:
     def infer(self, plan: PrecisionPlan, feeds: Feeds, scales: Scales | None = None) -> Outputs:
         """Returns the outputs of a plan for a sample, by name; raises TrialFailed.
 
-        Sample and outputs may be cached, so the caller must not change them. None for ``scales`` uses the session's.
+        The caller must not change sample and outputs, which may be cached. ``scales`` None: the constructor's.
         """
         with self._lock:
             self._pieces = pieces = self._pieces or self._make()
@@ -282,12 +281,12 @@ class OnnxRuntimeBuilder:
         self.versions: Mapping[str, str] = versions
 
     def build(self, plan: PrecisionPlan) -> OnnxRuntimeEngine:
-        """Builds the session of a plan; its outputs do not depend on the number of threads."""
+        """Builds the session of a plan."""
         session = make_session(self.writer.write(plan), self.provider, self._options.threads)
         return OnnxRuntimeEngine(session, self.ran(plan))
 
     def has_plain(self, plan: PrecisionPlan) -> bool:
-        """Returns true if the session of ``plain`` computes a plan exactly: INT8 and FP32, with exact integer sums."""
+        """Returns true if ``plain`` can run a plan exactly: in INT8 and FP32 only, with exact integer sums."""
         has_kernels = {*plan.precisions} <= {Precision.INT8, Precision.FP32}
         return has_kernels and self.provider == CPU and integer_sums_are_exact()
 
@@ -310,8 +309,8 @@ class OnnxRuntimeBuilder:
     ) -> SwitchSession:
         """Builds the session that runs all plans; raises TrialFailed if ONNX Runtime refuses it.
 
-        ``facts`` are the tensors' shapes and types (None keeps the network in one piece), ``memory`` the most bytes of
-        cached tensors, ``more`` the precisions besides low, high and base.
+        ``threads`` None: as in the build options. ``facts`` are the tensors' shapes and types (None: one
+        piece), ``memory`` the most bytes of cached tensors, ``more`` the precisions besides low, high and base.
         """
         choices, threads = choices_of(self.network, self._options.high, more), threads or self._options.threads
         return SwitchSession(self.writer, self.scales, choices, self.provider, threads, facts, memory)

@@ -39,9 +39,9 @@ ParserAnswer = tuple[str, tuple[Refusal, ...]]
 
 
 def ask_parser(written: Written) -> ParserAnswer | None:
-    """Returns the engine and version of the parser asked, and its errors on a network: none if it accepts the network.
+    """Returns the parser's engine and version, as one text, and its errors on a network; none if it accepts it.
 
-    The parser is TensorRT's, else TensorRT-RTX's. Returns None if neither is installed and starts.
+    Asks TensorRT's parser, or TensorRT-RTX's if that does not start; returns None if neither starts.
     """
     for engine in PARSERS:
         if not tensorrt_build.is_installed(engine):

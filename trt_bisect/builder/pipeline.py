@@ -59,7 +59,7 @@ class PipelineEngine:
         return outputs
 
     def latency(self, feeds: Feeds) -> Latency | None:
-        """Returns the time for a sample: the sum of each engine's latency times its mean calls; None if emulated."""
+        """Returns the time for a sample, the sum of all engines' latency times calls per sample; None if emulated."""
         total: Latency | None = None
         for part, engine in zip(self._parts, self._engines, strict=True):
             time, calls, prefix = engine.latency(part.of(feeds)), self._pipeline.calls[part.name], prefix_of(part.name)
@@ -115,7 +115,7 @@ class EmulatedPipelineBuilder(PipelineBuilder):
     builders: list[OnnxRuntimeBuilder]  # type: ignore[assignment]
 
     def has_plain(self, plan: PrecisionPlan) -> bool:
-        """Returns true if the sessions of ``plain`` compute a plan exactly."""
+        """Returns true if ``plain`` can run a plan exactly: in INT8 and FP32 only, with exact integer sums."""
         return self.builders[0].has_plain(plan)
 
     def plain(self, plan: PrecisionPlan, *, integers: bool = True) -> PipelineEngine:
@@ -141,8 +141,8 @@ class EmulatedPipelineBuilder(PipelineBuilder):
     ) -> PipelineSession:
         """Builds for each network a session that runs all plans.
 
-        ``facts`` are the tensors' shapes and types (None keeps networks in one piece), ``memory`` the most bytes of
-        caches, ``more`` the precisions besides low, high and base.
+        ``threads`` is ignored; ``facts`` are the tensors' shapes and types (None keeps networks in one piece),
+        ``memory`` the most bytes of caches, ``more`` the precisions besides low, high and base.
         """
         sessions = []
         for part, builder in zip(self.parts, self.builders, strict=True):
@@ -171,7 +171,7 @@ class PipelineSession:
     def infer(self, plan: PrecisionPlan, feeds: Feeds, scales: Scales | None = None) -> Outputs:
         """Returns the outputs of the user's function for a sample under a plan, NaN if the function fails.
 
-        Without ``scales``, the sessions' are used. Raises TrialFailed.
+        ``scales`` None: those given to the sessions. Raises TrialFailed.
         """
         engines = {}
         for part, session in zip(self._parts, self._sessions, strict=True):

@@ -176,9 +176,9 @@ class TensorRTEngine:
         """Keeps a serialized engine; does not load it.
 
         Args:
-            rounded: the precision of each layer by index, if the graph sets it.
-            names: the user's layer names, by those in ``network``; None: they are the same.
-            graph: the ONNX graph, if ``infer`` is to return debug tensors too.
+            rounded: the precisions that the graph sets, by layer index; None if it sets none.
+            names: the user's layer names, by those in ``network``; None: the same.
+            graph: the ONNX graph, for ``infer`` to return debug tensors too; None: it does not.
         """
         self.serialized = serialized
         self.ran: Mapping[int, str] = rounded or {}
@@ -205,7 +205,7 @@ class TensorRTEngine:
     def infer(self, feeds: Feeds) -> Outputs:
         """Returns the outputs for a sample by name, in the dtypes of the network's outputs.
 
-        Raises EngineUnavailable if no GPU answers or PyCUDA is not installed, and TrialFailed for any other failure.
+        Raises EngineUnavailable without a GPU or PyCUDA, and TrialFailed for any other failure.
         """
         with self._current() as loaded:
             shapes = self._bind(loaded, feeds)

@@ -379,9 +379,9 @@ class TellsWeakPlan(Protocol):
 
 
 def weak_plan(builder: Builder, network: Network, plan: PrecisionPlan) -> WeakPlan:
-    """Returns the constraints that carry out a plan under weak typing: those of a weak ``builder``, else on ONNX nodes.
+    """Returns a plan's constraints under weak typing: of TensorRT's layers from a weak ``builder``, or of ONNX nodes.
 
-    ONNX nodes have the names of the recipe's ``network.onnx``. Layers that TensorRT's parser adds stay free.
+    ONNX nodes have the names of the recipe's ``network.onnx``.
     """
     if builder.typing == "weak" and isinstance(builder, TellsWeakPlan):
         with suppress(TrialFailed):

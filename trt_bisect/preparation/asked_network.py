@@ -1,7 +1,6 @@
 """The network that a command asks for, with precisions and scales that the user fixes, by layer or in a plan's file.
 
-This file (docs/howto/keep-high.md) is TOML or JSON, with the keys of a recipe's ``plan.json``; ``model`` and
-``build`` are ignored.
+This file (docs/howto/keep-high.md) is TOML or JSON, with the keys of a recipe's ``plan.json``.
 """
 
 from __future__ import annotations
@@ -53,7 +52,7 @@ def matching(network: Network, pattern: str) -> list[Layer]:
             ``sensitivity:FOLDER:N``, for the N most sensitive layers of a ``trt-bisect sensitivity``.
 
     Raises:
-        BadInput: the pattern names no layer (the message has similar names), or cannot be read.
+        BadInput: the pattern names no layer, or cannot be read.
     """
     layers = network.layers
     exact = [layer for layer in layers if layer.name == pattern]
@@ -86,7 +85,7 @@ def matching(network: Network, pattern: str) -> list[Layer]:
 def logged_layers(board: Board | None, network: Network | None) -> Board | None:
     """Returns TensorBoard's settings with the names of the layers that its patterns name; None for None.
 
-    Raises BadInput if a pattern names no layer.
+    Raises BadInput if a pattern names no layer, or ``network`` is None but there are patterns.
     """
     if board is None or not board.only:
         return board
@@ -283,7 +282,7 @@ class FilePlan:
         layers: the precision by layer or pattern, in the order of the file.
         scales: the INT8 scale by activation.
         high: the precision of layers that cannot be low.
-        one_scale: layers or patterns whose weights have one scale each.
+        one_scale: layers or patterns whose weight has one scale, not one per channel.
         wide: true if layers in INT8 have 16-bit activations.
         changes: the recipe's changes of weights, in words; if not empty, the plan fits only the recipe's network file.
     """
@@ -386,8 +385,8 @@ def asked_network(options: NetworkOptions, model: GivenModel | Callable[..., Any
     """Returns a network with the precisions, scales and base that the options ask for.
 
     Args:
-        model: a ``Network`` keeps its low precision if the options ask for INT8.
-        shapes: of dynamic inputs, by name.
+        model: a file, a PyTorch module, or a ``Network``, which keeps its low precision if the options ask for INT8.
+        shapes: the sizes of dynamic inputs, by name; None leaves them dynamic.
 
     Raises:
         BadInput: a library or a file cannot be used, or an option does not fit the network.
@@ -408,7 +407,8 @@ def asked_network(options: NetworkOptions, model: GivenModel | Callable[..., Any
 def use_machine(options: NetworkOptions) -> None:
     """Makes ONNX Runtime use the options' operator libraries and device in all later sessions.
 
-    Raises BadInput if a library cannot be loaded, and EngineUnavailable if the engine ONNX Runtime lacks the device.
+    Raises BadInput if a library cannot be loaded, and EngineUnavailable if the engine is ONNX Runtime without the
+    device.
     """
     use_libraries(options.libraries(onnxruntime=True))
     engine = getattr(options, "engine", ONNXRUNTIME)
@@ -437,8 +437,8 @@ def read_network(
 ) -> Network:
     """Returns the network of a command, before the user's precisions and scales are fixed; exports PyTorch modules.
 
-    ``shapes`` are those of dynamic inputs; ``low`` is by default that of a ``Network`` given, else INT8. Raises
-    BadInput if a library or the file cannot be used.
+    ``shapes`` are those of dynamic inputs. ``low`` and ``base`` None: those of a ``Network``; for other models INT8,
+    and each plan's high precision. Raises BadInput if a library or the file cannot be used.
     """
     use_machine(options)
     data = [getattr(options, name, None) for name in ("calibration", "inputs", "dataset")]

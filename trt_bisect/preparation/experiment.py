@@ -61,11 +61,11 @@ class Experiment:
         data: the calibration data; None for given ranges.
         more: all data sets given; a recipe has to hold on their samples.
         parts: everything that the figures depend on, by name.
-        strategy: ``emulation``, ``bisect`` or ``exhaustive``.
-        curve: the curve to measure: ``full``, ``adaptive``, or ``culprits`` (a bisection).
-        classes: by output name, the axis and the kind of its classes.
+        strategy: ``emulation``; or on an engine, ``bisect`` (few boundaries) or ``exhaustive`` (all).
+        curve: its boundaries: ``full`` (all), ``adaptive`` (more where the loss rises), ``culprits`` (a bisection).
+        classes: by output name, the class axis, and if values are probabilities.
         task: judged instead of the metric; None without a task.
-        integers: the ways to compare integer outputs.
+        integers: the integer outputs to compare in special ways, such as indices in any order.
     """
 
     network: Network
@@ -95,7 +95,7 @@ class Experiment:
 
     @property
     def whole(self) -> RebuildEvaluator:
-        """The evaluator that builds an engine for each plan, instead of one session for all plans."""
+        """The evaluator that builds an engine for each plan."""
         return self.evaluator.whole if isinstance(self.evaluator, SwitchEvaluator) else self.evaluator
 
     @property
@@ -111,8 +111,8 @@ class Experiment:
     ) -> Comparer:
         """Returns a comparer of outputs with other ``references``, FP32's outputs for ``inputs``.
 
-        ``inputs`` are needed to tell how far outputs vary with them. With ``deciding`` it computes only figures that
-        decide.
+        Empty ``inputs`` leave out how far outputs vary with the input. ``deciding``: compute only the figures that
+        decide a trial.
         """
         metric = self.rule.metric
         only = metric if deciding else None
@@ -135,8 +135,8 @@ class Setup:
         folder: the run folder; None to keep nothing.
         judged_by: the reference that ``--reference`` names; None for the network in FP32.
         in_memory: the trials, if there is no folder.
-        began: the start, on the clock of ``perf_counter``.
-        started: the start, since the epoch.
+        began: the command's start, in seconds of ``perf_counter``.
+        started: the command's start, in seconds since the epoch.
     """
 
     options: MeasuringOptions
@@ -229,7 +229,7 @@ class Setup:
     def workers(
         self, network: Network, builder: Builder, ranges: Ranges, feeds: Sequence[Feeds], *, timed: bool = False
     ) -> WorkerPool | None:
-        """Returns the workers that try (with ``timed`` also time) plans on ``feeds``; None if only ``builder`` can."""
+        """Returns the cluster's workers, to try (if ``timed`` also time) plans on ``feeds``; None without workers."""
         if network.pipeline is not None:
             return None
         options, shapes = self._profiled(network, builder.engine, feeds)
@@ -285,9 +285,7 @@ class Setup:
         return self.with_ranges(experiment, ranges, network)
 
     def with_curve(self, experiment: Experiment, session: AllPlans | None = None) -> Experiment:
-        """Returns the experiment to measure the curve with; in the emulation, one session runs all its plans: that
-        given, or its own.
-        """
+        """Returns the experiment for the curve; in the emulation, ``session`` (None: a new one) runs all its plans."""
         builder = experiment.builder
         if experiment.strategy != EMULATION or not isinstance(builder, EmulatedBuilder):
             return experiment

@@ -57,7 +57,10 @@ class GivenData:
         self.fed = FedData(network, progress.say)
 
     def ranges(self, calibration: Any) -> tuple[Ranges, Dataset | None]:
-        """Returns the ranges, with the scales that the user fixed, and the calibration data set (None without data)."""
+        """Returns the ranges, with the scales that the user fixed, and the calibration data set (None without data).
+
+        ``calibration`` is data, a TensorRT calibration cache, or ranges.
+        """
         ranges, data = self._ranges(calibration)
         return with_scales_given(ranges, self._network.scales), data
 
@@ -154,7 +157,7 @@ class GivenData:
 
 
 class DataCalibration:
-    """Ranges from data. Each is computed at its first use, or read from the run folder."""
+    """Ranges from data, computed at their first use or read from the run folder."""
 
     def __init__(
         self, network: Network, data: Dataset, options: MeasuringOptions, folder: Path | None, progress: Progress
@@ -235,14 +238,14 @@ class FedData:
             self._pictures[data.source] = data.pictures
 
     def calibrated_with(self, data: Dataset) -> Dataset:
-        """Computes statistics of the first samples; returns the calibration data, which records values when read."""
+        """Computes statistics of up to 100 samples; returns ``data``, whose first full reading records a few values."""
         self._calibrated_with = data.source
         data = self._sketch.watching(data)
         self._calibration = self._looked_at(data.inferences.first(MOST_SAMPLES), data.source)
         return data
 
     def validated_with(self, data: Dataset) -> Dataset:
-        """Returns the validation data, which records values when read, for a comparison with the calibration data."""
+        """Returns ``data``, whose first full reading records a few values to compare with the calibration data's."""
         self._validated_with = self._validation.watching(data)
         return self._validated_with
 
@@ -253,7 +256,7 @@ class FedData:
 
         Args:
             ranges: compared with the inputs if there are no calibration data.
-            data: recorded values of the data set that the inputs come from.
+            data: a few values of the data set that the inputs come from.
             of_calibration: true if the inputs are calibration samples.
         """
         first, drifts, drift_of_validation = feeds[:MOST_SAMPLES], dict[str, Drift](), dict[str, Drift]()
@@ -315,8 +318,8 @@ def ranges_of(
 ) -> tuple[Ranges, Dataset | None]:
     """Returns the ranges, with the scales that the user fixed, and the calibration data set (None without data).
 
-    ``calibration`` is data, a TensorRT calibration cache, or ranges; a network with Q/DQ pairs uses only ranges. Raises
-    BadInput if nothing usable was given.
+    ``calibration`` is data, a TensorRT calibration cache, or ranges; unless it is ranges, a network with Q/DQ pairs
+    uses its own. Raises BadInput if there are no ranges.
     """
     data = None
     if is_data(calibration):

@@ -42,10 +42,10 @@ _BOTH = "Give with --reference what the network gave for the samples of --input,
 
 
 class Reference(ABC):
-    """An engine whose outputs a network is judged by. It stays open, and reports no times and no precisions.
+    """An engine whose outputs a network is judged by.
 
     Attributes:
-        digest: of the reference and, with saved outputs, of the samples.
+        digest: the digest of the reference and, with saved outputs, of the samples.
         names: by layer index in the judged network, the matching layer of the reference; empty if unknown.
     """
 
@@ -248,7 +248,7 @@ class Judgement:
         return tuple(judged)
 
     def slices(self, outputs: tuple[str, ...], reference: Sequence[Outputs]) -> Slices:
-        """Returns the parts of outputs, which a relative metric judges by themselves; none for a user's own metric."""
+        """Returns the outputs' parts, each judged by itself under a relative metric; none for a user's own metric."""
         metric = self.asked_metric
         return Slices() if metric.code else find_slices(reference, outputs, apart=metric.name in RELATIVE)
 
@@ -269,7 +269,7 @@ class Judgement:
         return outputs if asked_task is None else (asked_task.entry,)
 
     def task(self, reference: Sequence[Outputs]) -> Task | None:
-        """Returns the task that the options name, or None; raises BadInput if FP32's outputs do not fit it."""
+        """Returns the task that the options name, None without one; raises BadInput if FP32's outputs do not fit it."""
         asked_task = self.options.asked_task()
         return None if asked_task is None else find_task(asked_task, self._numbers([*self.told, *reference]))
 

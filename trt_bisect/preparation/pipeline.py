@@ -1,7 +1,4 @@
-"""A pipeline: a user's function that runs several networks on a sample, as one network with one data set.
-
-The function runs once in FP32 on all samples. Each network is calibrated on the feeds that it gets there.
-"""
+"""A pipeline: a user's function that runs several networks on a sample, as one network with one data set."""
 
 from __future__ import annotations
 
@@ -34,8 +31,8 @@ _FAILED = "inference failed"
 Function = Callable[[Mapping[str, "Net"], Any], Any]
 
 
-class _TooManyCalls(BaseException):
-    """Stops a user's function that calls its networks too often, even within its ``except Exception``."""
+class _TooManyCalls(BaseException):  # a user's ``except Exception`` does not catch it
+    pass
 
 
 @dataclass
@@ -166,8 +163,7 @@ def named_outputs(returned: Any) -> Outputs:
     """Returns what a user's function returned as arrays by name.
 
     A dictionary keeps its names; a tuple's values become ``output 0`` and so on, any other value ``output``. A text
-    becomes its characters' codes, int64; texts in a list are joined with line breaks. Raises BadInput if a value is no
-    array.
+    becomes its characters' codes, int64. Raises BadInput if a value is no array.
     """
     values = {"output": returned}
     if isinstance(returned, Mapping):

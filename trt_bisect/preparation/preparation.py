@@ -228,9 +228,9 @@ def _telling(setup: Setup, builder: Builder, source: Dataset) -> list[Outputs]:
 def find_worst(
     setup: Setup, network: Network, builder: Builder, samples: Dataset, count: int, keep: bool = False
 ) -> WorstInputs:
-    """Returns the ``count`` inputs of a data set that lose most in full INT8.
+    """Returns the ``count`` inputs of a data set that lose most in full INT8, the worst first.
 
-    With ``keep``, Ctrl-C returns the inputs found so far. Without, inputs on which FP32 finds something for the task
+    If ``keep``, Ctrl-C returns the inputs found so far; if not, inputs on which FP32 finds something for the task
     come first. Raises BadInput if FP32 or full INT8 cannot be built or run.
     """
     plan = network.full(setup.options.high_precision)
@@ -250,9 +250,9 @@ def find_worst(
 def worst_between(
     setup: Setup, fp32: Engine, low: Engine, samples: Dataset, count: int, keep: bool = False
 ) -> WorstInputs:
-    """Returns the ``count`` inputs of a data set on which two engines differ most.
+    """Returns the ``count`` inputs of a data set on which two engines differ most, the worst first.
 
-    With ``keep``, Ctrl-C returns the inputs found so far. Without, inputs on which ``fp32`` finds something for the
+    If ``keep``, Ctrl-C returns the inputs found so far; if not, inputs on which ``fp32`` finds something for the
     task come first. Raises TrialFailed if an engine fails.
     """
     judgement = setup.judgement

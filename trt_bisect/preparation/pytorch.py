@@ -69,7 +69,7 @@ def exported(model: Any, data: Iterable[Any], shapes: Mapping[str, tuple[int, ..
         model: a module; or a ``module:function`` or ``file.py:function`` that returns a module.
         data: sources of a sample, such as a DataLoader, first choice first.
         shapes: of the inputs; used if no data have a sample.
-        output: the file's folder; default: one that lasts as long as the process.
+        output: the file's folder; None: one that lasts as long as the process.
 
     Raises:
         BadInput: there is no sample, the module does not take it, or cannot be exported.

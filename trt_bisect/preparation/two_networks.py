@@ -46,7 +46,7 @@ class AsItRuns:
         weights: by name in the float network, the integer levels and the quantizer of each integer weight.
         modules: returns, after an inference, each call of a PyTorch module with its tensor's name, and the outputs'
             names.
-        digest: of a PyTorch module; else empty.
+        digest: the digest of a PyTorch module; else empty.
     """
 
     source: str
@@ -57,9 +57,10 @@ class AsItRuns:
     digest: str = ""
 
     def tensors(self, feeds: Feeds) -> dict[str, np.ndarray]:
-        """Returns the float tensors for a sample by name; the sample's arrays become inputs by name, else in order.
+        """Returns the float tensors for a sample by name.
 
-        Raises BadInput if the network cannot be run on this sample, or returns no arrays by name.
+        The sample's arrays become inputs by name, or in order if names differ. Raises BadInput if the network
+        does not run on this sample, or returns no arrays by name.
         """
         names = [spec.name for spec in self.inputs]
         given = dict(feeds) if not names or set(names) == set(feeds) else dict(zip(names, feeds.values(), strict=False))
@@ -237,7 +238,7 @@ class TwoNetworks:
         first: its names are used for samples and tensors.
         feeds: the sample.
         memory: the bytes that a group of tensors of both may take.
-        planned: puts the second network under a plan; default: unchanged.
+        planned: puts the second network under a plan; default: as in its file.
 
     Attributes:
         feeds_of_second: returns a sample with the names and dtypes of the second network's inputs.
@@ -304,10 +305,7 @@ class TwoNetworks:
             del first
 
     def weights(self) -> Iterator[tuple[Origin, np.ndarray, np.ndarray]]:
-        """Yields each weight of a matched layer, with its values in the first network and, rounded, in the second.
-
-        Leaves out layers whose outputs do not match.
-        """
+        """Yields each weight of a matched layer, with its values in the first network and, rounded, in the second."""
         second = self._second.network
         for origin in weight_origins(second, self._second.writer, self._second.plan.lowered):
             match = self.matching.pairs.get(-1 if origin.index is None else origin.index)

@@ -115,7 +115,7 @@ def removable(folder: str | Path) -> tuple[Removable, ...]:
 def clean(folder: str | Path) -> tuple[Removable, ...]:
     """Removes the files of a run folder that can be recreated, and returns them.
 
-    Raises BadInput if ``folder`` is no run folder or in use, or something cannot be removed.
+    Raises BadInput if ``folder`` is no run folder, in use, or cannot be cleaned.
     """
     leftovers = removable(folder)
     with locked(Path(folder)):

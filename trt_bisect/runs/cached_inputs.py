@@ -39,7 +39,7 @@ class Form(Generic[Value]):
 def kept(folder: Path | None, form: Form[Value], key: str, compute: Callable[[], Value]) -> Value:
     """Returns the result that a folder stores under ``key``; if there is none, calls ``compute`` and stores its result.
 
-    The key is a digest of everything that decides the result. Without a folder nothing is stored.
+    The key is a digest of everything that decides the result. ``folder`` None: nothing is stored.
     """
     if folder is None:
         return compute()

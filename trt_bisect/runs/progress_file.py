@@ -50,7 +50,7 @@ class Heartbeat:
         self._set(stage=title, total=total, done=0, what="")
 
     def step(self, what: str, size: int = 1) -> None:
-        """Begins a step that counts as ``size`` steps."""
+        """Begins the step ``what``, which counts as ``size`` steps."""
         self._shown.step(what, size)
         done, total = self._stage["done"] + self._doing, self._stage["total"]
         self._doing = size

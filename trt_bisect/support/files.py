@@ -113,10 +113,7 @@ def locked(folder: Path, option: str = "--output") -> Iterator[None]:
 
 
 class ScratchFolder:
-    """A temporary folder in ``parent`` or the system's, removed when it is closed and at the end of the process.
-
-    It can be opened again at the same path.
-    """
+    """A temporary folder in ``parent`` or the system's, removed when it is closed and at the end of the process."""
 
     def __init__(self, parent: Path | None = None) -> None:
         self._parent = parent or Path(tempfile.gettempdir())

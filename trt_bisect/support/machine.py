@@ -66,14 +66,14 @@ class InThisThread(Executor):
 class ThreadsIfLong(Executor):
     """An executor that runs calls in at most ``threads`` threads, or in the calling thread if they are short.
 
-    Calls are short if those so far took under half a millisecond on average. With one thread, calls run in the order of
-    submission.
+    Calls are short if those so far took under half a millisecond on average.
     """
 
     def __init__(self, threads: int) -> None:
         self._threads = threads
         self._pool: ThreadPoolExecutor | None = None
         self._here = InThisThread()
+        # with one thread, calls run in the order of submission
         self._last: Future[Any] | None = None
         self._calls = 0
         self._seconds = 0.0

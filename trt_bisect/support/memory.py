@@ -56,7 +56,7 @@ def mapped(array: np.ndarray) -> np.ndarray:
 
 
 def are_large(arrays: Mapping[str, np.ndarray]) -> bool:
-    """Returns true if the arrays together take more than 128 MiB; they are then kept in files."""
+    """Returns true if the arrays together take more than 128 MiB."""
     return sum(array.nbytes for array in arrays.values()) > _FROM_BYTES
 
 

@@ -20,7 +20,7 @@ class Progress(Protocol):
         """Begins a stage of about ``total`` steps, None if unknown."""
 
     def step(self, what: str, size: int = 1) -> None:
-        """Begins a step that counts as ``size`` steps; the step before it is done."""
+        """Begins the step ``what``, which counts as ``size`` steps; the step before it is done."""
 
     def left(self, seconds: float | None) -> None:
         """Shows the time left of the whole job; None if unknown."""
@@ -63,7 +63,7 @@ class TimeLeft:
 
 
 def grown(total: int | None, done: int) -> int | None:
-    """Returns the total of a stage that has reached ``done`` steps: a total that is too small grows by a quarter."""
+    """Returns a stage's total, or if it is below the steps ``done``, a quarter more than those; None if unknown."""
     return total if total is None or done <= total else done + max(done // 4, 1)
 
 
@@ -85,7 +85,7 @@ class TimeLimited:
         self._shown.stage(title, total)
 
     def step(self, what: str, size: int = 1) -> None:
-        """Begins a step that counts as ``size`` steps; raises TimeUp after the limit."""
+        """Begins the step ``what``, which counts as ``size`` steps; raises TimeUp after the limit."""
         self._check()
         self._shown.step(what, size)
 
@@ -170,7 +170,7 @@ class RichProgress:
         self._task = self._bar.add_task(title, what="", left=self._left, **self._figures())
 
     def step(self, what: str, size: int = 1) -> None:
-        """Begins a step that counts as ``size`` steps, and moves the bar."""
+        """Begins the step ``what``, which counts as ``size`` steps, and moves the bar."""
         if self._verbose:
             self._say_timed(f"  {what}")
         self._done += self._current_size
@@ -228,7 +228,7 @@ class NotebookProgress:
         self._show()
 
     def step(self, what: str, size: int = 1) -> None:
-        """Begins a step that counts as ``size`` steps, and moves the bar."""
+        """Begins the step ``what``, which counts as ``size`` steps, and moves the bar."""
         self._done += self._current_size
         self._total = grown(self._total, self._done + size)
         self._current_size, self._what = size, what
@@ -290,7 +290,7 @@ class PrefixedProgress(Silent):
         self._shown.stage(f"{self._name}: {title}", total)
 
     def step(self, what: str, size: int = 1) -> None:
-        """Begins a step that counts as ``size`` steps."""
+        """Begins the step ``what``, which counts as ``size`` steps."""
         self._shown.step(what, size)
 
     def say(self, text: str) -> None:
@@ -320,7 +320,7 @@ def other_stages(layers: int, given: int, judged: int, *, explains: bool) -> dic
         layers: the number of layers that can be low.
         given: the number of inputs given.
         judged: the number of inputs of the curve.
-        explains: the run explains its culprits.
+        explains: true if the run explains its culprits.
     """
     runs = float(layers * judged)
     return {CURVE: _CURVE * runs, CHECKS: _CHECKS * given, EXPLANATION: _EXPLANATION * runs if explains else 0.0}
@@ -350,9 +350,7 @@ class Forecast:
     _pace: tuple[float, float] = (0.0, 0.0)
 
     def search(self, inferences_left: float, seconds_each: float | None = None) -> None:
-        """Sets the number of inferences left for the search, each of ``seconds_each`` or, if None, as long as the last
-        ones.
-        """
+        """Sets the search's inferences left, each of ``seconds_each`` (None: as long as the last ones)."""
         if self.left is None:
             return
         if seconds_each is not None:

@@ -40,7 +40,7 @@ class Column:
 
     Attributes:
         title: empty for a column of only the CSV file.
-        kind: the form of its cells, such as ``percent``; empty: by the type of the field.
+        kind: the form of its cells, such as ``PERCENT``; empty: by the type of the field.
         rank: 0 is shown everywhere, on a phone too; columns up to 4 are printed; a narrow screen leaves out the highest
             ranks first; None is for a page only.
         empty: the text of a cell without a value; ``{0.tensor}`` stands for another field.
@@ -218,7 +218,10 @@ def _parted(hint: Any) -> tuple[Any, Column | NestedColumns | None]:
 
 
 def table_of(kind: type, rows: Sequence[Any], **names: str) -> pd.DataFrame:
-    """Returns rows, dataclasses of type ``kind``, as a pandas table with the columns of the CSV file."""
+    """Returns rows, dataclasses of type ``kind``, as a pandas table with the CSV file's columns.
+
+    ``names`` replace names in braces, as in ``columns_of``.
+    """
     import pandas as pd
 
     columns = columns_of(kind, rows, **names)
@@ -229,8 +232,8 @@ def table_of(kind: type, rows: Sequence[Any], **names: str) -> pd.DataFrame:
 def csv_of(kind: type, rows: Sequence[Any], **names: str) -> str:
     """Returns rows, dataclasses of type ``kind``, as CSV with a header.
 
-    None and NaN are empty, shapes ``1x3x8``, names separated by commas, entries of a mapping ``key:value``. A text that
-    a spreadsheet would run as a formula gets an apostrophe in front.
+    ``names`` replace names in braces, as in ``columns_of``. None and NaN are empty, shapes ``1x3x8``, names separated
+    by commas, entries of a mapping ``key:value``. A text that a spreadsheet would run gets an apostrophe in front.
     """
     columns, text = columns_of(kind, rows, **names), io.StringIO()
     writer = csv.writer(text, lineterminator="\n")

@@ -117,5 +117,5 @@ class Line(Note):
 
 
 def noted(kind: str, texts: Iterable[str]) -> list[Note]:
-    """Returns sentences as notes of one kind."""
+    """Returns sentences as notes of one ``kind``, a subject by which programs look for them."""
     return [Note(kind, text) for text in texts]
