@@ -1,4 +1,4 @@
-"""Tries plans as tasks of a Ray cluster. Ray itself runs in a separate process (``RayProcess``)."""
+"""Tries plans as tasks of a Ray cluster."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class RayCluster(AbstractContextManager["RayCluster"]):
     """A Ray cluster that this process has joined.
 
     Attributes:
-        size: the number of tasks that can run at a time, without refused nodes, whose figures would differ.
+        size: the number of tasks that can run at a time, on nodes not refused for other versions or another device.
         holder: the pool whose ``TrialSpec`` the workers have; None at first.
     """
 
@@ -88,11 +88,11 @@ class RayCluster(AbstractContextManager["RayCluster"]):
         return RayWorkerPool(self, replace(spec, facts={**versions(), **spec.facts}))
 
     def employ(self, engine: str) -> None:
-        """Gives each task from now on a GPU or, for ONNX Runtime, a processor core."""
+        """Gives each task from now on a GPU or, if ``engine`` is ``onnxruntime``, a processor core."""
         self.size = self._ask("employ", engine != ONNXRUNTIME)
 
     def begin(self, key: str, content: bytes) -> None:
-        """Begins the plan with this key as soon as a worker is free.
+        """Begins to try the plan with this key (``PrecisionPlan.key()``) as soon as a worker is free.
 
         ``content`` is the pickled ``TrialSpec`` and timing cache; empty if they are those of the plan before.
         """
@@ -152,7 +152,7 @@ def _reach(address: str) -> None:
 
 
 class RayWorkerPool:
-    """Tries the plans of one ``TrialSpec`` as tasks of Ray; with ONNX Runtime each task has one thread."""
+    """Tries the plans of one ``TrialSpec`` as tasks of Ray."""
 
     def __init__(self, cluster: RayCluster, spec: TrialSpec) -> None:
         options = replace(spec.options, threads=1) if spec.engine == ONNXRUNTIME else spec.options
@@ -208,7 +208,7 @@ class _Task(NamedTuple):
 
 
 def serve(descriptor: int, parent: int) -> None:
-    """Answers the requests of a ``RayCluster``: the main function of Ray's own process."""
+    """Answers the requests of the process ``parent``, a ``RayCluster``'s, over the connection ``descriptor``."""
     isolation.serve(descriptor, parent, RayProcess())
 
 
@@ -254,7 +254,7 @@ class RayProcess:
         return f"{counted(workers, 'worker')} on {counted(len(self._nodes), 'node')}"
 
     def begin(self, key: str, content: bytes) -> None:
-        """Begins the plan with this key as a task; ``content`` is empty if it is that of the plan before."""
+        """Begins a task that tries the plan with this key; ``content`` is empty if it is that of the plan before."""
         if content:
             self._content = self._ray.put(np.frombuffer(content, np.uint8))
         self._submit(_Task(key, self._content))
@@ -270,7 +270,7 @@ class RayProcess:
         self._under_way[call.remote(__version__, [task.content], task.key)] = task
 
     def wait(self, seconds: float) -> _Event:
-        """Waits at most ``seconds`` for a plan to end; returns its key and result, if any, and the nodes' state."""
+        """Waits at most ``seconds`` for a plan to end; returns its key and result, if any, and the nodes' room."""
         try:
             done, _ = self._ray.wait(list(self._under_way), timeout=seconds)
         except (self._ray.exceptions.RayError, ConnectionError) as error:

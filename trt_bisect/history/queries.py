@@ -81,7 +81,7 @@ class HistoryEntry:
     def continues(self, before: HistoryEntry) -> bool:
         """Returns true if this entry replaces ``before``: fingerprint, metric, threshold and strategy are the same.
 
-        The start must be the same too, unless ``before`` is unfinished.
+        The start time must be the same too, unless ``before`` is unfinished.
         """
         question = ("fingerprint", "metric", "threshold", "share", "strategy")
         is_same = all(getattr(self.report, name) == getattr(before.report, name) for name in question)
@@ -112,7 +112,7 @@ def _leaves(kind: kinds.Type, name: str = "") -> Iterator[tuple[tuple[str, ...],
 
 
 def table_of(entries: Iterable[HistoryEntry]) -> pd.DataFrame:
-    """Returns a table with a row for each entry. Missing numbers are NaN or NA."""
+    """Returns a table with a row for each entry, a column for each field; missing numbers are NaN or NA."""
     import pandas as pd
 
     columns = _columns()
@@ -130,9 +130,10 @@ def _value_at(entry: HistoryEntry, path: tuple[str, ...]) -> object:
 
 
 def write_table(table: pd.DataFrame, path: Path, option: str) -> None:
-    """Writes a table to the file of ``option``, ``--csv`` or ``--parquet``: times in UTC, other objects as JSON.
+    """Writes a table as CSV or Parquet (``option``: ``--csv`` or ``--parquet``): times in UTC, other objects as JSON
+    (in Parquet, tuples of names as lists).
 
-    In Parquet, tuples of names are lists. Raises BadInput if PyArrow is missing, or the file cannot be written.
+    Raises BadInput if PyArrow is missing, or the file cannot be written.
     """
     texts = table.copy()
     for name in table.select_dtypes(object):
@@ -164,7 +165,7 @@ _PARTS = {
 
 
 def trends(entries: Iterable[HistoryEntry]) -> list[list[HistoryEntry]]:
-    """Groups entries with the same label, engine, metric and low precision; a group keeps the given order."""
+    """Groups entries by label, engine, metric and low precision, sorted by these; inside a group the order stays."""
     groups: dict[tuple[str, str, str, str], list[HistoryEntry]] = {}
     for entry in entries:
         groups.setdefault((entry.label, entry.engine, entry.report.metric, entry.report.low), []).append(entry)
@@ -221,7 +222,10 @@ RUNS_DRAWN = 40
 
 
 def print_entries(entries: Sequence[HistoryEntry], console: Console, path: Path, *, by_run: bool, top: int) -> None:
-    """Prints a row for each group of ``trends``, or with ``by_run`` for each run: at most ``top`` rows, all for 0."""
+    """Prints a row for each group of ``trends``, or with ``by_run`` for each run: at most ``top`` rows, all for 0.
+
+    ``path`` names an empty history.
+    """
     if not entries:
         console.print(f"The history {path} has no such run.", markup=False, soft_wrap=True)
         return

@@ -1,7 +1,4 @@
-"""The history: the reports of all runs, in one file of JSON lines next to the run folders.
-
-A run appends its report when it ends; no line ever changes, but a later line may replace an earlier one.
-"""
+"""The history: the reports of all runs, in one file of JSON lines next to the run folders."""
 
 from __future__ import annotations
 
@@ -74,9 +71,12 @@ class History:
         since: datetime | None = None,
         fingerprint: str = "",
     ) -> list[HistoryEntry]:
-        """Returns the entries in the order of recording, their reports without layers.
+        """Returns the entries in the order of recording.
+
+        None and an empty text select all.
 
         Args:
+            label: only the network with this label.
             model: only this model: path, file name or stem.
             since: only runs that began at this time or later; a time without a zone is in UTC.
             fingerprint: only fingerprints that begin with these digits.
@@ -97,7 +97,7 @@ class History:
         ]
 
     def reports(self, **selection: Any) -> pd.DataFrame:
-        """Returns the entries that ``past`` selects as a pandas table with their fields."""
+        """Returns the entries that ``past(**selection)`` selects as a pandas table with their fields."""
         return table_of(self.past(**selection))
 
     def copy(self, path: str | Path) -> None:
@@ -153,7 +153,7 @@ def _damaged(path: Path, error: Exception) -> BadInput:
 
 
 def unreadable(path: Path, error: OSError) -> BadInput:
-    """Returns the BadInput for a history that is missing or cannot be read."""
+    """Returns the BadInput for a history that cannot be read."""
     if isinstance(error, FileNotFoundError):
         remedy = "A run creates it, and so does 'trt-bisect history --add FOLDER'."
         return BadInput(f"There is no history '{path}'.", remedy)
@@ -302,7 +302,7 @@ def history_of(where: Path, *, recording: bool = False) -> History:
 
 
 def history_file(history: str | Path, folder: Path) -> Path | None:
-    """Returns the path of the history file: ``beside`` means next to the run folder, ``none`` no history (None)."""
+    """Returns the history's path: ``beside`` is next to the run folder, ``none`` gives None, another path itself."""
     if str(history) == NONE:
         return None
     return folder.absolute().parent / HISTORY if str(history) == BESIDE else Path(history)
@@ -310,9 +310,11 @@ def history_file(history: str | Path, folder: Path) -> Path | None:
 
 @contextmanager
 def recorded(folder: Path | None, history: str | Path, say: Callable[[str], None], label: str = "") -> Iterator[None]:
-    """Records the run folder, if any, in the history at the end of the block, also after an error or an interrupt.
+    """Records the run folder, if any, in the history at the end of the block, also after an error.
 
-    ``history`` is ``beside``, ``none`` or a path. An error in the recording is shown and not raised.
+    Args:
+        history: ``beside`` (next to the run folder), ``none`` or a path.
+        say: shows an error in the recording, which is not raised.
     """
     try:
         yield

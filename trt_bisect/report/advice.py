@@ -60,6 +60,7 @@ def advice_on(
 
     Args:
         setting: the run whose options the remedies' commands repeat.
+        tried: the measured remedies, of all culprits.
         explained: the culprit's weights and cost; None if not known.
         around: the tensors that the culprit reads and makes.
     """
@@ -122,6 +123,8 @@ def cause_of(
 
     Args:
         cause, evidence: an item of ``by_cause``.
+        advice: by culprit.
+        tried: the measured remedies, of all causes.
         others: names of remedies that are not to be listed as unmeasured.
     """
     culprits = tuple(facts.layer.name for facts in evidence)

@@ -148,18 +148,18 @@ class AnswerFacts:
         has_held_out: inputs were held out.
         cost: the share of INT8's speedup over FP16 that the recipe gives up.
         calibrators: the calibrators that were tried.
-        equals: other sets of layers that pass at the same cost.
+        equals: other sets of high layers that pass at the same cost.
         settings: by setting, the recipe's worst similarity; None if not finite. ``unquantized layers in INT8`` and
             ``scales moved by FP16's rounding`` do not decide.
         in_fp16: the recipe with its high layers in FP16 instead of FP32.
         in_fp32: the recipe with its high layers in FP32, before some were moved to FP16.
         around_fp16: the recipe, or full INT8 if that passes, with FP16 in place of all FP32 (``--base fp16``).
         changes: in words, the changes of the network that reduce the recipe's loss; empty without any.
-        changes_tried: by change of the network, the mean loss of full INT8 and a cheap plan, with this change and those
-            kept before, on inputs from which no change was computed; ``""`` is the given network.
+        changes_tried: by change of the network, the mean of full INT8's loss and a cheap plan's, with this change and
+            those kept before, on inputs from which no change was computed; ``""`` is the given network.
         unchanged: the cheapest recipe for the given network, if a changed network has a cheaper one.
-        expensive: the one or two layers that cause at least 80 % of the recipe's cost, if it is over 30 %; the most
-            expensive first.
+        expensive: the one or two layers that cause at least 80 % of the recipe's cost, if this cost is over 30 %; the
+            most expensive first.
         ranked: the culprits by decreasing loss when put back.
         weak: the culprits that, put back, miss the threshold by less than the noise, or miss only the margin.
         doubts: reasons to doubt the similarity of the recipe, or of full INT8 if that passes.

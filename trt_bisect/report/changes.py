@@ -1,7 +1,6 @@
 """Changes between reports of one network.
 
-A figure has changed if it lies outside the span of its earlier values by more than both the width of this span and the
-tolerance.
+A figure has changed if it lies farther outside its earlier values than both the tolerance and their span.
 """
 
 from __future__ import annotations
@@ -82,7 +81,7 @@ class Change:
     """A figure that changed.
 
     Attributes:
-        kind: the kind of the figure, such as ``latency``.
+        kind: the kind of the figure: ``latency``, ``culprit`` and so on.
         effect: ``worse``, ``better`` or ``told`` (neither).
         what: the subject: ``int8`` or ``recipe`` for the kinds ``similarity``, ``recipe``, ``target`` and
             ``threshold``; a plan for ``latency``; ``network`` for ``part`` and ``bound``; a layer for all others.
@@ -112,8 +111,7 @@ class Difference:
 
     Attributes:
         what: the name of the part.
-        before: the earlier value as text; of a digest the first digits.
-        now: the later value as text.
+        before, now: the values as text; of a digest the first digits.
     """
 
     what: str
@@ -213,7 +211,7 @@ def missed_thresholds(now: Report, direction: str) -> tuple[Change, ...]:
 
 
 def compared_part(report: Report) -> Report:
-    """Returns a report reduced to the fields that are compared, with values as if read from a file."""
+    """Returns a report reduced to the fields that are compared."""
     latency = report.latency and {
         plan: timed and replace(timed, layers=(), computed={}) for plan, timed in report.latency.items()
     }

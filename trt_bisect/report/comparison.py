@@ -108,7 +108,7 @@ class Comparison(Result):
         return sorted_rows(self.weights if weights else self.tensors, column or self.sort, descending)
 
     def tables(self) -> Mapping[str, tuple[type, Sequence[Any]]]:
-        """Returns by CSV file the rows' class and the rows."""
+        """Returns by CSV file name the rows' class and the rows."""
         return {
             TENSORS: (ComparedTensor, self.tensors),
             WEIGHTS: (ComparedTensor, self.weights),
@@ -185,7 +185,7 @@ class Comparison(Result):
         return f"{are} ({', '.join(f'{count} {reason}' for reason, count in reasons.items())}).{least}"
 
     def in_short(self, page: TablePage) -> Section | None:
-        """Returns the page's section of tensors, the lowest cosine first."""
+        """Returns the page's section of tensors, the lowest cosine first; without tensors the first section."""
         section = next((section for section in page.sections if section.id == "tensors"), None)
         if section is None:
             return super().in_short(page)
@@ -275,7 +275,7 @@ class Profile(Result):
     notes: tuple[str, ...] = ()
 
     def tables(self) -> Mapping[str, tuple[type, Sequence[Any]]]:
-        """Returns by CSV file the rows' class and the rows."""
+        """Returns by CSV file name the rows' class and the rows."""
         return {PROFILED: (ProfiledTensor, self.tensors)}
 
     def page(self) -> TablePage:

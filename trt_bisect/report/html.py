@@ -1,4 +1,4 @@
-"""Renders pages: one HTML file each, with data, scripts and styles."""
+"""Renders pages as HTML."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def json_in_html(value: Any) -> Markup:
 
 @cache
 def asset(name: str) -> str:
-    """Returns the text of a bundled script, style or notice, made by ``make assets``."""
+    """Returns the text of a bundled script, style or notice."""
     return (ASSETS / name).read_text(encoding="utf-8")
 
 
@@ -92,7 +92,7 @@ def icon() -> str:
 
 @cache
 def environment(package: str = "trt_bisect.report") -> Environment:
-    """Returns a package's Jinja2 environment, which escapes text not marked as safe."""
+    """Returns a package's Jinja2 environment, which escapes unsafe text."""
     loader = PackageLoader(package)
     return Environment(loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
 

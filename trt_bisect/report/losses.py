@@ -63,7 +63,7 @@ class Sensitivity(Result):
     """The layers of a network, ordered by their losses in low precision.
 
     Attributes:
-        ops: by layer and rounded part, the worst first.
+        ops: one for each layer and rounded part, the worst first.
         full: the loss with all layers of ``ops`` low; None if not measured.
     """
 
@@ -104,7 +104,7 @@ class Sensitivity(Result):
         return {"low": self.low.upper(), "metric": self.metric}
 
     def tables(self) -> Mapping[str, tuple[type, Sequence[Any]]]:
-        """Returns by CSV file the rows' class and the rows."""
+        """Returns by CSV file name the rows' class and the rows."""
         return {LAYERS: (SensitiveOp, self.ops)}
 
     def page(self) -> TablePage:
@@ -253,7 +253,7 @@ class WorstReport(Result):
         return math.inf if loss is None else loss
 
     def tables(self) -> Mapping[str, tuple[type, Sequence[Any]]]:
-        """Returns by CSV file the rows' class and the rows."""
+        """Returns by CSV file name the rows' class and the rows."""
         return {WORST_CSV: (JudgedSample, self.samples)}
 
     def table(self) -> pd.DataFrame:

@@ -87,7 +87,7 @@ class Report(Shown):
         low: the low precision; called ``int8`` in the names of plans and columns.
         precision: the high precision.
         budget: the loss that the threshold allows.
-        share: a layer that costs at least this share of the budget is a suspect.
+        share: a layer that loses at least this share of ``budget`` on the curve is a suspect.
         layers: in execution order.
         constants: constants that TensorRT has as layers, with the figures of the layer before them.
         culprits: the layers measured to miss the threshold when put back.
@@ -328,7 +328,7 @@ class Report(Shown):
         return timed.mean_ms if timed else None
 
     def layer_milliseconds(self, plan: str, layer: str) -> float | None:
-        """Returns the milliseconds of the engine layers that contain a layer, under a plan; None if not known."""
+        """Returns the summed milliseconds of a plan's engine layers that contain a layer; None if not known."""
         timed = (self.latency or {}).get(plan)
         parts = [part.milliseconds for part in (timed.layers if timed else ()) if layer in part.layers]
         return sum(parts) if parts else None

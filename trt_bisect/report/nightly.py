@@ -1,4 +1,4 @@
-"""The result of ``regress``: its files, text, Markdown and JUnit XML (Jenkins' schema ``junit-10.xsd``)."""
+"""The result of ``regress``: its files, text, Markdown and JUnit XML."""
 
 from __future__ import annotations
 
@@ -40,10 +40,8 @@ class Baseline:
     """The earlier runs that a network is compared with.
 
     Attributes:
-        repeats: the number of runs.
-        measured: the night of these runs; empty if not known.
+        measured: the number and start of their night, as text; empty if not known.
         runs: the reports, equal ones once, with only the fields that are compared.
-        kind: ``trt-bisect baseline``, the mark of the file.
     """
 
     name: str
@@ -345,7 +343,7 @@ def junit_xml(regression: Regression) -> bytes:
 
 @contextmanager
 def unfinished(folder: Path) -> Iterator[None]:
-    """In this context, a JUnit error replaces the last night's files: CI never takes a stopped night for a pass."""
+    """In this context, a JUnit error replaces the last night's files: a stopped night is no pass."""
     for name in FILES:
         (folder / name).unlink(missing_ok=True)
     began = datetime.now(timezone.utc).isoformat(timespec="seconds")

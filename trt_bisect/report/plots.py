@@ -178,7 +178,7 @@ class LayerTable(pd.DataFrame):
 
     @property
     def style(self) -> Styler:
-        """The table for a notebook, with names escaped."""
+        """The table for a notebook."""
         metric = str(self.attrs.get("metric", ""))
 
         def text(value: Any) -> str:

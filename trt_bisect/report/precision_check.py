@@ -121,7 +121,7 @@ def _plan_of(trial: Trial) -> PrecisionPlan:
 def obedience_notes(network: Network, trials: Iterable[Trial], deciding: Mapping[int, Trial | None]) -> list[Note]:
     """Returns notes on precisions that engines did not obey or do not report.
 
-    ``deciding``: by a culprit's layer index, the trial that makes it a culprit.
+    ``deciding``: by a culprit's layer index, the trial that makes it a culprit; None if not known.
     """
     tried = [trial for trial in trials if trial.ran and TrialKey.from_text(trial.plan).has_plan]
     shown = {culprit: trial for culprit, trial in deciding.items() if trial is not None}

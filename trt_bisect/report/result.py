@@ -223,7 +223,7 @@ class Result(Shown, ABC):
 
     @abstractmethod
     def tables(self) -> Mapping[str, tuple[type, Sequence[Any]]]:
-        """Returns by CSV file the dataclass of its rows, and the rows; the main table first."""
+        """Returns by CSV file name the dataclass of its rows, and the rows; the main table first."""
 
     @abstractmethod
     def page(self) -> TablePage:
@@ -248,6 +248,7 @@ class Result(Shown, ABC):
             rows: the rows on the page; None for all.
             filters, sort: columns to select rows by, and to sort by; those without a value are left out.
             raised: columns to show although they are hidden by default.
+            more: other fields of ``Section``.
         """
         tables = self.tables()
         if file not in tables:
@@ -310,7 +311,7 @@ class Result(Shown, ABC):
         return table_of(*next(iter(self.tables().values())))
 
     def to_csv(self) -> str:
-        """Returns the main table as CSV, with a header."""
+        """Returns the main table as CSV."""
         return csv_of(*next(iter(self.tables().values())))
 
     def save(self, folder: str | Path) -> Path:
@@ -359,7 +360,7 @@ def _texts(section: Section, metric: str) -> list[Callable[[Any], str]]:
 
 
 def loaded(kind: type[codec.Kind], path: Path, schema: int, command: str) -> codec.Kind:
-    """Returns the result in a JSON file; raises BadInput if it holds none, or one of another schema."""
+    """Returns ``command``'s result in a JSON file; raises BadInput if it holds none, or one of another schema."""
     again = f"Run 'trt-bisect {command}' again."
     try:
         text = path.read_bytes()

@@ -1,4 +1,4 @@
-"""The verdict of a run as lines, most of which begin with their kind in capitals."""
+"""The verdict of a run as lines."""
 
 from __future__ import annotations
 
@@ -616,7 +616,7 @@ def _needed(answer: AnswerFacts, rule: Rule) -> dict[str, float]:
 
 
 def holds_on(answer: AnswerFacts, text: Callable[[float], str], plan: str) -> Iterator[str]:
-    """Yields a sentence, if inputs were judged, on how many of them the plan passes; ``plan`` is its name."""
+    """Yields a sentence, if inputs were judged, on how many of them ``plan`` passes; ``text`` writes a similarity."""
     parts = [
         f"{held.holds} of {held.inputs} {inputs} (worst {_figure(held.worst, text)})"
         for held, inputs in ((answer.given, "of your inputs"), (answer.held_out, "held-out inputs"))
@@ -702,7 +702,10 @@ def memory_notes(trials: Iterable[Trial]) -> list[Note]:
 
 
 def over_inputs(figures: ByInput | None, figure: float | None, text: Callable[[float], str]) -> str:
-    """Returns the words that follow a figure: on the worst input, or over all inputs pooled; empty for one input."""
+    """Returns the words that follow ``figure``: on the worst input, or over all inputs pooled; empty for one input.
+
+    ``figures``: of each input; None for one input. ``text`` writes a figure.
+    """
     if figures is None:
         return ""
     misses = f"{figures.misses} {'fails' if figures.misses == 1 else 'fail'}" if figures.misses else "all pass"

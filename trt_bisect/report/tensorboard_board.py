@@ -138,7 +138,7 @@ class Board:
 
 
 def open_board(folder: str | Path | None, detail: Mapping[str, Any] | None = None) -> Board | None:
-    """Returns the log folder with the options ``detail``; None if ``folder`` is None.
+    """Returns the log folder with the options ``detail`` (fields of ``Board``); None if ``folder`` is None.
 
     Raises BadInput if TensorBoard is not installed, or the folder is missing or not writable.
     """
@@ -186,11 +186,11 @@ class LogRun:
             raise unwritable(self._folder, failure, OPTION) from failure
 
     def scalar(self, tag: str, value: float, step: int) -> None:
-        """Writes a figure at a step, as float32."""
+        """Writes a figure at a step."""
         self._add_value(step, tag=tag, simple_value=value)
 
     def texts(self, **texts: str) -> None:
-        """Writes the texts that are not empty, as Markdown; users' text must be escaped by ``literal``."""
+        """Writes by tag the texts that are not empty, as Markdown; users' text must be escaped by ``literal``."""
         from tensorboard.plugins.text.summary_v2 import text_pb
 
         for tag, text in texts.items():
@@ -252,7 +252,7 @@ class LoudChannels:
 
 
 class ChannelHistograms:
-    """Histograms of a tensor, its channels and its first samples."""
+    """Histograms of a tensor, its channels and its first ``samples`` samples."""
 
     def __init__(self, samples: int = 0) -> None:
         self._most, self._samples = samples, list[Histogram]()
@@ -393,21 +393,21 @@ class WeightPairs:
             self._made[tag, kind].add(values, self._channels.of(tag, values, axis))
 
     def write(self, run: LogRun, int8: Collection[int | None] | None = None) -> None:
-        """Writes the weights of the second network if ``int8`` is given, else those of the first."""
+        """Writes the weights of the second network, or of the first if ``int8`` is None."""
         for (tag, kind), histograms in self._made.items():
             if (kind == FP32) == (int8 is None):
                 histograms.write(run, f"{tag}/{kind}")
 
 
 class WeightHistograms:
-    """Histograms of weights in FP32 and rounded, made once for all TensorBoard runs."""
+    """Histograms of weights in FP32 and rounded."""
 
     def __init__(self, network: Network, weights: Mapping[str, Origin], channels: LoudChannels) -> None:
         self._network, self._weights, self._channels = network, weights, channels
         self._made: dict[tuple[str, str], ChannelHistograms] = {}
 
     def write(self, run: LogRun, int8: Collection[int | None] | None = None) -> None:
-        """Writes the rounded weights of the layers ``int8`` if that is given, else all weights in FP32."""
+        """Writes the rounded weights of the layers with the indices ``int8``; None: all weights in FP32."""
         for tag, weight in self._weights.items():
             if int8 is None:
                 self._histogram(tag, weight, FP32).write(run, f"{tag}/{FP32}")

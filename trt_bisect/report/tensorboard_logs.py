@@ -295,7 +295,6 @@ class RunLogs(_Logs):
     Args:
         reported: the trials of full INT8 and the recipe on all inputs.
         cost, accuracy: return the figure of a plan; ``accuracy`` is None without labels.
-        memory: the most bytes of tensors held at a time.
     """
 
     def __init__(
@@ -480,7 +479,7 @@ class ComparisonLogs(_Logs):
         self._fp32, self._int8 = (self.histograms(kind, origins) for kind in (logs.FP32, logs.INT8))
 
     def watched(self, samples: Iterable[tuple[Tensors, Tensors]]) -> Iterator[tuple[Tensors, Tensors]]:
-        """Yields the samples unchanged and adds their tensors to the histograms."""
+        """Yields the samples (tensors in FP32 and INT8) unchanged and adds them to the histograms."""
         for reference, output in samples:
             self._fp32.add(reference)
             self._int8.add(output)
@@ -490,7 +489,7 @@ class ComparisonLogs(_Logs):
     def watched_weights(
         self, weights: Iterable[tuple[Origin, np.ndarray, np.ndarray]]
     ) -> Iterator[tuple[Origin, np.ndarray, np.ndarray]]:
-        """Yields the weights of two networks unchanged and adds them to histograms."""
+        """Yields the weights (origin, values in each network) unchanged and adds them to histograms."""
         self.weights = pairs = logs.WeightPairs(self._channels)
         for origin, first, second in weights:
             if origin.layer in self.tags:

@@ -21,7 +21,7 @@ class Tried:
     """A possible cause of the engine's difference (a suspicion), emulated on all inputs.
 
     Attributes:
-        kind: the kind of cause, such as other scales or another arithmetic.
+        kind: the kind of cause, such as ``scales`` or ``kernel``.
         text: the cause as a clause on the engine.
         left: the distance between the engine and this emulation.
         explained: the share of the squared difference between engine and file that the cause explains.
@@ -87,7 +87,7 @@ class Verification(Result, Verdict):
     """One engine, or two, compared with their file.
 
     Attributes:
-        asked: the emulated computation, such as ``FP32``.
+        asked: the computation asked of the engine, such as ``FP32``.
         source: the source of the inputs.
         tensors: the engine's inner tensors, compared with the file's.
         other: the result of the second engine; None without one.
@@ -112,7 +112,7 @@ class Verification(Result, Verdict):
         return next(_EXIT[answer] for answer in (DIFFERS, UNKNOWN, SAME) if answer in answers)
 
     def tables(self) -> Mapping[str, tuple[type, Sequence[Any]]]:
-        """Returns by CSV file the rows' class and the rows."""
+        """Returns by CSV file name the rows' class and the rows."""
         return {
             VERIFY_CSV: (Tried, self.tried),
             ENGINE_CSV: (EngineTensor, self.tensors),

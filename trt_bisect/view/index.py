@@ -131,7 +131,7 @@ class State:
 
 
 class RunFolder:
-    """A run folder that is read repeatedly; only changed files are read again."""
+    """A run folder, whose changed files are read again."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -336,7 +336,7 @@ class Runs:
         self._search = Throttled(self._find)
 
     def named(self, name: str) -> RunFolder | None:
-        """Returns the run in the folder ``name``, None if there is none."""
+        """Returns the run in a folder by its relative path, None if there is none."""
         return self._search().get(name)
 
     def result(self, path: str) -> TablePage | None:

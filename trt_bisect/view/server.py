@@ -67,7 +67,7 @@ class Certificate:
 
 
 def given_certificate(path: Path, key: Path | None) -> Certificate:
-    """Returns the user's certificate.
+    """Returns the user's certificate; without ``key``, the file has the key too.
 
     Raises BadInput if it cannot be used with the key, or the key has a passphrase.
     """
@@ -182,10 +182,10 @@ LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "[::1]"})
 
 
 class TokenAuth:
-    """Passes requests with the right token to an application; other requests get 403 and no content.
+    """Passes requests with the right token to an application; other requests get 403.
 
-    The token comes in ``?token=`` or ``Authorization: token ...``. The answer sets a cookie with another secret, which
-    replaces the token in later requests.
+    The token comes in ``?token=`` or ``Authorization: token ...``. The answer sets a cookie that replaces the
+    token later.
 
     Args:
         names: the allowed host names of requests, without ports; any if empty.
@@ -396,7 +396,7 @@ def _host_and_port(bound: socket.socket) -> tuple[str, int]:
 
 
 def make_server(folder: Path, bound: socket.socket, token: str, certificate: Certificate | None) -> uvicorn.Server:
-    """Returns the server of a folder; ``run(sockets=[bound])`` serves until it is stopped."""
+    """Returns the server of a folder, with TLS if ``certificate`` is given; start it by ``run(sockets=[bound])``."""
     # This blocks pages of other sites whose names resolve to this machine (DNS rebinding).
     names = LOOPBACK_NAMES if is_loopback(bound) else frozenset[str]()
     app = TokenAuth(make_app(folder), token, names=names, secure=certificate is not None)
@@ -417,6 +417,6 @@ def make_server(folder: Path, bound: socket.socket, token: str, certificate: Cer
 
 
 def lower_priority() -> None:
-    """Lowers the priority of this process, so that runs go first."""
+    """Lowers the priority of this process."""
     with suppress(OSError, AttributeError):
         os.nice(_NICE)

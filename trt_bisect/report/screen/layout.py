@@ -83,8 +83,10 @@ def fitted(
 
     Args:
         kind: the dataclass of the rows, with its columns.
+        names: the texts for placeholders, such as ``{low}``, in titles.
         only: the only columns to show, even if they do not fit; empty for all.
         raised: columns to leave out last.
+        style: returns Rich's style of a row.
         texts: by kind of column, the function that writes a value.
 
     Raises:

@@ -259,7 +259,7 @@ def _culprits(report: Report, most: int, console: Console) -> Table:
 
 
 def culprit_cells(report: Report, row: LayerRow) -> tuple[str, ...]:
-    """Returns as texts a culprit's name, operator, figure if put back, loss on the curve, and loss alone."""
+    """Returns as texts a culprit's name, operator, figure if put back, loss on the curve, and ``alone``."""
     losses = (loss_text(report.metric, value) for value in (row.loss, row.alone))
     return row.name, row.op_type, report.put_back_text(row), *losses
 

@@ -1,4 +1,4 @@
-"""The screens of all commands but ``run``. Names are printed literally, never as markup."""
+"""The screens of all commands but ``run``."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _STYLES = {ERROR: "bold red", WARNING: "yellow", NOTE: "dim"}
 
 
 def print_layers(network: Network, console: Console, dropped: Sequence[DroppedNode] = ()) -> None:
-    """Prints the layers, inputs and outputs, and the option for the sizes of dynamic inputs."""
+    """Prints the layers, the ``dropped`` nodes (no layers), inputs and outputs, and an option for dynamic sizes."""
     names = {"low": network.low.title}
     console.print(
         fitted(Layer, network.layers, console, names=names, style=lambda row: "" if row.quantizable else "dim")
@@ -77,7 +77,7 @@ _CHANNELS = (1, 3, 4)
 
 
 def print_check(report: CheckReport, console: Console, *, every_layer: bool = False) -> None:
-    """Prints the findings by kind, then the summary."""
+    """Prints the findings by kind, with ``every_layer`` all of a kind and the tensors, then the summary."""
     if report.findings:
         console.print(check_table(report, every_layer=every_layer))
         console.print()
@@ -92,7 +92,7 @@ def print_check(report: CheckReport, console: Console, *, every_layer: bool = Fa
 
 
 def check_table(report: CheckReport, *, every_layer: bool = False) -> Table:
-    """Returns a table of findings by kind: severity, layers, reason and remedy."""
+    """Returns a table of findings by kind: severity, layers (``every_layer``: all), reason and remedy."""
     kinds: dict[str, list[Finding]] = {}
     for finding in report.findings:
         kinds.setdefault(finding.kind, []).append(finding)
