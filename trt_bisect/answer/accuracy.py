@@ -63,8 +63,11 @@ _LETTERS = "character"  # the property of an ONNX file in which PaddleOCR lists 
 
 
 def kind_of(labels: object, task: str | None) -> str:
-    """Returns the kind of labels: ``boxes``, ``classes``, ``class folders``, ``masks`` or ``texts``. The task, the
-    file's ending or the folder's content tells.
+    """Returns the kind of labels: ``boxes``, ``classes``, ``class folders``, ``masks`` or ``texts``.
+
+    Args:
+        labels: a path, whose ending or content tells the kind; or an array of classes.
+        task: the value of ``--task``, which alone tells ``texts``; None without it.
 
     Raises:
         BadInput: labels of this kind cannot judge the task.
@@ -94,11 +97,10 @@ def class_folders(folder: Path) -> list[str]:
 
 
 def labels_of_folders(folder: Path, samples: Dataset, pictures: object, classes: int) -> np.ndarray:
-    """Returns the class of each picture: the number that names its class folder or, if not all names are numbers, the
-    folder's index among the sorted names.
+    """Returns the class of each picture, in the order of ``samples``: the number that names its class folder or, if not
+    all names are numbers, the folder's index among the sorted names.
 
     Args:
-        folder: has the class folders.
         pictures: the folder with the pictures, the same or inside it.
         classes: the number of the network's classes.
 
@@ -226,11 +228,11 @@ def accuracy_by_masks(
 
 def chance_of_masks(pixels: np.ndarray, classes: int | None) -> float:
     """Returns the mIoU by chance: of the commonest class everywhere, or of classes drawn at random with the masks'
-    shares, whichever is larger. For a single class 1 / ``classes``, or 0 if ``classes`` is None.
+    shares, whichever is larger. For a single class 1 / ``classes``, or 0 if ``classes``, the network's number of
+    classes, is None.
 
     Args:
         pixels: the number of pixels of each class in the masks.
-        classes: the number of the network's classes.
     """
     if len(pixels) < 2:
         return 1.0 / classes if classes else 0.0
@@ -283,7 +285,7 @@ def read_texts(path: Path) -> Texts:
 
 def letters_in(task: Task, network: Network) -> tuple[str, ...]:
     """Returns the character of each class, which PaddleOCR lists in a property of the ONNX file; empty without this
-    property.
+    property, or if the task reads no texts.
     """
     looks, listed = task.looks, network.properties.get(_LETTERS, "")
     return () if looks is None or looks.letters is None else looks.letters(listed)
@@ -415,7 +417,7 @@ def _classes_of_pixels(task: Task, reference: Sequence[Mapping[str, np.ndarray]]
 
 
 def chance_warning(accuracy: Accuracy, fp32: float) -> tuple[str, ...]:
-    """Returns a warning if FP32's accuracy is not above chance; else empty."""
+    """Returns one sentence if ``fp32``, FP32's accuracy, is not above chance; else an empty tuple."""
     if accuracy.chance is None or fp32 > accuracy.chance:
         return ()
     chance = f"not above chance ({text.percent(accuracy.chance)})"
@@ -456,7 +458,7 @@ class AskedAccuracy:
     def accuracies(self, answer: Answer, *, measures: bool = True) -> Accuracies:
         """Returns the accuracy of FP32, FP16, full INT8 and the recipe and, if the accuracy decides, of the base.
 
-        Without ``measures``, accuracies not measured before are None.
+        If ``measures`` is false, accuracies not measured before are None.
         """
         network, high = answer.experiment.network, answer.experiment.whole.high
         evaluator = self._of(answer.experiment)
@@ -492,8 +494,10 @@ class AskedAccuracy:
         return self._of(experiment).measure_open
 
     def losses(self, plans: Sequence[PrecisionPlan], ranges: Ranges, *, to_the_end: bool = False) -> list[Loss]:
-        """Returns the accuracy that each plan loses against FP32, plus up to a tiny amount that grows with its
-        similarity loss; None for a plan that cannot run.
+        """Returns the accuracy that each plan loses against FP32, plus a tiny part of its similarity loss, which orders
+        plans of equal accuracy; None if it cannot run.
+
+        ``to_the_end``: run all inputs, also after a miss.
         """
         similar = self._plans.losses(plans, ranges, self._plans.inputs.first, to_the_end=to_the_end)
         losses: list[Loss] = []
@@ -503,12 +507,14 @@ class AskedAccuracy:
         return losses
 
     def check(self, experiment: Experiment, plan: PrecisionPlan, **_: object) -> Checked:
-        """Measures a plan's accuracy on the whole data set."""
+        """Returns a plan's check: the accuracy that it loses on the whole data set. Other keywords are ignored."""
         (loss,) = self.losses([plan], experiment.ranges)
         return Checked({OWN: inf if loss is None else loss})
 
     def put_back(self, plan: PrecisionPlan, experiment: Experiment, setting: str = OWN, **_: object) -> PutBack:
-        """Measures the accuracy of ``plan``, a recipe with one unit low again, on the whole data set."""
+        """Returns the accuracy that ``plan``, a recipe with one unit low again, loses on the whole data set;
+        ``setting`` is only noted in the result, other keywords are ignored.
+        """
         (loss,) = self.losses([plan], experiment.ranges)
         return PutBack(loss, setting, None)
 

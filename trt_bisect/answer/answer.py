@@ -65,10 +65,10 @@ class AnswerSearch:
     """Searches the answer in stages: call ``choose_ranges``, measure the curve elsewhere, call ``finish``.
 
     Attributes:
-        effort: ``--effort``, how far a recipe is made cheaper. Few units make ``default`` thorough, an accuracy that
-            decides or ``--budget`` any effort.
-        most: the largest cost of a recipe (``--budget``), within which the most accurate plan is searched; None without
-            it.
+        effort: the value of ``--effort``. The search is thorough with ``default`` for few units, and with any value if
+            an accuracy decides or ``--budget`` is given.
+        most: the largest cost of a recipe (``--budget``), within which the most accurate plan is searched; None: the
+            cheapest.
         target: judges plans, by default by similarity.
         on_answer: called when full INT8 is known on all inputs, and with each cheaper recipe.
         recipe: the cheapest recipe so far; None if there is none.
@@ -234,8 +234,8 @@ class AnswerSearch:
         """Returns the answer of a stopped search; None if full INT8 or the recipe was not measured on all inputs.
 
         Args:
-            settled: the result of ``settle``: its layers are put back on all inputs. Without it nothing is measured,
-                and the recipe is the cheapest plan known to hold on all inputs in at least one setting.
+            settled: the result of ``settle``: its layers are put back on all inputs. None: nothing is measured, and the
+                recipe is the cheapest plan known to hold on all inputs in at least one setting.
         """
         plans = self.plans
         if self.target.known(self.experiment, plans.full) is None:
@@ -416,8 +416,8 @@ def answer_search(setup: Setup, experiment: Experiment, options: RunOptions) -> 
 
 
 def measure_front(answering: AnswerSearch, answer: Answer) -> tuple[FrontPoint, ...]:
-    """Measures plans between full INT8 and all layers high; returns the Pareto front and the plans with a name (full
-    INT8, all layers high, the recipe, the knee).
+    """Measures plans between full INT8 and all layers high; returns, by rising cost, those on the Pareto front and
+    those with a name (full INT8, all layers high, the recipe, the knee).
     """
     plans, target, experiment = answering.plans, answering.target, answer.experiment
     recipe, ranges, network = answer.recipe, experiment.ranges, experiment.network

@@ -5,7 +5,7 @@ recipe (docs/concepts/ranges.md, "Changes of the network").
 
 A network's loss is the geometric mean of the mean losses of two plans, each with the calibrator that loses least: full
 INT8, and INT8 with the cheapest layers of the user's recipe high, up to a tenth of its cost. With rounded weights the
-recipe must hold without Q/DQ pairs too, else the last change is dropped. Held-out inputs play no part.
+recipe must hold without Q/DQ pairs too, else the last change is dropped.
 """
 
 from __future__ import annotations
@@ -57,8 +57,8 @@ _LARGEST_SEARCHED_LOSS = 0.8
 
 
 def with_changes(search: AnswerSearch, answer: Answer) -> tuple[AnswerSearch, Answer] | None:
-    """Returns the search and the answer of a changed network with a cheaper recipe than ``answer``; None if there is
-    none.
+    """Returns the search and the answer of a changed network with a cheaper recipe than ``answer``, which ``search``
+    found; None if there is none.
     """
     if _is_left(search, answer):
         return None
@@ -129,7 +129,7 @@ def losses_in_words(losses: Mapping[str, float]) -> str:
     """Returns a text with the mean losses of changed networks.
 
     Args:
-        losses: by change in words; that of the user's network under ``""``.
+        losses: the mean loss, by change in words; that of the user's network under ``""``.
     """
     return ", ".join(f"{loss:.3g} {f'with {change}' if change else 'as it is'}" for change, loss in losses.items())
 

@@ -10,7 +10,8 @@ from trt_bisect.report.parts import PASSES, WITH_DOUBTS
 
 
 def choices_of(report: Report, answer: Answer) -> tuple[Choice, ...]:
-    """Returns the plans with their measured figures; the recipe only if it is not full INT8.
+    """Returns FP32, FP16, full INT8 and the recipe with their figures, in this order; FP16 only if measured or
+    predicted, the recipe only if it is not full INT8.
 
     Args:
         report: must have its verdict, latencies, predicted times and accuracies.

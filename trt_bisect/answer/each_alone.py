@@ -28,7 +28,8 @@ _MOST_OF_COST, _MOST_NAMED = 0.8, 2
 
 
 class EachAlone:
-    """Measures for each unit the loss with only this unit low, and the gain with only this unit high.
+    """Measures for each unit the loss with only this unit low, and the loss that full INT8 wins back with only this
+    unit high.
 
     Attributes:
         order: the sensitivities of all units, with the ranges of the first measurement; None before it.
@@ -40,7 +41,7 @@ class EachAlone:
         self._by_ranges: dict[str, Sensitivities] = {}
 
     def can_measure(self, space: Space) -> bool:
-        """Returns true unless there are too many units, or an engine would be built for each."""
+        """Returns false if ``space`` has too many units (over 500), or if an engine would be built for each unit."""
         return self._plans.switches and not space.has_many
 
     def sensitivities(self, space: Space, ranges: Ranges) -> Sensitivities | None:
@@ -60,8 +61,8 @@ class EachAlone:
         """Returns, by index of the layer, the loss that full INT8 wins back with only this layer high and the answer's
         ranges.
 
-        If ``sensitivities`` was measured with other ranges, only the recipe's layers and ``suspects`` are in the
-        result; empty if ``can_measure`` is false.
+        If ``sensitivities`` was measured with other ranges, the result has only the recipe's layers and ``suspects``,
+        by index; empty if ``can_measure`` is false.
         """
         recipe, space, ranges = answer.recipe, answer.recipe.space, answer.experiment.ranges
         layers = [layer for (layer,) in space.units]
@@ -109,8 +110,8 @@ def with_fp16(plans: AnswerPlans, answer: Answer) -> Answer:
 
 
 def networks_alone(plans: AnswerPlans, answer: Answer) -> tuple[NetworkRow, ...]:
-    """Measures each network of a pipeline in the emulation, low while the other networks are high; empty for a single
-    network.
+    """Returns a row for each network of a pipeline, measured in the emulation with only this network low; empty for a
+    single network.
     """
     experiment, members = answer.emulated.of_user.experiment, set(answer.of_user.members)
     network, rule = experiment.network, experiment.rule
@@ -136,8 +137,8 @@ def networks_alone(plans: AnswerPlans, answer: Answer) -> tuple[NetworkRow, ...]
 
 
 def with_costs(plans: AnswerPlans, answer: Answer) -> Answer:
-    """Returns the answer with ``in_fp16``, ``in_fp32``, ``around_fp16`` and ``expensive``, where they can be measured;
-    for full INT8 only ``around_fp16``. An answer by accuracy, or that misses, stays as it is.
+    """Returns the answer with ``in_fp16``, ``in_fp32``, ``around_fp16`` and ``expensive``; for full INT8 only
+    ``around_fp16``. An answer by accuracy, or that misses, stays as it is.
     """
     if not answer.meets or answer.by_accuracy:
         return answer

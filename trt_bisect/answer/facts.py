@@ -63,7 +63,7 @@ def put_back_fields(answer: Answer) -> dict[str, dict[str, Any]]:
 
 
 def reason_for(answer: Answer, layer: int, gain: float | None) -> str:
-    """Returns the reason why a layer with a large loss on the curve is no culprit.
+    """Returns the reason why ``layer``, the index of one with a large loss on the curve, is no culprit.
 
     Args:
         gain: the loss that full INT8 wins back if the layer alone is high; None if not measured.

@@ -13,11 +13,9 @@ Contradictions between engine and emulation, and what is built for each: docs/co
 Mend. If a recipe misses, the engine computes something otherwise than its file says. The distance between the outputs
 of engine and emulation for the *same* plan shows where. The recipe's units stay high, the first n other units are in
 INT8, and the rest are high: bisection finds the n at which the logarithm of the distance rises. The unit found stays
-high. If this does not halve the distance, it has no single place, and units are added to the recipe, first those that
-lose most for their cost when only they are low in the emulation.
+high. If this does not halve the distance, units are added to the recipe.
 
-Put back. If a unit put back goes to INT8, all units measured with it high are measured anew. Units kept for a reserve,
-and units added to the recipe, are not put back.
+Put back. If a unit put back goes to INT8, all units measured with it high are measured anew.
 
 Invariants. The verdict and every figure of a unit put back are measured on engines, on all given inputs. No plan is
 built twice, also after a stop (the trials are in the journal); a plan without INT8 is built once for all scales.

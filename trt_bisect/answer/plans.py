@@ -69,14 +69,15 @@ class AnswerPlans:
     """Measures plans on the given inputs, with the ranges of any calibrator; each plan is measured once.
 
     Attributes:
-        cost_of: returns the cost of a whole plan, where it is not the sum over its layers.
+        cost_of: returns the cost of a whole plan; None if it is the sum over its layers.
         judged: the indices of the judged inputs; inputs on which a recipe misses are added.
         varying: true once a plan missed only by the variation of its outputs over the inputs; the search then judges
             that variation too.
-        allowed: the number of inferences that the search may take.
+        allowed: the number of inferences that the search may take; infinite without a limit.
         changes: the changes that made this network from the user's, in words.
-        session: the session of all plans; None if an engine is built for each plan.
-        changed: by change, the ``AnswerPlans`` for the network with it added, or the reason why there are none.
+        session: the ONNX Runtime session that runs all plans; None if an engine is built for each plan.
+        changed: by change (``equalised``, ``smoothed`` or ``rounded``), the ``AnswerPlans`` for the network with it
+            added, or the reason why there are none.
     """
 
     setup: Setup
@@ -103,7 +104,7 @@ class AnswerPlans:
 
     @property
     def switches(self) -> bool:
-        """True if one ONNX Runtime session runs all plans; else an engine is built for each plan."""
+        """True if one ONNX Runtime session runs all plans."""
         return self.session is not None
 
     def cost(self, plan: PrecisionPlan) -> float:
@@ -118,7 +119,9 @@ class AnswerPlans:
         return sum(evaluator.taken for evaluator in self._by_ranges.values())
 
     def left(self, reserved: float = 0.0) -> float:
-        """Returns the number of inferences left of those allowed, after the share ``reserved`` is set aside."""
+        """Returns the number of inferences left, less the share ``reserved`` of those allowed; infinite without a
+        limit.
+        """
         return self.allowed if self.allowed == inf else self.allowed * (1.0 - reserved) - self.taken
 
     @cached_property
@@ -140,7 +143,7 @@ class AnswerPlans:
         return self.experiment.network.full(self.experiment.whole.high)
 
     def give_back(self) -> None:
-        """Frees memory for other engines: tensors of the session for all plans, and the session if its weights exceed
+        """Frees memory for other engines: tensors that the session keeps, and the session if its weights exceed
         ``--memory``.
         """
         if self.session is None:
@@ -151,7 +154,7 @@ class AnswerPlans:
         give_back_memory()
 
     def close(self) -> None:
-        """Closes the session that runs all plans; the next measurement opens it again."""
+        """Closes the session that runs all plans; a later measurement reopens it."""
         if self.session is not None:
             self.session.close()
         give_back_memory()
@@ -165,7 +168,9 @@ class AnswerPlans:
         return self._by_ranges[digest]
 
     def noise(self, ranges: Ranges) -> EachInput:
-        """Returns the evaluator whose loss is the outputs' noise to signal ratio, which grows before figures jump."""
+        """Returns the evaluator whose loss is the outputs' noise to signal ratio, which grows steadily where the metric
+        jumps.
+        """
         key = f"{ranges.digest()} noise"
         if key not in self._by_ranges:
             self._by_ranges[key] = self._evaluator(ranges, self._noise_at, inf, SQNR.name)
@@ -216,7 +221,7 @@ class AnswerPlans:
 
         Args:
             among: the indices of the inputs to run instead of the judged inputs.
-            to_the_end: a miss does not end the measurement of a plan.
+            to_the_end: run all inputs, also after a miss.
         """
         places, budget = self.judged if among is None else among, self.experiment.rule.budget
         losses = self.each(ranges).losses(plans, places, self.tell, to_the_end=to_the_end)
@@ -226,9 +231,9 @@ class AnswerPlans:
         ]
 
     def by_variation(self, plan: PrecisionPlan, ranges: Ranges) -> float:
-        """Returns a plan's loss over at most ``_VARYING`` inputs, with the variation of its outputs judged too.
+        """Returns a plan's loss over at most 32 inputs, with the variation of its outputs judged too.
 
-        0 until a plan has missed by the variation alone; infinite if the plan cannot run.
+        0 until any plan has missed by the variation alone; infinite if the plan cannot run.
         """
         if not self.varying:
             return 0.0
@@ -262,24 +267,30 @@ class AnswerPlans:
         )
 
     def loss(self, plan: PrecisionPlan, ranges: Ranges) -> float:
-        """Returns a plan's loss on the inputs on which it was run so far."""
+        """Returns a plan's loss on the inputs on which it was run so far; infinite if there are none."""
         return max(self.each(ranges).loss(plan), self.by_variation(plan, ranges))
 
     def join(self, missed: Iterable[int]) -> bool:
-        """Adds at most ``_JOIN_AT_ONCE`` of the inputs ``missed`` to the judged inputs; returns true if one is new."""
+        """Adds at most the first 8 new ones of the inputs ``missed`` to the judged inputs; returns true if one is
+        new.
+        """
         new = [input_index for input_index in missed if input_index not in self.judged][:_JOIN_AT_ONCE]
         self.judged += new
         return bool(new)
 
     def on_judged(self, plan: PrecisionPlan, ranges: Ranges) -> list[float]:
-        """Returns a plan's losses on the judged inputs that it ran on; infinite if it cannot run."""
+        """Returns a plan's losses on the judged inputs that it ran on, up to a miss, in the order of ``judged``; one
+        infinite loss if it cannot run.
+        """
         (loss,) = self.losses([plan], ranges)
         by_place = self.each(ranges).by_place(plan)
         losses = [by_place[input_index] for input_index in self.judged if input_index in by_place]
         return [inf] if loss is None or not losses else losses
 
     def to_the_end(self, plans: Sequence[PrecisionPlan], ranges: Ranges, among: Sequence[int]) -> list[Loss]:
-        """Returns each plan's largest loss on the inputs ``among``, all of which are run."""
+        """Returns each plan's largest loss on the inputs with the indices ``among``, all of which are run; None if it
+        cannot run.
+        """
         return self.losses(plans, ranges, among, to_the_end=True)
 
     def on_all(self, plan: PrecisionPlan, ranges: Ranges) -> dict[int, float]:
@@ -297,7 +308,7 @@ class AnswerPlans:
         return max(largest, self.by_variation(plan, ranges))
 
     def worst(self, plan: PrecisionPlan, ranges: Ranges) -> list[int]:
-        """Returns the indices of the inputs that count, by falling loss of a plan."""
+        """Returns the indices of the inputs that count, by falling loss of ``plan``."""
         losses = self.on_all(plan, ranges)
         return sorted(self.inputs.counting, key=lambda input_index: -losses.get(input_index, 0.0))
 
@@ -309,12 +320,14 @@ class AnswerPlans:
     def nudged(
         self, plan: PrecisionPlan, ranges: Ranges, *, to_the_end: bool = False, by: float = NUDGE
     ) -> tuple[float, dict[int, float]]:
-        """Measures a plan with all scales moved up, then down, by the share ``by``, up to a miss unless ``to_the_end``.
+        """Measures a plan, then with all scales moved up and down by the share ``by``. Inputs far from the budget may
+        keep the loss with unmoved scales.
 
-        With ``NUDGE``, inputs far from the budget may keep their loss without another run.
+        ``to_the_end``: run all inputs, also after a miss.
 
         Returns:
-            The largest loss with moved and unmoved scales: over all inputs, and by input.
+            The largest loss with moved and unmoved scales: over all inputs, and by index of the input. Infinite if the
+                plan cannot run.
         """
         rule, losses, together = self.experiment.rule, self.on_all(plan, ranges), 0.0
         # Where a figure can jump, as top-1 does, and in large networks, which add up the noise, all inputs are near.
@@ -344,12 +357,10 @@ class AnswerPlans:
     ) -> Trial:
         """Returns the trial of a plan on some inputs (by default all given ones), with the figures of all metrics.
 
-        It runs on the session for all plans if possible, so that its figures are those of the search.
-
         Args:
-            name: the words for the inputs on the progress bar.
-            kind: distinguishes the trials of other engines in the journal.
-            build: makes another engine for the plan, for example one with unquantized layers rounding too.
+            name: words for the inputs on the progress bar.
+            kind: a word in the trial's key, another for each ``build``, such as ``plain``.
+            build: makes another engine for the plan; None: the usual one.
         """
         canonical, inputs = experiment.whole.canonical(plan), self.inputs.given if inputs is None else inputs
         key, store = self._key(kind, canonical, experiment, inputs), self.experiment.store
@@ -405,13 +416,13 @@ class AnswerPlans:
         return isinstance(builder, EmulatedBuilder) and builder.has_plain(experiment.whole.canonical(plan))
 
     def plain(self, plan: PrecisionPlan, experiment: Experiment) -> Trial:
-        """Returns the trial of a plan's file in ONNX Runtime with default options, on all given inputs."""
+        """Returns the trial of a plan's Q/DQ file in ONNX Runtime with default options, on all given inputs."""
         builder, canonical, name = experiment.builder, experiment.whole.canonical(plan), "all inputs, INT8 kernels"
         assert isinstance(builder, EmulatedBuilder)
         return self.whole(plan, experiment, name=name, kind="plain", build=partial(builder.plain, canonical))
 
     def as_file(self, plan: PrecisionPlan, experiment: Experiment) -> Trial:
-        """Returns the trial of a plan's file in ONNX Runtime without INT8 kernels, on all given inputs."""
+        """Returns the trial of a plan's Q/DQ file in ONNX Runtime without INT8 kernels, on all given inputs."""
         builder, canonical = experiment.builder, experiment.whole.canonical(plan)
         assert isinstance(builder, EmulatedBuilder)
         build = partial(builder.plain, canonical, integers=False)

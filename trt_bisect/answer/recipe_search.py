@@ -12,8 +12,7 @@ are high, all other units are low.
 
 Reserve. The cheapest set uses all of the budget on the worst given input, and other inputs lose more. So a set that
 leaves half of the budget unused becomes the recipe if it costs little more. Without such a set, the one with the
-smallest mean loss becomes the recipe, among the sets measured to hold that cost little more. On eight networks 12 of
-171 held-out inputs missed with this rule, and 19 with the cheapest set.
+smallest mean loss becomes the recipe, among the sets measured to hold that cost little more.
 
 Calibrators. Each promising calibrator is measured unit by unit, because one unit may cause all that full INT8 loses.
 
@@ -71,7 +70,8 @@ PATIENCE = 32  # a search within a cost ends after this many sets in a row witho
 _ROUNDED = 1e-9
 ROUNDS = 5  # the most searches within a cost; each also judges the inputs on which the set found before loses more.
 RESERVED = 0.3  # the share of the allowed inferences that is left for putting units back
-# The highest price of a recipe with a reserve (``--margin``), as a multiple of the cheapest recipe's price.
+# The highest price of a recipe with a reserve (``--margin``), as a multiple of the cheapest recipe's price. On eight
+# networks 12 of 171 held-out inputs missed with a reserve, and 19 without.
 LITTLE_MORE = 1.25
 # A recipe is reported during the search if its price is at most this share of the last reported recipe's.
 SO_MUCH = 0.25
@@ -84,8 +84,8 @@ FP16_LOSES = 0.25  # units stay high in FP16 if the plan with all units in FP16 
 
 
 def allowed(effort: str, units: int, inputs: int) -> float:
-    """Returns the number of inferences that a search may take, less one for each unit to measure its gain; infinite for
-    thorough effort.
+    """Returns the number of inferences that a search of so many units and inputs may take, by ``effort``
+    (``--effort``); infinite for ``thorough``.
     """
     least = OF_FEW if units <= FEW_UNITS and effort == DEFAULT else LEAST_ALLOWED
     return max((SWEEPS[effort] * inputs - 1.0) * units, least)
@@ -140,10 +140,7 @@ def cheaper_than(most: float, plans: AnswerPlans, space: Space, ranges: Ranges) 
 
 
 def most_accurate(plans: AnswerPlans, target: Target, space: Space, ranges: Ranges, most: float) -> Kept:
-    """Returns the units to keep high so that the plan loses least at a cost of at most ``most``.
-
-    With more than ``MANY_UNITS`` units, groups of neighbours stay high or go low together.
-    """
+    """Returns the units to keep high so that the plan loses least at a cost of at most ``most``."""
     groups = in_groups(space, space.all, math.ceil(len(space.units) / MANY_UNITS)) if space.has_many else space
     for _ in range(ROUNDS):
         plans.allowed = plans.taken + allowed(plans.options.effort, len(groups.units), len(plans.inputs.counting))
@@ -217,8 +214,8 @@ def in_half(plans: AnswerPlans, target: Target, space: Space, ranges: Ranges) ->
 
 
 def in_fp16(recipe: Recipe, plans: AnswerPlans, target: Target) -> Recipe:
-    """Returns the recipe with all its high units in FP16 if that is allowed, holds and saves enough; else the recipe
-    unchanged.
+    """Returns the recipe with all its high units in FP16 if that is allowed, holds and lowers the cost enough; else the
+    recipe unchanged.
     """
     saves = FP16_SAVES.get(plans.options.precision)
     if saves is None or not may_be_in_fp16(plans, recipe.space, recipe.kept):
@@ -231,9 +228,6 @@ def in_fp16(recipe: Recipe, plans: AnswerPlans, target: Target) -> Recipe:
 
 
 def _partly_in_fp16(recipe: Recipe, plans: AnswerPlans, target: Target, effort: str, saves: float) -> Recipe | None:
-    """Returns the recipe with those units in FP16 for which FP16 suffices; None if that saves less than ``saves`` or
-    misses.
-    """
     space, units = recipe.space, sorted(recipe.kept)
     if not recipe.holds or not units:
         return None
@@ -253,7 +247,7 @@ class RecipeSearch:
 
     Attributes:
         ranges: the ranges of each calibrator, those in use first.
-        effort: the value of ``--effort``.
+        effort: the value of ``--effort``: ``quick``, ``default`` or ``thorough``.
         on_recipe: called with each checked recipe that is cheaper than the one before.
     """
 
@@ -274,7 +268,7 @@ class RecipeSearch:
 
     def found(self) -> Recipe:
         """Returns the recipe that leaves ``--margin`` of the budget unused if that costs little more, else the
-        cheapest. It does not hold if no set holds.
+        cheapest; if no set holds, a recipe that does not hold.
         """
         cheapest = self.cheapest()
         cheapest = replace(cheapest, equals=self._equal_to(cheapest))
@@ -284,14 +278,13 @@ class RecipeSearch:
         return self._with_reserve(cheapest, share)
 
     def _equal_to(self, recipe: Recipe) -> tuple[Kept, ...]:
-        """Returns other sets measured to hold with the recipe's ranges at the same price, no supersets of its set."""
         most = self.sets.price(recipe.kept) * (1.0 + EQUAL)
         digest = recipe.experiment.ranges.digest()
         holding = [kept for number, kept in self.sets.holding() if self.ranges[number].digest() == digest]
         return tuple(kept for kept in holding if not kept >= recipe.kept and self.sets.price(kept) <= most)
 
     def cheapest(self) -> Recipe:
-        """Returns the cheapest recipe, which needs each of its units. It does not hold if no set holds."""
+        """Returns the cheapest recipe, which needs each of its units. If no set holds, it does not hold."""
         everything = self._checked(0, self.space.all)
         if not everything.holds:
             return replace(everything, meets=False)
@@ -377,7 +370,7 @@ class RecipeSearch:
         return math.inf if loss is None else loss
 
     def most_accurate(self, most: float) -> Kept:
-        """Returns the set that loses least on the judged inputs, of the sets that cost less than ``most``."""
+        """Returns the set that loses least on the judged inputs, of those cheaper than ``most``."""
         self.plans.setup.progress.stage("Searching within the cost", None)
         sets = LeastLoss(self.space, [], self._measure_whole, self.plans.judged, self.space.budget, most)
         return sets.search(self._estimates_at, PATIENCE, self.plans.left)
@@ -417,9 +410,6 @@ class RecipeSearch:
     # Pass 4: put back
 
     def _without_unneeded(self, number: int, recipe: Recipe) -> Recipe:
-        """Returns the recipe without the high units that it does not need: the plan holds without them and costs no
-        more.
-        """
         space = self.space
         elsewhere = set[int]()
         while True:
@@ -442,9 +432,6 @@ class RecipeSearch:
         return self.sets.tried[number, kept].loss <= self.sets.limit
 
     def _checked_without(self, recipe: Recipe, gone: Sequence[int]) -> tuple[Recipe, int | None]:
-        """Returns the recipe with as many of the units ``gone`` low, in this order, as all settings allow; and the
-        first unit that must stay high, if any.
-        """
         count, done, failing, smaller = len(gone), 0, len(gone) + 1, recipe
         while count > done:
             candidate = replace(recipe, kept=recipe.kept.difference(gone[:count])).checked_by(self.target)
@@ -491,8 +478,6 @@ class RecipeSearch:
 def with_all_put_back(target: Target, recipe: Recipe) -> Recipe:
     """Measures the recipe with each of its units low again, on all inputs; returns it with ``put_back`` and ``faster``
     filled.
-
-    A plan that misses only in another setting is measured in that setting.
     """
     space, experiment = recipe.space, recipe.experiment
     put_back, faster = dict[int, PutBack](), set[int]()

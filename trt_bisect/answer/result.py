@@ -256,7 +256,9 @@ def figures_of(recipe: Recipe, trial: Trial) -> PlanFigures:
 
 
 def latencies_of(answer: Answer) -> Latencies | None:
-    """Returns the latencies of the engines, by plan; None if the emulation decides."""
+    """Returns the latencies of the engines, by plan (``fp32``, ``fp16``, ``int8``, ``recipe``), each None if not
+    measured; None if the emulation decides.
+    """
     engines, fp16 = answer.engines, answer.fp16
     if engines is None:
         return None

@@ -49,7 +49,8 @@ class CalibratorTried:
         inputs: the number of inputs that were run.
         meets: full INT8 meets the threshold on all inputs.
         cost, kept, mean: the cost, the high units and the mean loss of the recipe; None if none was searched.
-        confirmed: full INT8 passes in all settings, without a doubt, and on held-out inputs; None if not tested.
+        confirmed: true if full INT8 passes in all settings, without a doubt, and on held-out inputs; false if not; None
+            if not tested.
     """
 
     ranges: Ranges
@@ -147,8 +148,11 @@ def _passing(plans: AnswerPlans, aim: float, tried: Sequence[CalibratorTried]) -
 
 
 def with_confirmed(plans: AnswerPlans, aim: float, tried: Sequence[CalibratorTried]) -> tuple[CalibratorTried, ...]:
-    """Returns the calibrators' results with ``confirmed`` set for those tested: the best first, until full INT8 is
-    confirmed with one.
+    """Returns the calibrators' results, in their order, with ``confirmed`` set for those tested: the best first, until
+    full INT8 is confirmed with one.
+
+    Args:
+        aim: if full INT8's loss with the ranges in use stays well below this loss, these are tested first.
     """
     rows = list(tried)
     for row in _meeting(plans, aim, tried):

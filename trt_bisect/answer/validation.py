@@ -76,7 +76,7 @@ class Recipe:
     """A set of units that stay high, and its check on all inputs in all settings that decide.
 
     Attributes:
-        aim: the loss that the search aimed at.
+        aim: the largest loss that the search accepted: the threshold's, or less to leave ``reserve``.
         checked: the check; before it is made, the recipe does not hold.
         meets: the search found a set that meets ``aim``; else ``kept`` is the set with the smallest loss.
         equals: other sets that cost the same and hold.
@@ -141,8 +141,8 @@ def check(plans: AnswerPlans, experiment: Experiment, plan: PrecisionPlan, *, jo
     """Measures a plan on all inputs in the settings that decide, up to the first in which it misses.
 
     Args:
-        jointly: also measure figures over all inputs together, such as the variation of the outputs, and in ONNX
-            Runtime's FP16, which takes one more run of all inputs.
+        jointly: run all inputs once more, for figures over all inputs together (such as the variation of the outputs)
+            and for the setting of ONNX Runtime's FP16.
     """
     checked, rule, ranges, counting = Checked({}), experiment.rule, experiment.ranges, plans.inputs.counting
     if plans.switches:
@@ -195,19 +195,19 @@ class Target(Protocol):
     budget: float
 
     def losses(self, plans: Sequence[PrecisionPlan], ranges: Ranges, *, to_the_end: bool = False) -> list[Loss]:
-        """Returns the loss of each plan, None if it cannot run. Unless ``to_the_end``, a plan that misses on an input
-        is not run on further inputs.
-        """
+        """Returns the loss of each plan, None if it cannot run. ``to_the_end``: run all inputs, also after a miss."""
 
     def check(self, experiment: Experiment, plan: PrecisionPlan, *, jointly: bool = True) -> Checked:
-        """Checks a plan on all inputs in all settings; unless ``jointly``, figures over all inputs together may be left
-        out.
+        """Checks a plan on all inputs in all settings; if ``jointly`` is false, figures over all inputs together may be
+        left out.
         """
 
     def put_back(
         self, plan: PrecisionPlan, experiment: Experiment, setting: str = OWN, *, to_the_end: bool = True
     ) -> PutBack:
-        """Measures ``plan``, a recipe with one unit low again, in a setting; on all inputs if ``to_the_end``."""
+        """Measures ``plan``, a recipe with one unit low again, in a setting. ``to_the_end``: run all inputs, also after
+        a miss; else take what was run before.
+        """
 
     def known(self, experiment: Experiment, plan: PrecisionPlan) -> Checked | None:
         """Returns a plan's check in the settings that were measured before on all inputs; None if there are none."""
@@ -227,17 +227,21 @@ class SimilarityTarget:
         self._plans = plans
 
     def losses(self, plans: Sequence[PrecisionPlan], ranges: Ranges, *, to_the_end: bool = False) -> list[Loss]:
-        """Returns the losses of plans on the judged inputs."""
+        """Returns each plan's loss on the judged inputs, None if it cannot run. ``to_the_end``: run all of them, also
+        after a miss.
+        """
         return self._plans.losses(plans, ranges, to_the_end=to_the_end)
 
     def check(self, experiment: Experiment, plan: PrecisionPlan, *, jointly: bool = True) -> Checked:
-        """Measures a plan on all inputs in all settings."""
+        """Measures a plan on all inputs in all settings. ``jointly``: also judge figures over all inputs together."""
         return check(self._plans, experiment, plan, jointly=jointly)
 
     def put_back(
         self, plan: PrecisionPlan, experiment: Experiment, setting: str = OWN, *, to_the_end: bool = True
     ) -> PutBack:
-        """Measures ``plan``, a recipe with one unit low again; on all inputs if ``to_the_end`` or with moved scales."""
+        """Measures ``plan``, a recipe with one unit low again, in a setting. ``to_the_end``: run all inputs, also after
+        a miss; else, in the setting ``OWN``, take what was run before.
+        """
         plans, ranges, counting = self._plans, experiment.ranges, self._plans.inputs.counting
         if setting == NUDGED:
             loss, _ = plans.nudged(plan, ranges, to_the_end=True)
@@ -261,7 +265,7 @@ class SimilarityTarget:
         return Checked({OWN: _or_infinite(experiment.rule.loss(trial))})
 
     def worse(self, plan: PrecisionPlan, ranges: Ranges) -> tuple[int, ...]:
-        """Returns the unjudged inputs on which a plan loses more than on any judged one, worst first."""
+        """Returns the indices of unjudged inputs on which a plan loses more than on any judged one, worst first."""
         losses, judged = self._plans.on_all(plan, ranges), self._plans.judged
         most = max((losses[input_index] for input_index in judged if input_index in losses), default=0.0)
         others = [input_index for input_index, loss in losses.items() if input_index not in judged and loss > most]

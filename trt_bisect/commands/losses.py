@@ -128,7 +128,7 @@ def with_most_sensitive(model: GivenModel, options: _Given) -> _Given:
 
 
 class _AnythingGoes(Judgement):
-    """A judgement whose threshold decides nothing, so that metrics without a default can be used."""
+    """A judgement whose threshold decides nothing."""
 
     @property
     def threshold(self) -> float | None:

@@ -448,7 +448,7 @@ def _difference(
     network: Network, ranges: Ranges, plan: PrecisionPlan, path: Path, feeds: Sequence[Feeds], progress: Progress
 ) -> float:
     """Returns the largest difference between the outputs of the ONNX file in ``path`` and of the emulated plan, as a
-    share of the output's largest magnitude. In both FP32 replaces FP16, whose last bit differs between engines.
+    share of the output's largest magnitude, both with FP32 in place of FP16.
     """
     floats = {kind for kind in plan.precisions if kind is not Precision.INT8}
     written = Written(*read_model(path))

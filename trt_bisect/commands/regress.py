@@ -404,7 +404,7 @@ class _NetworkRuns:
 
     def report(self, number: int) -> Report:
         """Measures run ``number`` (from 1) at the first call, and returns the part of its report that is compared with
-        a baseline. Raises any TrtBisectError of the run.
+        a baseline.
         """
         if self.task.missing is not None:
             raise self.task.missing

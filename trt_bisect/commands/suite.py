@@ -64,6 +64,7 @@ class NetworkTask:
         stem: the name of its folder and its baseline file, unique.
         keywords: the keyword arguments for ``run``.
         targets: by plan, ``int8`` and ``recipe``, the worst value of the metric that passes.
+        repeats: the number of runs that make a baseline.
         missing: the error on a missing file or function; None if all are there.
     """
 

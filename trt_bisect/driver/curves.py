@@ -156,16 +156,18 @@ def _between(
 
 
 def usual_curve(layers: int) -> str:
-    """Returns the default of ``--curve`` (``full`` or ``adaptive``) for a network with ``layers`` quantizable
-    layers.
+    """Returns the default of ``--curve`` for a network with so many quantizable layers: ``full`` (every boundary is
+    measured) or ``adaptive`` (every few, then all where the loss rises).
     """
     return FULL if layers <= MOST_IN_FULL else ADAPTIVE
 
 
 def search_for(curve: str, question: Question, watched: list[Step] | None = None) -> Search[Findings]:
-    """Returns the search that measures a curve: ``full``, ``adaptive`` (in strides), or ``culprits`` (a bisection).
+    """Returns the search that measures a curve.
 
     Args:
+        curve: ``full`` (every boundary), ``adaptive`` (every few, then all where the loss rises) or ``culprits``
+            (suspects only, by bisection).
         watched: a list that receives each step when it is decided.
     """
     if curve == ADAPTIVE:

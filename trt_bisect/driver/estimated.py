@@ -71,7 +71,7 @@ class Measured:
 
     Attributes:
         loss: the largest loss over all inputs and settings in which the plan was run; infinite if it cannot run.
-        losses: the loss on each judged input, by index; under ``TOGETHER`` the loss over all inputs.
+        losses: the loss on each judged input, by index; under the key ``TOGETHER`` the loss over all inputs.
         mean: the mean loss over all given inputs; infinite if the plan was not run on all.
     """
 
@@ -243,8 +243,9 @@ class SetSearch:
         limit: the largest loss with which a set holds.
         most: sets of this price or more are not measured.
         each: the part of the price that each high unit adds to the cost.
-        best: the cheapest set measured to hold, after the index of its calibrator; None if there is none.
-        tried: the measurements, by calibrator and set.
+        best: a calibrator's index, and the cheapest set, of those whose measured loss stays within ``limit``; None if
+            there is none.
+        tried: the measurements, by the calibrator's index and set.
     """
 
     space: Space
@@ -274,8 +275,8 @@ class SetSearch:
         self.choose_again()
 
     def choose_again(self, failed: Collection[tuple[int, Kept]] = ()) -> None:
-        """Sets ``best`` to the cheapest set measured to hold, except ``failed``: sets that miss in a setting that
-        ``measure`` leaves out.
+        """Chooses ``best`` again among the sets measured so far, except ``failed``: pairs of a calibrator's index and a
+        set that misses in a setting that ``measure`` leaves out.
         """
         self.best = None
         self._offered = {}
@@ -289,7 +290,9 @@ class SetSearch:
         return [*self.judged, TOGETHER] if self._judges_together else self.judged
 
     def holding(self) -> list[tuple[int, Kept]]:
-        """Returns a calibrator's index and a set for each set measured to hold on all inputs judged now."""
+        """Returns pairs of a calibrator's index and a set: those whose measured loss stays within ``limit`` on all
+        inputs judged now.
+        """
         judged = set(self.judged)
         return [
             choice
@@ -332,7 +335,6 @@ class SetSearch:
         return True
 
     def _offers(self, best_price: float) -> Iterator[tuple[float, float, int, Kept]]:
-        """Yields the best candidate of each calibrator: expected saving, chance, calibrator's index, set."""
         for number, estimates in enumerate(self.estimates):
             offers = self._offered.get(number)
             if offers is None or offers.judged != len(self._places):
@@ -390,7 +392,6 @@ class SetSearch:
         return list(sets)
 
     def _near(self, best: Kept, rows: np.ndarray, costs: np.ndarray, usual: float) -> Iterator[Kept]:
-        """Yields all parts of a small best set; and the best set less each unit, as it is and refilled by ``cover``."""
         others = [unit for unit in range(len(costs)) if unit not in best]
         limits = np.maximum(rows[others].sum(axis=0), usual)
         if len(best) <= SMALL:
@@ -406,7 +407,7 @@ class SetSearch:
 @dataclass
 class LeastLoss(SetSearch):
     """Searches the set of units that loses least among the sets that cost less than ``most``, with one calibrator.
-    ``best`` loses least so far; the next set measured is the one most likely to lose less.
+    ``best`` loses least so far.
     """
 
     each: float = 0.0

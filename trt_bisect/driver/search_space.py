@@ -100,7 +100,7 @@ class Space:
 
 @dataclass(frozen=True)
 class Sensitivities:
-    """The sensitivity of each unit.
+    """The sensitivity of each unit, in their order.
 
     Attributes:
         losses: the loss that the unit alone in low precision adds to the plan with all units high.

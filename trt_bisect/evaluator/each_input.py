@@ -56,8 +56,8 @@ class PoolLoss(Protocol):
     """A function for the loss by a count over all inputs, such as of rows that differ from FP32's."""
 
     def __call__(self, name: str, differ: float, of_all: float, *, alone: bool = False) -> float:
-        """Returns the loss if ``differ`` of ``of_all`` things of the count ``name`` differ from FP32's; with ``alone``,
-        as the loss of one input.
+        """Returns the loss if ``differ`` of the ``of_all`` elements or rows in the count ``name`` differ from FP32's;
+        with ``alone``, as the loss of a single input.
         """
 
 
@@ -66,7 +66,7 @@ class Pools:
     """Counts that are summed over all inputs before they are judged, such as of rows that differ from FP32's.
 
     Attributes:
-        of_fp32: for each input, by name of the count, the number of things in FP32's outputs.
+        of_fp32: for each input, by name of the count, the number of elements or rows in FP32's outputs.
         loss: returns the loss by a count.
     """
 
@@ -78,10 +78,10 @@ NO_POOLS = Pools((), lambda *_, **__: 0.0)
 
 
 class EachInput:
-    """Measures plans on one input after another, beginning with the input on which the most plans have missed so far.
+    """Measures plans on one input after another.
 
-    The loss of a plan is the largest loss on an input or by a count over all inputs (``pools``). With ``together`` it
-    is the share of all compared things that differ.
+    The loss of a plan is the largest loss on an input or by a count over all inputs (``pools``); with ``together`` the
+    share of all compared results, such as boxes, that differ.
 
     Attributes:
         taken: the number of inferences so far, those in the journal included.
@@ -89,9 +89,10 @@ class EachInput:
     Args:
         judge: compares a plan's outputs for one input with FP32's.
         budget: the largest loss that meets the threshold.
-        ranges, metric: words for the keys of trials.
+        ranges: the digest of the ranges.
+        metric: the name of the metric.
         canonical: returns the plan that stands for a plan and all its equivalents in the store of trials.
-        together: by input, the number of FP32's things to compare; None if each input is judged by itself.
+        together: by input, the number of FP32's results to compare; None if each input is judged by itself.
         ran: called with the number of inferences for a plan, and their seconds.
     """
 
@@ -136,9 +137,9 @@ class EachInput:
         """Returns each plan's largest loss on the inputs that were run; None if it cannot run.
 
         Args:
-            among: the indices of the inputs; inputs on which more plans have missed run first, equals in this order.
+            among: the indices of the inputs; those on which more plans have missed run first, others in this order.
             on_plan: called with each plan before it is run.
-            to_the_end: a miss does not end the measurement of a plan.
+            to_the_end: run all inputs, also after a miss.
         """
         plans = [self._canonical(plan) for plan in plans]
         order = sorted(among, key=lambda index: -self._missed[index])
@@ -151,7 +152,8 @@ class EachInput:
     def by_place(self, plan: PrecisionPlan) -> dict[int, float]:
         """Returns the loss of a plan on each input on which it was run, by index.
 
-        If a count over all these inputs misses, the loss of an input includes its own part of the count.
+        If a count of ``pools``, summed over these inputs, misses the threshold, each loss is at least that of the
+        input's own part of the count.
         """
         losses = self._known(self._canonical(plan))
         by_place = {index: loss.share for index, loss in losses.items()}
@@ -183,7 +185,7 @@ class EachInput:
         return self._loss(losses, losses)
 
     def pools_differ(self, plan: PrecisionPlan) -> bool:
-        """Returns true if a plan differs from FP32 in a count over all inputs that it ran on."""
+        """Returns true if a plan differs from FP32 in a count of ``pools``, on any input that it ran on."""
         return any(loss.pooled for loss in self._known(self._canonical(plan)).values())
 
     def _key(self, plan: PrecisionPlan) -> str:

@@ -80,8 +80,8 @@ class RebuildEvaluator:
         return self._kept(attempt(plan, self.builder, self.inputs)) if trial is None else trial
 
     def measure_all(self, plans: Sequence[PrecisionPlan], on_plan: Callable[[PrecisionPlan], None]) -> list[Trial]:
-        """Returns the trials of plans, measured by all workers; ``on_plan`` is called with each plan that is not in the
-        store.
+        """Returns the trials of plans, in their order, measured by all workers; ``on_plan`` is called with each plan
+        that is not in the store.
         """
         unknown = [plan for plan in dict.fromkeys(map(self.canonical, plans)) if self.store.find(plan.key()) is None]
         if self._pool is None:
@@ -131,7 +131,7 @@ class RebuildEvaluator:
 
 
 class EngineEvaluator(RebuildEvaluator):
-    """Measures all figures of a plan while its engine is open, since builds are slow and engines are not kept.
+    """Measures all figures of a plan while its engine is open.
 
     The engine runs the given and the held-out inputs, and is timed. Its outputs are compared with FP32's, and with the
     emulation's for the same plan (``Trial.apart``).

@@ -85,7 +85,9 @@ class SwitchRunner:
 
     @contextmanager
     def opened(self, plan: PrecisionPlan) -> Iterator[Infer]:
-        """Yields the function that runs a plan on an input, on the session for all plans or on an engine."""
+        """Yields the function that runs a plan on an input, on the session or, if that cannot run the plan, on an
+        engine.
+        """
         session = self._session_of(plan)
         if session is not None:
             yield lambda feeds: session.infer(plan, feeds, self._scales)
@@ -149,10 +151,9 @@ class InputLoss(NamedTuple):
     """The loss of a plan on an input.
 
     Attributes:
-        share: the loss; with a task, the share of the compared things in which the plan differs from FP32.
-        items: the number of things compared; 1 without a task.
-        pooled: by text of output and kind, the numbers of differing things and of all, where they are judged over all
-            inputs.
+        share: the loss; with a task, the share of the compared results (such as boxes) that differ from FP32's.
+        items: the number of results compared; 1 without a task.
+        pooled: by name of a count that is judged over all inputs, the numbers of differing elements or rows and of all.
     """
 
     share: float
@@ -238,7 +239,7 @@ class Measuring:
 class Inferences:
     """Runs plans on inputs, as many inferences at a time as the runner allows.
 
-    The results of a plan are judged in the order of its inputs, up to the first miss, so they do not depend on timing.
+    The results of a plan are judged in the order of its inputs, up to the first miss.
     """
 
     def __init__(self, feeds: Sequence[Feeds], judge: JudgeAt, runner: Runner) -> None:

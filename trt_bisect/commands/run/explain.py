@@ -82,9 +82,13 @@ _HELPS = 0.8  # a changed network helps if at most this share of the loss is lef
 
 @dataclass(frozen=True)
 class ChangedNetwork:
-    """A network changed so that it loses less in INT8 at the same speed; ``plans`` measures plans on it.
+    """A network changed so that it loses less in INT8 at the same speed.
 
     In FP32 it computes the same as the user's network; with corrected biases, nearly the same.
+
+    Attributes:
+        name: a word for files, such as ``equalised``.
+        remedy, words: the kind of the change, and its text.
     """
 
     name: str
@@ -330,8 +334,8 @@ _Tensor = tuple[Compared, ExplainedTensor]
 
 
 def explained(plans: AnswerPlans, answer: Answer, report: Report, known: Report, options: RunOptions) -> dict[str, Any]:
-    """Explains the culprits in ``report``; returns the fields to change in the report ``known``, by name. Empty if
-    ``report`` has no verdict; an error becomes a note among the fields.
+    """Explains the culprits of ``report``; returns the fields to change in ``known``, the report without the answer, by
+    name. Empty if ``report`` has no verdict; an error becomes a note among the fields.
     """
     if report.exit_code not in (0, 1):
         return {}

@@ -171,7 +171,7 @@ def _knows_more(before: Report, report: Report) -> bool:
 
 def question_in(report: Report) -> dict[str, Any]:
     """Returns the facts that must be equal for two runs to be compared, by name: the fingerprint's parts (without the
-    ranges, which a run chooses), metric, threshold, strategy and goal.
+    ranges), metric, threshold, strategy and goal.
     """
     parts = ("metric", "threshold", "share", "strategy", "goal")
     return {**without_ranges(report), **{name: getattr(report, name) for name in parts}}

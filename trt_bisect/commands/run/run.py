@@ -119,7 +119,7 @@ class _Run:
 
     Attributes:
         written: the texts of the recipe whose files this run has written.
-        kept_until: the time before which no cheaper recipe is written: writing may take only a small share of a run.
+        kept_until: the time before which no cheaper recipe is written.
         accuracy: None without labels or an accuracy function.
         on_engines: the measurement on NVIDIA engines while it goes on, else None.
         engine_trials: the trials on engines before the run began again, with layers high that the engine refused.

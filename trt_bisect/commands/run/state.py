@@ -82,8 +82,8 @@ class RunTrials:
     experiment: Experiment
 
     def of_plan(self, plan: PrecisionPlan) -> Trial | None:
-        """Returns the trial of a plan, preferably on the session that all plans share, which measures the curve; None
-        if there is none.
+        """Returns the trial of a plan, preferably on the ONNX Runtime session that runs all plans and measures the
+        curve; None if there is none.
         """
         plan_key = self._canonical(plan)
         return self.trials.get(TrialKey(plan_key, SWITCH).text) or self.trials.get(plan_key)

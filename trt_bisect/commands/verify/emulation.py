@@ -239,7 +239,7 @@ class Held:
         """Returns the noise floor of an emulation: the distance from its outputs that other kernels may cause.
 
         Args:
-            there: its outputs as a vector.
+            there: the emulation's outputs, as ``vector`` scales them.
         """
         others = [emulation.noisy(seed).outputs(self.places) for seed in range(_NOISY_RUNS)]
         if emulation.plan.lowered and not emulation.edits and emulation.builder.has_plain(emulation.plan):

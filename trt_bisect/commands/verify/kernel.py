@@ -138,7 +138,7 @@ def write_minimal(e: Emulation, layers: Sequence[str], folder: Path) -> Path:
     """Writes the named layers, and all between them, as a network in the plan's precisions, with the inputs of a
     sample.
 
-    trtexec builds ``network.onnx`` and reads the ``.bin`` files; ``README.md`` has the command. Returns the folder.
+    Returns the folder; its ``README.md`` has the command for trtexec.
     """
     network = e.network
     chosen = [layer.index for layer in network.layers if layer.name in layers]

@@ -145,7 +145,7 @@ def on_axes(channels: int | None) -> Iterator[Suspicion]:
 
 
 def on_batches(e: Emulation) -> Iterator[Suspicion]:
-    """Yields suspicions that outputs belong to other samples, or that rows of a batch were changed."""
+    """Yields suspicions that outputs belong to other samples, or that rows of a batch were moved or replaced."""
 
     def of_others(text: str, order: np.ndarray) -> Suspicion:
         return Suspicion(
@@ -167,8 +167,8 @@ def on_batches(e: Emulation) -> Iterator[Suspicion]:
 
 
 def on_outputs(found: Outputs) -> Iterator[Suspicion]:
-    """Yields suspicions that outputs of equal size are swapped, or have another layout; ``found``: the outputs of a
-    sample.
+    """Yields suspicions that outputs of equal size are swapped, or have their axes in another order; ``found``: the
+    outputs of a sample.
     """
 
     def gives(text: str, change: Callable[[Outputs], Outputs]) -> Suspicion:

@@ -54,8 +54,6 @@ _HIGH_FLOOR = 0.1  # a noise floor of this size, or as large as INT8's effect, h
 def verify(model: GivenModel, options: VerifyOptions) -> Verification:
     """Compares an engine's outputs with what its ONNX file computes, and finds the cause if they differ.
 
-    Each suspected cause is emulated, and its outputs are compared with the engine's.
-
     Args:
         model: the ONNX file that the engine was built from, with or without Q/DQ pairs; or a run folder, for the file
             of its recipe.
