@@ -42,7 +42,8 @@ _FULL_SECONDS = 60.0  # a cluster without room for a task is then given up
 def open_cluster(address: str, say: Callable[[str], None]) -> Cluster:
     """Returns the workers at an address of ``--cluster``: a Ray cluster, or this machine if empty or ``local:N``.
 
-    The caller closes them. Raises BadInput if Ray is not installed, or no cluster answers there.
+    The caller closes them; ``say`` shows messages. Raises BadInput if Ray is not installed, or no cluster answers
+    there.
     """
     processes = local_processes(address)
     return RayCluster(address, say) if address and processes is None else LocalCluster(processes)
@@ -270,7 +271,8 @@ class RayProcess:
         self._under_way[call.remote(__version__, [task.content], task.key)] = task
 
     def wait(self, seconds: float) -> _Event:
-        """Waits at most ``seconds`` for a plan to end; returns its key and result, if any, and the nodes' room."""
+        """Waits at most ``seconds`` for a plan to end; returns its key and result, if any, messages, and the number
+        of tasks that can run."""
         try:
             done, _ = self._ray.wait(list(self._under_way), timeout=seconds)
         except (self._ray.exceptions.RayError, ConnectionError) as error:

@@ -224,7 +224,7 @@ RUNS_DRAWN = 40
 def print_entries(entries: Sequence[HistoryEntry], console: Console, path: Path, *, by_run: bool, top: int) -> None:
     """Prints a row for each group of ``trends``, or with ``by_run`` for each run: at most ``top`` rows, all for 0.
 
-    ``path`` names an empty history.
+    ``path``: the history, for the message without entries.
     """
     if not entries:
         console.print(f"The history {path} has no such run.", markup=False, soft_wrap=True)

@@ -121,7 +121,7 @@ class Difference:
 
 @dataclass(frozen=True)
 class RunChanges:
-    """The changes from one report to another; ``print`` shows a sentence for each.
+    """The changes from one report to another.
 
     Attributes:
         before, now: the files of the networks.

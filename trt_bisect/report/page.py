@@ -71,6 +71,7 @@ def page_data(
 
     Args:
         recipe: the recipe's files, from ``recipe_texts``; None without one.
+        progress: of a running run; else None.
         folder: the run folder in the page's commands.
         status: ``finished``, ``running`` or ``interrupted``.
     """

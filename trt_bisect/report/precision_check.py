@@ -54,6 +54,7 @@ def obedience_doubts(layers: Mapping[int, Layer | LayerRow], trial: Trial, *, we
     """Returns at most one doubt on a pass: the engine ran low layers in another precision, or reports no precisions.
 
     Args:
+        layers: by index.
         trial: a trial with an engine of the whole network.
         weak: the engine has weak typing.
     """
@@ -93,7 +94,7 @@ def ran_low(layers: Mapping[int, Layer | LayerRow], trial: Trial) -> str:
 
 def float_kernel_notes(network: Network, full: Trial, restored: Trial, latencies: Latencies | None) -> list[Note]:
     """Returns notes on layers that round to the low precision but compute in float, under full INT8 (``full``) and the
-    recipe (``restored``).
+    recipe (``restored``). ``latencies``: None if not measured.
     """
     low, notes = str(network.low.precision), []
     for name, trial in {restored.plan: ("recipe", restored), full.plan: ("int8", full)}.values():

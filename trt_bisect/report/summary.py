@@ -741,7 +741,7 @@ def _largest_steps(network: Network, rule: Rule, findings: Findings) -> str:
 
 
 def headline(report: Report, status: str = "finished") -> str:
-    """Returns the verdict in a sentence, or the progress of an unfinished run."""
+    """Returns the verdict in a sentence; for ``running`` or ``interrupted`` (``status``), the progress."""
     verdict, is_running, threshold = report.verdict, status == "running", _least(report)
     if status != "finished" and report.answer is not None:
         return f"{'Still running' if is_running else 'Interrupted'}. So far: {headline(report)}"

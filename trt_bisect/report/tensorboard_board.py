@@ -324,7 +324,7 @@ class TensorHistograms:
         self._seen.setdefault((name, kind), ChannelHistograms(self._samples)).add(values, channels)
 
     def write(self, run: LogRun) -> None:
-        """Writes the histograms; an input of a layer as that layer reads it, rounded or not."""
+        """Writes the histograms."""
         for tag, histograms in sorted(self._tagged(), key=lambda tagged: tagged[0]):
             histograms.write(run, tag)
 

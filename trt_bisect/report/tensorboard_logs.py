@@ -120,8 +120,8 @@ def _similarity(trial: Trial, rule: Rule) -> float | None:
 def spread_over_front(
     steps: Iterable[MeasuredPlan], cost: Callable[[PrecisionPlan], float], most: int
 ) -> list[MeasuredPlan]:
-    """Selects at most ``most`` plans, evenly spaced and first of the front of cost and similarity; returns them by
-    cost.
+    """Selects at most ``most`` plans: evenly from the front of cost and similarity, then from the others. Returns
+    them by increasing cost.
     """
     by_cost = sorted(steps, key=lambda step: (cost(step.plan), -_known(step)))
     front: list[MeasuredPlan] = []
@@ -499,8 +499,8 @@ class ComparisonLogs(_Logs):
     def write(self, result: Comparison, writer: PlanWriter | None, plan: PrecisionPlan | None) -> None:
         """Writes the FP32 run, and the INT8 run with each tensor's cosine and SQNR at the index of its layer.
 
-        Weights are those of two networks, or those that ``writer`` rounds. Raises BadInput if the folder is not
-        writable.
+        Weights are those of two networks, or those that ``writer`` rounds; ``plan``: the INT8 run's, None if unknown.
+        Raises BadInput if the folder is not writable.
         """
         if self.weights is None and self.network is not None and writer is not None:
             self.read_weights(self.network, writer)

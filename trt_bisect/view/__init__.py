@@ -1,1 +1,1 @@
-"""``trt-bisect view``: shows runs in a browser, also while they go on; only reads their folders."""
+"""``trt-bisect view``: shows runs in a browser, also while they go on."""

@@ -323,7 +323,7 @@ def histogram_lines(report: WorstReport) -> Iterator[str]:
 
 
 def remarks(report: WorstReport) -> list[str]:
-    """Returns notes on the data and the search, for below the verdict."""
+    """Returns notes on the data and the search."""
     notes = []
     if report.stopped:
         notes.append(f"the search was stopped: only the first {len(report.values)} samples were seen")
