@@ -74,6 +74,8 @@ def advise(
 
     Args:
         weights: comparisons of whole weights, not of channels.
+        least_cosine: the cosine below which a tensor is a finding.
+        low: the name of the low precision in texts.
         sides: the names of both runs in texts; default: FP32 and ``low``.
     """
     tensors, weights = tuple(tensors), tuple(weights)
@@ -93,8 +95,8 @@ def advise(
 
 
 def in_short(reason: str, found: Sequence[Advice], low: str, calibrator: str = "calibration") -> str:
-    """Returns the cause ``reason`` as a clause with the figures of its findings ``found``, such as "calibration clips
-    2% of the weights"; a reason that has no clause is returned as it is.
+    """Returns the cause ``reason`` as a clause, such as "calibration clips 2% of the weights", with the figures of its
+    findings ``found``; or as it is if it has no clause. ``low`` and ``calibrator`` are names for the clause.
     """
     sides = " and ".join(sorted({WEIGHT if advice.kind == WEIGHT else ACTIVATION for advice in found}))
     text = number if reason == ONE_CHANNEL else percent
@@ -250,7 +252,7 @@ class Evidence:
         layer: the culprit.
         findings: the findings on tensors and weights of all layers.
         checked: the structure check's findings on all layers.
-        alone: the losses of the culprit by itself; None if not measured.
+        alone: the culprit's own losses; None if not measured.
         loss: the culprit's loss on the curve; None if not measured.
         budget: the loss that the threshold allows.
         low: the low precision's name.

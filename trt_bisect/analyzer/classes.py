@@ -77,8 +77,8 @@ class Classes:
 def top1(reference: np.ndarray, output: np.ndarray, classes: Classes) -> float:
     """Returns the share of rows that have the same class in both arrays.
 
-    The class is the index of the row's largest value; for a single value 1 above 0.5 (a logit: above 0), else 0. Where
-    the reference is not finite, both arrays are ignored; rows without a finite reference do not count.
+    Classes are those of ``classes.predicted``. Where the reference is not finite, both arrays are ignored; rows without
+    a finite reference do not count.
     """
     finite = np.isfinite(reference)
     if finite.all():
@@ -91,12 +91,12 @@ def top1(reference: np.ndarray, output: np.ndarray, classes: Classes) -> float:
 class Divergence:
     """KL(reference || output) in nats for one input, the mean over rows.
 
-    Reference and output become probabilities: those that sum to 1 are divided by their sum; logits go through a
-    softmax; each independent probability p, and the sigmoid p of a single logit, is a row (p, 1 - p).
+    Probabilities of sum 1 are divided by their sum; logits go through a softmax; each independent probability p, and
+    the sigmoid p of a single logit, is a row (p, 1 - p).
 
     Args:
         finite: true where the reference is finite; other values, and rows without finite values, do not count.
-        keeps: the reference's probabilities stay in memory.
+        keeps: keep the reference's probabilities in memory.
     """
 
     def __init__(self, reference: np.ndarray, finite: np.ndarray, classes: Classes, *, keeps: bool) -> None:
@@ -153,7 +153,7 @@ def find_classes(reference: Sequence[np.ndarray], axis: int | None = None) -> Cl
     """Finds the classes of an output from ``reference``, its FP32 array for each input. The class axis is the first of
     these that exists, else unknown:
 
-    1. ``axis``, also negative;
+    1. ``axis``, the user's, also negative;
     2. the only axis along which FP32's values are probabilities that sum to 1 (within 0.01), or their logarithms;
     3. the only axis longer than 1;
     4. axis 1 of four, as of images ``[N, C, H, W]``, unless the sizes look like ``[N, H, W, C]``.
@@ -203,7 +203,8 @@ def kl_of_any_rows(reference: np.ndarray, output: np.ndarray) -> np.ndarray:
 def classes_of(
     reference: Sequence[Outputs], judged: Iterable[str], metric: str, axis: int | None = None
 ) -> tuple[dict[str, Classes], list[str]]:
-    """Returns the classes of each numeric output by name, and notes on guessed class axes.
+    """Returns, by name, the classes of each numeric output in ``reference``, FP32's outputs by input; and notes on
+    guessed class axes of ``judged`` outputs. ``axis`` is the user's class axis; None to find it.
 
     Raises:
         BadInput: a judged output lacks ``axis``, or the metric needs an unknown axis.

@@ -76,7 +76,7 @@ class OutputJudge:
 
     Args:
         classes: default: found from ``reference``.
-        predicted: the classes of which a plan may lose some; default: ``classes``, if their axis is known.
+        predicted: the classes searched for vanished ones; default: ``classes``, if their axis is known.
         faint: inputs, by index, that relative metrics leave out, besides those with an almost zero FP32 output.
         with_facts: also look for clipping and vanished classes.
     """
@@ -183,8 +183,8 @@ class OutputJudge:
 
 
 def faint_places(octaves: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
-    """Returns the indices of inputs with an almost zero output: over 2^10 times below the median norm. ``octaves`` are
-    the norms' exponents of 2, ``[inputs][outputs]``.
+    """Returns the indices of inputs on which an output is almost zero: over 2^10 times below its median norm.
+    ``octaves`` are the norms' exponents of 2, ``[inputs][outputs]``.
     """
     columns = [[exponent for exponent in column if exponent != NEVER_FAINT] for column in zip(*octaves, strict=True)]
     medians = [median_low(column) if column else NEVER_FAINT for column in columns]
@@ -222,8 +222,8 @@ def are_single_scores(arrays: Sequence[np.ndarray]) -> bool:
 
 
 def low_score_text(name: str, values: Mapping[str, float | None]) -> str:
-    """Returns a clause on the error of output ``name``, if it is a single score below 0.05 in FP32 on all inputs; else
-    empty.
+    """Returns a clause on the error of output ``name``, from its figures ``values``; empty unless it is a single score
+    below 0.05 in FP32 on all inputs.
     """
     largest, error = values.get(LARGEST_SCORE), values.get("max_abs")
     if largest is None or error is None:

@@ -237,6 +237,7 @@ def compare_tensors(
     Args:
         samples: for each sample, the tensors of the FP32 run and of the INT8 run.
         origins: the tensors by name; the result has their order.
+        on_sample: called after each sample.
     """
     comparisons = {name: _TensorComparison(origin) for name, origin in origins.items()}
     with ThreadsIfLong(cores()) as pool:
@@ -300,7 +301,7 @@ def compare_weight(values: np.ndarray, rounded: np.ndarray, origin: Origin) -> C
 
 
 def input_axis(axis: int | None) -> int | None:
-    """Returns the axis of a weight's input channels, given that of its output channels."""
+    """Returns the axis of a weight's input channels, given that of its output channels; None for None."""
     if axis is None:
         return None
     return axis - 1 if axis else 1

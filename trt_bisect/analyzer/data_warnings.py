@@ -66,9 +66,9 @@ def has_large_weights(network: Network, layer: FirstLayer) -> bool:
 
 
 def first_outputs(network: Network, layer: FirstLayer, samples: Iterable[Feeds]) -> tuple[float, float] | None:
-    """Returns, over at most four samples, the largest magnitude of the first layer's input, and its channels' median of
-    standard deviation / |mean| after bias or batch normalisation. None if all channels are zero, or ONNX Runtime
-    refuses a sample.
+    """Returns, over at most four samples: the largest magnitude that the first layer reads; and the median over its
+    output channels of standard deviation / |mean|, after bias or batch normalisation. None if all channels are zero, or
+    ONNX Runtime refuses a sample.
     """
     outputs = [_biased(network, node) for node in layer.convolutions]
     names = list(dict.fromkeys((layer.reads, *outputs)))
@@ -93,11 +93,7 @@ def first_outputs(network: Network, layer: FirstLayer, samples: Iterable[Feeds])
 
 
 def feeds_state(network: Network, name: str) -> bool:
-    """Returns true if an input is a recurrent state, which is 0 at the start of a sequence.
-
-    Such an input reaches the initial state of an LSTM, GRU, RNN, Loop or Scan; or some outputs, but not all, have its
-    shape.
-    """
+    """Returns true if an input is a recurrent state, which is 0 at the start of a sequence."""
     followed, graph = {name}, network.skeleton.graph
     for node in graph.node:
         slots = [slot for slot, tensor in enumerate(node.input) if tensor in followed]
@@ -168,7 +164,9 @@ _GIVE_MORE = "Give a few hundred samples like the data in production"
 
 
 def on_values(network: Network, fed: Sequence[FedInput], samples: Iterable[Feeds], source: str) -> Iterator[str]:
-    """Yields a warning for each input of the wrong scale, or (nearly) constant; ``source`` names the data."""
+    """Yields a warning for each input of the wrong scale, or (nearly) constant, by the statistics ``fed`` of
+    ``samples``; ``source`` names the data.
+    """
     states = zero_states(network, fed)
     for data in fed:
         if data.std == 0.0 and data.samples > 1:
@@ -181,7 +179,7 @@ def on_values(network: Network, fed: Sequence[FedInput], samples: Iterable[Feeds
 
 
 def zero_states(network: Network, fed: Sequence[FedInput]) -> list[str]:
-    """Returns the inputs that are 0 everywhere because they are recurrent states at the start of a sequence."""
+    """Returns the names of inputs that are 0 everywhere because they are recurrent states at a sequence's start."""
     zero = [data.name for data in fed if data.absmax == 0.0]
     # If every input is constant, data are missing.
     all_constant = len(fed) == len(network.inputs) and all(data.std == 0.0 for data in fed)
@@ -210,7 +208,7 @@ def _of_wrong_scale(network: Network, data: FedInput, samples: Iterable[Feeds], 
 
 def on_units(seen: Mapping[str, float], fed: Sequence[FedInput], calibration: str, source: str) -> Iterator[str]:
     """Yields a warning for each input whose largest magnitude differs from the calibration's (``seen``) by a factor of
-    10 or more.
+    10 or more; ``calibration`` and ``source`` name both data sets.
     """
     for data in fed:
         before, now = seen.get(data.name, 0.0), data.absmax
@@ -222,7 +220,9 @@ def on_units(seen: Mapping[str, float], fed: Sequence[FedInput], calibration: st
 
 
 def on_drift(drifts: Mapping[str, Drift], calibration: str, source: str) -> Iterator[str]:
-    """Yields a warning for each input whose distribution is far from the calibration data's."""
+    """Yields a warning for each input whose distribution is far from the calibration data's; ``calibration`` and
+    ``source`` name both data sets.
+    """
     for name, drift in drifts.items():
         apart = drift.distance >= _LEAST_DISTANCE and drift.chance <= _LARGEST_CHANCE
         if apart or drift.outside > _MOST_OUTSIDE:
@@ -234,8 +234,8 @@ def on_drift(drifts: Mapping[str, Drift], calibration: str, source: str) -> Iter
 
 
 def on_growing_ranges(seen: Magnitudes, samples: int | None) -> Iterator[str]:
-    """Yields a warning if there are fewer than four calibration ``samples`` (None: unknown), or if the last quarter of
-    them still enlarges many ranges.
+    """Yields a warning if the number of calibration ``samples`` (None: unknown) is below four, or if the last quarter
+    of them still enlarges many of the ranges ``seen``.
     """
     if samples is not None and samples < _LEAST_SAMPLES:
         yield f"calibrated with {counted(samples, 'sample')}: too few for the range of activations. {_GIVE_MORE}"

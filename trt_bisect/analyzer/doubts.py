@@ -160,8 +160,8 @@ def _on_worst_input(figures: OutputFigures) -> tuple[float | None, float | None]
 
 
 def sqnr_disagreement(rule: Rule, trial: Trial) -> Doubt | None:
-    """Returns a doubt if cosine meets the threshold and SQNR misses the corresponding ``-10 log10(2 (1 - threshold))``
-    dB by more than 3 dB, or the reverse; else None.
+    """Returns a doubt if cosine meets the threshold and SQNR misses the corresponding value by more than 3 dB, or the
+    reverse; else None.
     """
     if rule.metric.name != "cosine" or rule.budget <= 0.0:
         return None

@@ -61,6 +61,7 @@ def data_warnings(
         names: the judged outputs.
         references: FP32's outputs for each input.
         labels: the inputs' names in messages.
+        memory: the limit of memory in bytes.
     """
     floats = [name for name in names if references[0][name].dtype.kind == "f"]
     found = _inputs_with(is_broken, floats, references)
@@ -99,6 +100,7 @@ def started_at(network: Network, broken: Feeds, good: Feeds | None, memory: int)
     Args:
         broken: an input on which FP32 gives NaN or infinity.
         good: an input on which it does not, if any: a tensor that is not finite there is no start.
+        memory: the limit of memory in bytes.
     """
     bad_feeds = [name for name, array in broken.items() if _is_not_finite(array)]
     if bad_feeds:

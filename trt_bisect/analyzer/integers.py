@@ -1,7 +1,4 @@
-"""Outputs of integers and booleans, such as labels and masks, judged by equality.
-
-Cohen's kappa (1960) is the agreement beyond chance.
-"""
+"""Outputs of integers and booleans, such as labels and masks, judged by equality."""
 
 from __future__ import annotations
 
@@ -56,7 +53,7 @@ class Integers:
     as_floats: frozenset[str] = frozenset()
 
     def of(self, outputs: Outputs) -> tuple[str, ...]:
-        """Returns the names of the ``outputs`` judged by equality, as integers are."""
+        """Returns the names of the ``outputs`` judged by equality."""
         return tuple(name for name, value in outputs.items() if self.is_one(name, value))
 
     def is_one(self, name: str, value: object) -> bool:
@@ -110,7 +107,9 @@ def _rounds(node: onnx.NodeProto, network: Network) -> bool:
 
 
 def integers_text(name: str, values: Mapping[str, float | None]) -> str:
-    """Returns a clause on the elements of an output that differ from FP32's; empty if none do."""
+    """Returns a clause on the elements of output ``name`` that differ from FP32's, from its figures ``values``; empty
+    if none do.
+    """
     equal, worst, kappa = (values.get(figure) for figure in (ALL_EQUAL, EQUAL.name, KAPPA))
     if equal is None or worst is None or equal == 1.0:
         return ""
@@ -137,8 +136,6 @@ class IntegerJudge:
     def figures(self, outputs: Sequence[np.ndarray]) -> OutputFigures:
         """Returns the figures of an output, one array for each input; the share of equal elements is that of the worst
         input.
-
-        An input on which the shapes have no common region does not count, unless both arrays are empty.
         """
         compared = [self._compared(place, np.asarray(output)) for place, output in enumerate(outputs)]
         both, shares = [common for common, *_ in compared], tuple(share for *_, share in compared)

@@ -272,7 +272,7 @@ def make_rule(
     outputs: Sequence[str] = (),
     low: Precision = Precision.INT8,
 ) -> Rule:
-    """Returns a ``Rule``; without a ``threshold``, with the metric's default for the ``low`` precision.
+    """Returns a ``Rule`` with these values; ``threshold`` None: the metric's default for the ``low`` precision.
 
     Raises:
         BadInput: the metric has no default threshold, a value is out of range, or the threshold allows no loss.
@@ -324,9 +324,9 @@ class Comparer:
         slices: parts to compare as well as whole outputs.
         task: adds the figures of its agreement.
         integers: the way to compare integer outputs, unless ``extra`` judges them.
-        only: compute only this metric.
+        only: compute only this metric; default: all built-in ones and ``extra``.
         with_facts: also look for clipping and vanished classes.
-        inputs: the feeds, to compare the outputs' variation over them too.
+        inputs: the feeds by input; if given, the outputs' variation over them is compared too.
     """
 
     def __init__(
@@ -409,8 +409,8 @@ def numeric_outputs(outputs: Outputs) -> list[str]:
 
 
 def outputs_to_judge(outputs: Outputs, integers: Integers = PLAIN, *, own_metric: bool = False) -> list[str]:
-    """Returns the outputs judged by default: all arrays of numbers; with a user's own metric, the floats if there are
-    any.
+    """Returns the names of the outputs judged by default: all arrays of numbers; with a user's own metric without those
+    that ``integers`` judges by equality, unless all are.
     """
     numeric = numeric_outputs(outputs)
     if not own_metric:
@@ -425,7 +425,9 @@ def compare_arrays(
     metrics: Mapping[str, Metric],
     class_axis: int | None = None,
 ) -> OutputFigures:
-    """Returns the figures of an output against ``reference``, both by input: each metric's value on the worst input."""
+    """Returns the figures of an output against ``reference``, both by input: the value of each of ``metrics`` (by name)
+    on the worst input. ``class_axis`` None: found.
+    """
     return OutputJudge(reference, metrics, find_classes(reference, class_axis)).figures(output)
 
 

@@ -52,7 +52,7 @@ class Metric:
 
     @property
     def jumps(self) -> bool:
-        """True if figures may jump from plan to plan, as top-1's and a user's function's do."""
+        """True if figures may change in steps, not gradually, as top-1's and a user's function's do."""
         return self.name in ("top1", "agreement") or bool(self.code)
 
     def worst(self, figures: Iterable[float]) -> float:
@@ -77,7 +77,8 @@ class Metric:
         return self.perfect - loss if self.higher else self.perfect + loss
 
     def knowing_perfect(self, *references: np.ndarray) -> Metric:
-        """Returns this metric with ``perfect``: for a user's function, the worst figure of a reference against itself.
+        """Returns this metric with ``perfect`` set: for a user's function, the worst figure of one of FP32's outputs
+        (``references``) against itself.
 
         Raises:
             BadInput: a figure is NaN; or a function without ``higher_is_better`` looks like a distance.
@@ -110,7 +111,7 @@ class Metric:
 
 @dataclass(frozen=True)
 class Sums:
-    """Sums over the values r of the FP32 output and o of the output, for most metrics.
+    """Sums over the values r of the FP32 output and o of the output.
 
     Attributes:
         signal: of r^2.
@@ -278,7 +279,7 @@ _FINER_THRESHOLDS: Mapping[Precision, Mapping[str, float]] = {
 
 
 def default_threshold(metric: str, low: Precision = Precision.INT8) -> float | None:
-    """Returns a metric's default threshold for a low precision; None if it has none."""
+    """Returns a metric's default threshold for a low precision; None if the metric has none."""
     return _FINER_THRESHOLDS.get(low, {}).get(metric, DEFAULT_THRESHOLDS.get(metric))
 
 
@@ -370,5 +371,7 @@ def loss_text(metric: str, loss: float | None) -> str:
 
 
 def metric_texts(metric: str, threshold: float | None = None) -> Mapping[str, Callable[[Any], str]]:
-    """Returns the functions that format figures and losses of a metric, by kind of table column."""
+    """Returns, by kind of table column, the functions that format a metric's figures (``FIGURE``; never rounded across
+    ``threshold``) and losses (``LOSS``).
+    """
     return {FIGURE: partial(figure_text, metric, threshold=threshold), LOSS: partial(loss_text, metric)}

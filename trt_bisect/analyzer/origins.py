@@ -66,11 +66,9 @@ class Origin(LayerTensor):
     """A tensor, its layer and its rounding.
 
     Attributes:
-        quantizers: the quantizers to eight bits, in the order of application; empty if there are none.
+        quantizers: the quantizers to eight bits, in the order of application.
         float_type: FP16 or BF16, if the tensor is rounded to it.
         readers: the layers that read the rounded tensor.
-        channel_axis: the axis of the channels, if any.
-        inputs: the tensors that ``layer`` reads.
         rounded_as_result: a Q/DQ pair stands between the tensor and the network's output.
         beside: the tensor as other layers read it, through other Q/DQ pairs of the file.
     """
@@ -127,7 +125,7 @@ def activation_origins(
 ) -> dict[str, Origin]:
     """Returns the float inputs and activations by name, in execution order.
 
-    ``int8`` are the low layers' indices, ``sides`` the precisions of layers rounded in part.
+    ``writer`` has the scales, ``int8`` are the low layers' indices, ``sides`` the precisions of layers rounded in part.
     """
     rounded, as_result = _roundings(network, writer, int8, sides)
     axes = _channel_axes(network)
@@ -164,9 +162,9 @@ def activation_origins(
 def weight_origins(
     network: Network, writer: PlanWriter, int8: Collection[int], sides: Mapping[int, Precision] = NO_SIDES
 ) -> list[Origin]:
-    """Returns the weights that can be rounded, in the order of their layers; without quantizers for high layers.
+    """Returns the weights that can be rounded, in the order of their layers; those of high layers without quantizers.
 
-    ``int8`` are the low layers' indices, ``sides`` the precisions of layers rounded in part.
+    ``writer`` has the scales, ``int8`` are the low layers' indices, ``sides`` the precisions of layers rounded in part.
     """
     types = network.types
     origins = []
@@ -216,7 +214,7 @@ def _place_of(layer: Layer) -> dict[str, Any]:
 
 
 def bias_names(network: Network, layer: Layer) -> list[str]:
-    """Returns a layer's constant biases: input 2 of a layer with weights, or an unrounded vector read by an Add."""
+    """Returns the names of a layer's constant biases."""
     read = list(network.skeleton.graph.node[layer.index].input)
     rounded = {rounding.tensor for rounding in layer.roundings if rounding.is_weight}
     if layer.op_type in WEIGHTED:
@@ -308,9 +306,6 @@ def plan_observer(
         plan: all layers high, or the plan that ``origins`` describe.
         origins: the wanted tensors by name.
         groups: groups of these names; one is in memory at a time. Default: one group.
-
-    Raises:
-        BadInput: ONNX Runtime refuses the network or, when called, a sample.
     """
     network, unrounded = writer.network, f"{writer.tag}unrounded"
     name_in_plan = {
@@ -332,8 +327,8 @@ def plan_observer(
 def both_observer(
     writer: PlanWriter, plan: PrecisionPlan, origins: Mapping[str, Origin], groups: Sequence[Sequence[str]]
 ) -> Callable[[Feeds, int], Iterator[tuple[Tensors, Tensors]]]:
-    """Returns a function of a sample and its index that yields, for each group, the tensors by name in FP32 and under
-    the plan.
+    """Returns a function of a sample and its index that yields, for each of ``groups`` of names from ``origins``, the
+    tensors by name in FP32 and under the plan.
     """
     in_fp32 = plan_observer(writer, writer.network.free_plan(), origins, groups)
     in_plan = plan_observer(writer, plan, origins, groups)

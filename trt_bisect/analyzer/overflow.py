@@ -73,8 +73,9 @@ class Overflow:
 
 
 def overflows_of(network: Network, inputs: Sequence[Feeds], memory: int) -> tuple[Overflow, ...]:
-    """Returns each tensor's first value that FP16 or BF16, as the low precision, cannot hold, in layer order. Empty if
-    the low precision has scales, or ONNX Runtime refuses an input.
+    """Returns each tensor's first value, on the first 8 ``inputs``, that FP16 or BF16, as the low precision, cannot
+    hold; in layer order. Empty if the low precision has scales, or ONNX Runtime refuses an input. ``memory`` is the
+    limit in bytes.
     """
     kind = network.low.float_type
     if kind is None:
@@ -102,7 +103,7 @@ def overflows_of(network: Network, inputs: Sequence[Feeds], memory: int) -> tupl
 
 
 def overflow_notes(network: Network, found: Sequence[Overflow], *, emulated: bool) -> list[Note]:
-    """Returns notes on the first two overflows and, unless the run is ``emulated``, that emulation found them."""
+    """Returns notes on the first two overflows; if not ``emulated``, also a note that emulation found them."""
     low = network.low
     if not found:
         return []
@@ -130,7 +131,7 @@ def base_overflows(
     network: Network, inputs: Sequence[Feeds], memory: int, *, emulated: bool
 ) -> tuple[list[Note], tuple[Overflow, ...]]:
     """Returns notes on the values that the network's base, FP16 or BF16, cannot hold if all layers are in it, and these
-    values; both empty for FP32 or a file with Q/DQ pairs.
+    values; both empty for FP32 or a file with Q/DQ pairs. ``memory`` and ``emulated`` as for the functions above.
     """
     if network.base is None or network.has_pairs:
         return [], ()

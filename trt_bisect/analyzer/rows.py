@@ -1,7 +1,4 @@
-"""Rows lost or won by an output whose length depends on the data, such as NonMaxSuppression's.
-
-The share is over all inputs, ``sum |FP32's rows - the plan's rows| / sum max(both)``.
-"""
+"""Rows lost or won by an output whose length depends on the data, such as NonMaxSuppression's."""
 
 from __future__ import annotations
 
@@ -38,7 +35,7 @@ def lost_rows(
     """Compares the numbers of rows of two runs on the same inputs; all results are empty if no shape differs.
 
     Args:
-        axis: the axis of the rows, where shapes are equal.
+        axis: the axis of the rows, where shapes are equal; None for scalars.
 
     Returns:
         ``{"rows": (rows lost or won, all rows)}``; for several inputs, ``{"rows": the share on each}``; and a note.
@@ -62,7 +59,7 @@ def rows_values(pooled: Mapping[str, tuple[float, float]]) -> dict[str, float]:
 
 
 def rows_text(name: str, values: Mapping[str, float | None]) -> str:
-    """Returns a clause on the rows that an output loses or wins; empty if none."""
+    """Returns a clause on the rows that output ``name`` loses or wins, from its figures ``values``; empty if none."""
     lost, rows = values.get(LOST), values.get(ROWS)
     if not lost or not rows:
         return ""
@@ -94,11 +91,11 @@ def common_region(reference: np.ndarray, output: np.ndarray) -> tuple[np.ndarray
 
 
 def rows_missed(lost: float, rows: float) -> bool:
-    """Returns true if losing or winning ``lost`` of all ``rows`` is a miss."""
+    """Returns true if losing or winning ``lost`` of all ``rows`` is a miss: over a quarter, or half of under 20."""
     return lost >= _FEW_MISSED * rows if rows < FEW_ROWS else lost > ROWS_MISSED * rows
 
 
 def rows_doubted(pooled: Mapping[str, tuple[float, float]]) -> bool:
-    """Returns true if so many rows are lost or won that a pass is doubtful."""
+    """Returns true if a pass is doubtful, because over a tenth of 20 or more rows are lost or won."""
     lost, rows = pooled.get(ROWS, (0.0, 0.0))
     return rows >= FEW_ROWS and lost > _DOUBT * rows

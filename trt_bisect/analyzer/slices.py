@@ -1,7 +1,4 @@
-"""Parts of an output: indices along one axis, cut where FP32's magnitudes are far apart.
-
-In an output of boxes in pixels and scores, a relative metric of the whole sees only the pixels.
-"""
+"""Parts of an output: indices along one axis, cut where FP32's magnitudes are far apart."""
 
 from __future__ import annotations
 
@@ -43,7 +40,7 @@ class Slice:
 
     @property
     def name(self) -> str:
-        """The part as NumPy indexes it: ``output0[:, 4:84]``; with two spans ``output0[:, 0:4+5:7]``."""
+        """The part as NumPy indexes it: ``output0[:, 4:84]``."""
         return f"{self.output}[{':, ' * self.axis}{self.places}]"
 
     @property
@@ -123,11 +120,8 @@ def output_of(name: str) -> str:
 def find_slices(reference: Sequence[Outputs], outputs: Iterable[str], *, apart: bool = True) -> Slices:
     """Finds the parts of the named outputs, from the FP32 outputs of all inputs.
 
-    A float output is cut along the axis (not the batch) that gives the fewest parts, where the sorted largest
-    magnitudes of the indices jump by more than a factor of 30. Indices with all values in 0..1 are scores: one part.
-
     Args:
-        apart: judge the parts instead of whole outputs.
+        apart: judge the parts instead of whole outputs; if false, parts only raise doubts.
     """
     by_output = {name: _groups(name, [np.asarray(arrays[name]) for arrays in reference]) for name in outputs}
     return Slices({name: groups for name, groups in by_output.items() if groups}, apart)

@@ -287,7 +287,7 @@ class TensorStatistics:
 
     def figures(self) -> dict[str, Any]:
         """Returns, over all samples, the values' ``spread``, their spread after rounding (``rounded``), the errors of
-        ``rounding`` and a ``histogram``; both of rounding are None without quantizers.
+        ``rounding`` and a ``histogram``; ``rounded`` and ``rounding`` are None without quantizers.
         """
         return {
             "spread": self._spread.spread(),

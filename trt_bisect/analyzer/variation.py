@@ -1,11 +1,7 @@
 """Variation: the part of a float output that depends on the input.
 
-An output that is a large constant plus a small varying part, such as boxes around an anchor grid, has a cosine near 1
-even if all that varies is lost. So the varying parts are compared too, over all inputs i: ``v_i = r_i - mean r`` of
-FP32's output r and ``w_i = o_i - mean o`` of a plan's output o.
-
-D is ``sum <v, w> / sqrt(sum |v|^2 sum |w|^2)`` or, if smaller, the median of ``cos(v_i, w_i)``. D^2 is the share of the
-variation that is left.
+An output that is a large constant plus a small varying part has a cosine near 1 even if all that varies is lost. So the
+varying parts, each output minus its mean over all inputs, are compared too (``docs/concepts/metrics.md``).
 """
 
 from __future__ import annotations
@@ -95,8 +91,8 @@ def _between(arrays: Sequence[np.ndarray]) -> float:
 def variation_of(reference: Sequence[np.ndarray], outputs: Sequence[np.ndarray], *, unlike: bool) -> Variation:
     """Compares the varying parts of an output and of FP32's, both by input.
 
-    Not judged are unequal shapes, values not finite, float noise, scores below 0.05, fewer than four inputs, and inputs
-    that are nearly equal (``unlike`` is false).
+    Not judged are unequal shapes, values not finite, float noise, scores below 0.05, fewer than four inputs, and nearly
+    equal inputs (``unlike`` false).
     """
     inputs, first = len(reference), reference[0]
     shapes = {array.shape for array in (*reference, *outputs)}
@@ -188,8 +184,8 @@ def with_variation(figures: OutputFigures, found: Variation) -> OutputFigures:
 
 
 def variation_text(name: str, values: Mapping[str, float | None]) -> str:
-    """Returns a clause on the share of FP32's variation that is left in output ``name``; empty from 81 % on, or if not
-    judged.
+    """Returns a clause on the share of FP32's variation that is left in output ``name``, by its figures ``values``;
+    empty from 81 % on, or if not judged.
     """
     left, inputs = values.get(LEFT), values.get(INPUTS)
     if left is None or inputs is None or left >= _NOTED:

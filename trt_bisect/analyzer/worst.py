@@ -32,7 +32,7 @@ class WorstInputs:
 
     Attributes:
         inputs: the worst first.
-        places: the indices of ``inputs``.
+        places: the indices of ``inputs`` in the data set.
         similarities: the metric on each sample; NaN without a value.
         losses: the loss of each sample; infinity if INT8's output is not finite, minus infinity if FP32's is not.
         faint: the indices of faint samples, which do not count.
@@ -158,8 +158,9 @@ def worst_inputs(
         on_sample: called with the number of samples begun.
         keep_when_stopped: after Ctrl-C, return the result so far.
         class_axis: default: found from the first sample.
-        slices: returns the parts of a sample's FP32 outputs; the first sample with parts decides.
+        slices: returns the parts of a sample's FP32 outputs; the first sample with parts decides; default: no parts.
         task: returns the task to judge, or None, from a list with FP32's outputs for the first sample.
+        integers: the way to compare integer outputs.
         found_first: rank samples on which the task finds nothing in FP32 last.
 
     Raises:
@@ -330,7 +331,7 @@ def _histogram(values: Sequence[float]) -> tuple[Bin, ...]:
 
 
 def verdict(losses: MetricDistribution) -> str:
-    """Returns a sentence that tells bad inputs from a bad network, with the next step."""
+    """Returns a sentence on the cause of the losses, bad inputs or a bad network, and the next step."""
     total = "the one input" if losses.count == 1 else f"{losses.count} inputs"
     if losses.bad is None:
         return _without_threshold(losses, total)

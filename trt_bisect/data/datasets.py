@@ -127,7 +127,7 @@ class Dataset:
 
     @property
     def digests(self) -> tuple[str, ...]:
-        """The SHA-256 of each sample."""
+        """The SHA-256 of each sample, in hexadecimal."""
         return self._read[0]
 
     @property
@@ -190,10 +190,12 @@ def open_dataset(
     Paths: ``.npz`` with an array for each input, samples stacked on the first axis; ``.npy`` for a single input; a
     folder with an ``.npz`` or ``.npy`` for each sample; the output folder of ``worst``; a picture, or a folder of
     pictures with its subfolders; ``.json`` of Polygraphy's ``--save-inputs``. ``module:function`` or
-    ``file.py:function`` returns an iterable of samples; ``file.py`` alone means ``load_data``. A sample is usually a
-    dictionary of arrays by input (``feeds_of``).
+    ``file.py:function`` returns an iterable of samples; ``file.py`` alone means ``load_data``. ``feeds_of`` says what a
+    sample is.
 
     Args:
+        specs: the network's inputs.
+        pictures: the user's options for pictures; default: none.
         once: the caller iterates once, so that an iterable's samples are not kept.
 
     Raises:
@@ -390,7 +392,8 @@ def _only_input(specs: tuple[TensorSpec, ...], source: str) -> TensorSpec:
 
 
 def check_feeds(feeds: Mapping[str, np.ndarray], specs: tuple[TensorSpec, ...], where: str) -> Feeds:
-    """Returns a sample in its inputs' dtypes; converts only floats to floats and integers to integers.
+    """Returns a sample in its inputs' dtypes; converts only floats to floats and integers to integers. ``where`` names
+    the sample in messages.
 
     Raises:
         BadInput: an input is missing or unknown, a shape or dtype does not fit, or a value is NaN or infinite.
@@ -482,8 +485,7 @@ def hold_out(data: Dataset, share: float, validation: Dataset | None) -> Holdout
 
 
 def split(dataset: Dataset, share: float) -> tuple[Dataset, Dataset | None]:
-    """Splits a data set into kept and held-out samples; a ``share`` (0 to 0.9) of 0.2 holds out every fifth, from index
-    4 on.
+    """Splits a data set into kept and held-out samples; a ``share`` (0 to 0.9) of 0.2 holds out every fifth.
 
     Of equal samples only the first counts.
 

@@ -122,8 +122,6 @@ class Spill(AbstractContextManager["Spill"]):
 def save_samples(folder: Path, name: str, samples: Sequence[Feeds]) -> Path:
     """Writes samples to ``<name>.npz`` in ``folder``, stacked, or to a folder ``<name>`` if shapes differ; returns the
     path.
-
-    Raises BadInput if the file or folder cannot be written.
     """
     file, subfolder = folder / f"{name}.npz", folder / name
     shutil.rmtree(subfolder, ignore_errors=True)

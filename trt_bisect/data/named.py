@@ -20,9 +20,10 @@ _THIS_RUN_ALONE = " known in this run alone"
 
 
 def load_function(text: str, kind: str) -> Callable[..., Any]:
-    """Imports the function of ``module:function`` or ``path/to/file.py:function``; ``kind`` is its purpose in messages.
+    """Imports the function of ``module:function`` or ``path/to/file.py:function``; ``kind`` is its purpose in messages,
+    such as ``data set``.
 
-    Raises BadInput if there is no such module or function, or importing it fails.
+    Raises BadInput if that fails.
     """
     module_name, _, attribute = text.rpartition(":")
     try:
@@ -58,9 +59,9 @@ def is_reusable(digest: str) -> bool:
 
 
 def samples_from(function: Callable[[], Any], name: str) -> Iterator[Any]:
-    """Yields the samples of a function that returns an iterable of them.
+    """Yields the samples of a function that returns an iterable of them; ``name`` names it in messages.
 
-    Raises BadInput if the function returns no iterable, or the function or the iterable raises an error.
+    Raises BadInput if it returns no iterable, or one of the two raises an error.
     """
     try:
         samples = function()
@@ -182,7 +183,9 @@ def similar_file(path: Path) -> str:
 
 
 def remedy_of(kind: str) -> str:
-    """Returns advice for a file of this kind that was given as the network; empty if there is none."""
+    """Returns advice for a file of this ``kind``, one of ``kind_of``, that was given as the network; empty if there is
+    none.
+    """
     if kind in DATA_KINDS:
         return "The network comes first, and data after --calibration or --input: were the two swapped?"
     return _REMEDIES.get(kind, "")

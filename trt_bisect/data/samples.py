@@ -182,8 +182,8 @@ def image_files(folder: Path) -> list[Path]:
 def picture_input(place: Path, files: list[Path], specs: tuple[TensorSpec, ...], asked: Preprocessing) -> ImageInput:
     """Returns the conversion of the pictures ``files`` to the network's only input; ``place`` is the user's path.
 
-    Raises BadInput if the network has other inputs, the pictures fill no batch, or options of version 0.2
-    (``preprocessing.toml``) would be ignored.
+    Raises BadInput if the network has other inputs, the pictures fill no batch, or a ``preprocessing.toml`` would be
+    ignored.
     """
     if len(specs) != 1:
         raise BadInput(
@@ -212,9 +212,9 @@ def feeds_of(samples: Iterable[Any], specs: tuple[TensorSpec, ...], pictures: Pr
     """Yields feeds from samples in any usual form.
 
     A sample is a dictionary of arrays by input, an array, or a tuple or list of arrays in the order of the inputs;
-    other keys and further items, such as a label, are ignored. Arrays are NumPy's, PyTorch's or others that NumPy
-    reads, lists of numbers, or Pillow's images. A missing batch axis is added; a batch larger than the network's fixed
-    batch is divided. Other samples are yielded unchanged.
+    other keys and further items, such as a label, are ignored. Arrays are PyTorch's or any that NumPy reads, lists of
+    numbers, or Pillow's images. A missing batch axis is added; a batch larger than the network's fixed batch is
+    divided. Other samples are yielded unchanged.
     """
     for sample in samples:
         yield from _divided(_named(sample, specs, pictures), specs)

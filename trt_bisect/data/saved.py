@@ -61,15 +61,15 @@ def load_saved(path: Path) -> Any:
 def open_dumps(
     fp32: str | Path, int8: str | Path, specs: Sequence[TensorSpec] = ()
 ) -> tuple[tuple[str, ...], Iterator[tuple[Feeds, Feeds]], list[str]]:
-    """Opens two saved runs of one network: files or folders of tensors.
+    """Opens two saved runs of one network: files or folders of tensors; ``specs`` (the network's) as for
+    ``inferences``.
 
     If both paths are the same file of Polygraphy, its second runner is the INT8 run. Samples of ``--save-tensors`` are
     matched by name, others by order.
 
     Returns:
         The names of the tensors that both runs have; for each inference the FP32 and the INT8 tensors, under the FP32
-        run's names; and sentences on tensors or samples in one run only. Unequal names are matched without case,
-        punctuation and a trailing ``:0``.
+        run's names; and sentences on tensors or samples in one run only.
 
     Raises:
         BadInput: a file cannot be read, no name is in both runs, or their numbers of inferences differ.
@@ -180,7 +180,8 @@ def _is_of(side: str, file: Path) -> bool:
 
 
 def inferences_for(path: Path, count: int, specs: Sequence[TensorSpec]) -> list[Feeds]:
-    """Returns the saved outputs of ``count`` inferences; one saved inference may hold all of them, stacked.
+    """Returns the saved outputs of ``count`` inferences; one saved inference may hold all of them, stacked. ``specs``
+    are the network's outputs.
 
     Raises BadInput if a file cannot be read, or holds another number of inferences.
     """
@@ -244,7 +245,7 @@ def _dtype(name: str) -> Any:
 
 def read_json(path: Path, runner: int, specs: Sequence[TensorSpec], side: str) -> list[Feeds]:
     """Returns the ``input`` or ``output`` tensors (``side``) of each inference in a JSON file of Polygraphy, trtexec or
-    Triton; of several runners those of index ``runner``.
+    Triton; of several runners those of index ``runner``. The network's ``specs`` give dtypes.
 
     Raises BadInput if the file cannot be read, or holds no tensors.
     """

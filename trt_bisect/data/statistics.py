@@ -103,7 +103,7 @@ class FedInput:
 
 
 def statistics(samples: Iterable[Feeds]) -> tuple[FedInput, ...]:
-    """Returns the statistics of every float input."""
+    """Returns the statistics of every float input over all samples."""
     moments: dict[str, Moments] = {}
     counts: Counter[str] = Counter()
     for feeds in samples:
@@ -142,7 +142,7 @@ class Drift:
 
 @dataclass
 class Sketch:
-    """A few values of every sample of a data set; of over 512 samples, of every second, fourth or eighth and so on.
+    """A few values of every sample of a data set; of over 512 samples, of a part.
 
     Attributes:
         values: by float input, one sorted array for each sample read; empty until all samples were read.

@@ -60,7 +60,7 @@ class FileGraph:
     @classmethod
     def of(cls, model: onnx.ModelProto, source: str, weights: Weights | None = None) -> FileGraph:
         """Returns the graph of ``model``, which it changes; raises BadInput, naming the file ``source``, for a cycle of
-        nodes.
+        nodes. ``weights``: large weights that ``model`` lacks.
         """
         weights = {**(weights or {}), **detach_weights(model)}
         model = with_named_nodes(model)

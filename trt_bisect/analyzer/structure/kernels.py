@@ -1,7 +1,4 @@
-"""The kernels of a real engine: which layers read INT8, and the kernels that Q/DQ pairs add.
-
-A pair whose two nodes are in one kernel rounds a value in passing: no INT8 tensor is in memory.
-"""
+"""The kernels of a real engine: which layers read INT8, and the kernels that Q/DQ pairs add."""
 
 from __future__ import annotations
 
@@ -85,8 +82,8 @@ class EngineFacts:
 def engine_facts(
     engine: str, graph: FileGraph, layers: Sequence[EngineLayer], fp32: Sequence[EngineLayer] | None
 ) -> EngineFacts:
-    """Returns the facts of an engine: ``engine`` is its name and version; ``fp32`` are the layers of the engine without
-    pairs.
+    """Returns the facts of an engine: ``engine`` is its name and version, ``graph`` its source, ``layers`` its layers;
+    ``fp32`` are the layers of the engine without pairs, None if not built.
     """
     kernels = _kernels(layers)
     states = {name: _state(name, pairs, kernels) for name, pairs in _layers_with_pairs(graph)}

@@ -1,7 +1,6 @@
 """Operators, types and forms that TensorRT's parser refuses: the table ``refused.json``, and rules for forms.
 
-Source: the parser of TensorRT-RTX 1.7 (``tools/parser_table.py``); ``docs/operators.md`` of onnx-tensorrt for TensorRT
-10.15 agrees unless a comment says otherwise.
+Source: the parser of TensorRT-RTX 1.7; TensorRT 10.15 agrees unless a comment says otherwise.
 """
 
 from __future__ import annotations

@@ -20,8 +20,8 @@ _STANDING_FOR_THE_PARSER = ("operator refused", "operator restricted", "type res
 
 
 def refusals(graph: FileGraph, plugins: Sequence[str] = ()) -> tuple[Finding, ...]:
-    """Returns the reasons why TensorRT cannot build a network; if the user gives ``plugins``, no plugin counts as
-    missing.
+    """Returns the reasons why TensorRT cannot build a network; with ``plugins`` of the user, libraries, no plugin
+    counts as missing.
     """
     findings = (*opset_findings(graph), *type_findings(graph), *operator_findings(graph))
     return settled([finding for finding in findings if finding.severity == ERROR], graph, plugins)
@@ -29,7 +29,7 @@ def refusals(graph: FileGraph, plugins: Sequence[str] = ()) -> tuple[Finding, ..
 
 def settled(findings: Iterable[Finding], graph: FileGraph, plugins: Sequence[str] = ()) -> tuple[Finding, ...]:
     """Returns findings corrected by TensorRT's parser, if installed: predicted refusals are dropped if it accepts the
-    file, else the parser's own are added. If the user gives ``plugins``, no plugin counts as missing.
+    file, else the parser's own are added. With ``plugins`` of the user, libraries, no plugin counts as missing.
     """
     kept = [finding for finding in findings if not (plugins and finding.kind == "plugin needed")]
     answer = ask_parser(Written(graph.model, graph.weights))

@@ -1,1 +1,1 @@
-"""Tasks: a network's use (classes, detections, masks, vectors, texts) compared with FP32's."""
+"""Tasks: the results of a network (classes, detections, masks, vectors, texts), compared with FP32's."""

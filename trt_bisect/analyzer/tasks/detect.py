@@ -1,7 +1,4 @@
-"""Detection: the detections that are kept, lost and invented, compared with FP32's.
-
-The head, the way to read outputs, is found from shapes and FP32's values.
-"""
+"""Detection: the detections that are kept, lost and invented, compared with FP32's."""
 
 from __future__ import annotations
 
@@ -39,12 +36,14 @@ from trt_bisect.errors import BadInput
 
 
 def detect(asked: AskedTask, reference: Sequence[Outputs]) -> Task:
-    """Returns the detection task for a network's outputs; the agreement is ``kept / (kept + lost + invented)``."""
+    """Returns the detection task for FP32's outputs by input; the agreement is ``kept / (kept + lost + invented)``."""
     return found_task(asked, detector_head(asked, reference), "IoU", box_overlaps, reference[0])
 
 
 def detector_head(asked: AskedTask, reference: Sequence[Outputs]) -> Head:
-    """Returns the detection head that the user names, or that fits the outputs; raises BadInput if there is none."""
+    """Returns the detection head that the user names (``asked.head``), or that fits FP32's outputs by input; raises
+    BadInput if there is none.
+    """
     named = asked.head or ""
     layout = parse_layout(named) if named and named not in (*ANCHORS, *SCORES) else None
     if named in ANCHORS:
@@ -85,7 +84,7 @@ QUERIES = 1000
 def find_head(reference: Sequence[Outputs]) -> Head | None:
     """Returns the first known detection head that fits the FP32 outputs of every input; None if none fits.
 
-    Raises BadInput for undecoded maps of cells next to other outputs with channels for each cell.
+    Raises BadInput for raw maps next to further maps of unclear meaning.
     """
     for fitting in (ready_lists, _table, _rows_with_masks, _boxes_and_scores, _yolo, raw_head):
         head = fitting(reference)
@@ -208,8 +207,8 @@ def _rows_with_masks(reference: Sequence[Outputs]) -> Head | None:
 
 
 def placed_head(placed: Placed, remark: str = "", kind: str = "") -> Head:
-    """Returns the detection head for an output with a known layout. ``remark`` is added to its note; the columns
-    ``kind``, such as ``keypoints``, become ``Detections.more`` (empty: none).
+    """Returns the detection head for an output with a known layout. ``remark`` is added to the head's note for the
+    user; the columns ``kind``, such as ``keypoints``, become ``Detections.more`` (empty: none).
     """
     is_ready, note = placed.layout.is_ready, f"'{placed.output}' as rows of {placed.layout}{remark}"
     return Head((placed.output,), note, lambda o: placed.read(o, kind), not is_ready, is_ready)

@@ -94,7 +94,9 @@ def rotated(points: np.ndarray, angles: np.ndarray) -> np.ndarray:
 
 
 def suppressed(found: Detections, iou: float) -> Detections:
-    """Returns the candidates with scores above 0 that remain after ONNX Runtime's NonMaxSuppression in each class."""
+    """Returns the candidates with scores above 0 that remain after ONNX Runtime's NonMaxSuppression in each class, with
+    ``iou`` as its threshold.
+    """
     if not len(found):
         return found
     classes, rows = np.unique(found.classes, return_inverse=True)
@@ -117,14 +119,14 @@ def _session() -> ort.InferenceSession:
 
 
 def best_class(boxes: np.ndarray, shares: np.ndarray, *more: np.ndarray) -> Detections:
-    """Returns a candidate for each row: its box, its best class by ``shares`` ``[N, C]``, and further figures
-    ``more``.
+    """Returns a candidate for each row: its box, its best class by the scores ``shares`` ``[N, C]``, and further
+    figures ``more``.
     """
     return Detections(boxes, shares.max(axis=-1), shares.argmax(axis=-1), *more)
 
 
 def areas_of(boxes: np.ndarray) -> np.ndarray:
-    """Returns the areas of boxes ``[n, 4]`` of two corners; shorter sides count as 1/2000 of the largest coordinate."""
+    """Returns the areas of boxes ``[n, 4]`` of two corners; shorter sides count as ``shortest_side``."""
     starts, ends = _corners(boxes, shortest_side(boxes))
     return np.asarray(np.prod(ends - starts, axis=-1))
 
@@ -145,9 +147,7 @@ def overlaps(boxes: np.ndarray, others: np.ndarray) -> np.ndarray:
 
 
 def shortest_side(boxes: np.ndarray) -> float:
-    """Returns the length that shorter sides count as, so that boxes clipped to a line can overlap: 1/2000 of the
-    largest coordinate.
-    """
+    """Returns the length that shorter sides count as: 1/2000 of the largest coordinate."""
     return _SHORTEST * (float(np.abs(boxes).max(initial=0.0)) or 1.0)
 
 
@@ -167,8 +167,8 @@ def matched(before: Detections, after: Detections, least: float, alike: Alike) -
     """Returns, for each detection of ``before``, the index of its partner in ``after`` and their likeness; -1 and 0
     without one.
 
-    In the order of score, each takes the most similar free detection of its class, if their likeness is at least
-    ``least``.
+    The best first, each takes the most similar free detection of its class, if their likeness by ``alike`` is ``least``
+    or more.
     """
     partners, kept = np.full(len(before), -1), np.zeros(len(before))
     if not len(before) or not len(after):
@@ -194,7 +194,7 @@ class Head:
         read: returns the candidates in each image, each with its best class, from the outputs for one input.
         needs_nms: NonMaxSuppression has to choose among the candidates of an object.
         is_ready: the network has applied NonMaxSuppression itself.
-        suppress: removes candidates too similar to better ones.
+        suppress: returns the candidates without those that overlap better ones by more than this IoU.
         finish: returns the detections to compare, from the outputs for one input and each image's chosen candidates.
         finest: the output with the smallest cells, if boxes are decoded outside the network; else empty.
     """
@@ -209,8 +209,8 @@ class Head:
     finest: str = ""
 
     def scaling(self, reference: Sequence[Outputs]) -> Scaling:
-        """Returns a function from one input's outputs and the picture's size to pixels per unit of the boxes; FP32's
-        outputs tell the unit.
+        """Returns a function from one input's outputs and the picture's width and height to pixels per unit of the
+        boxes, in x and y; FP32's outputs by input tell the unit.
         """
         surest = [image.above(0.0).boxes[:_BEST_CANDIDATES] for outputs in reference for image in self.read(outputs)]
         is_share = not self.finest and all((np.abs(boxes) <= _LARGEST_SHARE).all() for boxes in surest)
@@ -233,7 +233,8 @@ def found_task(asked: AskedTask, head: Head, likeness: str, alike: Alike, output
 
     Args:
         asked: detections are the same if their likeness is at least its ``iou``.
-        likeness: the name of the likeness: ``IoU``, ``OKS`` or ``mask IoU``.
+        alike: returns the likeness of each detection with each of another run.
+        likeness: its name: ``IoU``, ``OKS`` or ``mask IoU``.
         outputs: all outputs, read or not.
     """
     nms = "after NonMaxSuppression" if head.needs_nms else "without NonMaxSuppression"

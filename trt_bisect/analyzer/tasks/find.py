@@ -45,7 +45,9 @@ _TOP = 5
 
 
 def classify(asked: AskedTask, reference: Sequence[Outputs]) -> Task:
-    """Returns the task for outputs of class scores; the class axis is found or ``asked.class_axis``."""
+    """Returns the task for class scores, FP32's outputs by input; the class axis is ``asked.class_axis`` or, if None,
+    found.
+    """
     axis = asked.class_axis
     floats = {name: value for name, value in reference[0].items() if value.dtype.kind == "f" and value.ndim}
     fitting = [name for name, value in floats.items() if axis is None or -value.ndim <= axis < value.ndim]
@@ -100,7 +102,8 @@ _FEWEST_PIXELS, _LEAST_OBJECT = 8, 0.002
 
 
 def segment(asked: AskedTask, reference: Sequence[Outputs]) -> Task:
-    """Returns the task for images of scores with a class axis, of one channel, or of integer labels.
+    """Returns the task for images in FP32's outputs by input: of scores with a class axis, of scores in one channel, or
+    of integer labels.
 
     In one channel, a pixel above 0.5, or above 0 for logits, belongs to the object.
     """
@@ -263,7 +266,8 @@ _NEAR = 1.25
 
 
 def depth(asked: AskedTask, reference: Sequence[Outputs]) -> Task:
-    """Returns the task for a map of depths: the agreement of an image is 1 less its scale-invariant error.
+    """Returns the task for maps of depths in FP32's outputs by input: the agreement of an image is 1 less its
+    scale-invariant error.
 
     The error is the standard deviation, over the pixels, of the difference of the logarithms.
     """
@@ -317,8 +321,8 @@ _Sought = tuple[np.ndarray, np.ndarray, "list[np.ndarray | None]"]
 
 
 def embed(asked: AskedTask, reference: Sequence[Outputs]) -> Task:
-    """Returns the task for an output of vectors: the first of shape ``[N, D]`` or ``[D]``, else of ``[N, T, D]``,
-    averaged over T.
+    """Returns the task for vectors in FP32's outputs by input: the first output of shape ``[N, D]`` or ``[D]``, else of
+    ``[N, T, D]``, averaged over T.
 
     A vector agrees if it is closer to its own FP32 vector, and to that vector's nearest neighbour, than to all other
     FP32 vectors. With fewer than three different vectors the agreement is the cosine.
@@ -410,7 +414,9 @@ Line = tuple[int, ...]
 
 
 def text(asked: AskedTask, reference: Sequence[Outputs]) -> Task:
-    """Returns the task for an output of CTC scores, whose blank is named by ``asked.head`` or found from the values."""
+    """Returns the task for CTC scores in FP32's outputs by input; their blank is named by ``asked.head`` or found from
+    the values.
+    """
     if asked.head not in (None, *_BLANKS):
         raise BadInput(f"--head '{asked.head}' names no blank.", f"Give --head {' or '.join(_BLANKS)}.")
     scored, scored_if_named = (
@@ -436,8 +442,8 @@ def text(asked: AskedTask, reference: Sequence[Outputs]) -> Task:
 
 
 def blank_of(name: str, reference: Sequence[Outputs], head: str | None = None) -> int | None:
-    """Returns the blank class of CTC scores, the first or last: named by ``head``, such as ``blank-first``, or else by
-    far FP32's most frequent class; None if unclear.
+    """Returns the index of the blank, the first or last class of the CTC scores in output ``name``: named by ``head``,
+    such as ``blank-first``, or else by far FP32's most frequent class; None if unclear.
     """
     arrays = [outputs[name] for outputs in reference]
     classes = arrays[0].shape[-1] if arrays[0].ndim == 3 and arrays[0].dtype.kind == "f" else 0
@@ -456,6 +462,7 @@ def letters_of(listed: str, classes: int, blank: int) -> tuple[str, ...]:
     Args:
         listed: the characters, one a line (PaddleOCR's ONNX property ``character``); a final space may be missing.
         classes: the number of classes, the blank included.
+        blank: the index of the blank, whose text is empty.
     """
     letters = listed.rstrip("\n").split("\n")
     letters += [" "] * (len(letters) == classes - 2)

@@ -1,8 +1,7 @@
 """Layouts: the meaning of the columns of a detector's outputs, found from their values or named by the user.
 
-Raw maps have undecoded boxes and classes for each cell, in several sizes. They are decoded as in Ultralytics: a
-distance from a cell's middle to a side is, in cells, the mean of its bins under a softmax. Boxes are in eighths of the
-smallest cell.
+Raw maps have undecoded boxes and classes for each cell, in several sizes. Decoded boxes are in eighths of the smallest
+cell.
 """
 
 from __future__ import annotations
@@ -65,19 +64,21 @@ def are_spread(centres: np.ndarray) -> bool:
 
 
 def are_in_order(boxes: np.ndarray) -> bool:
-    """Returns true if nearly all boxes have the second corner right of and below the first."""
+    """Returns true if nearly all boxes ``[n, 4]`` have the second corner right of and below the first."""
     return bool(np.mean((boxes[:, 2:] >= boxes[:, :2]).all(axis=-1)) >= NEARLY_ALL) if len(boxes) else True
 
 
 def are_corners(boxes: np.ndarray) -> bool:
-    """Returns true if the second corner is right of and below the first in nearly all boxes or, for pixels, in 75 %."""
+    """Returns true if the second corner is right of and below the first in nearly all boxes ``[n, 4]`` or, for pixels,
+    in 75 %.
+    """
     in_order = (boxes[:, 2:] >= boxes[:, :2]).all(axis=-1)
     # Boxes in pixels can be little else, and a head without DFL (YOLO26) gives some negative sizes.
     return are_in_order(boxes) or bool(not are_shares(boxes) and np.mean(in_order) >= _MOSTLY)
 
 
 def are_sized(boxes: np.ndarray) -> bool:
-    """Returns true if the last two values of nearly all boxes can be width and height."""
+    """Returns true if the last two values of nearly all boxes ``[n, 4]`` can be width and height."""
     return bool(np.mean((boxes[:, 2:] >= 0.0).all(axis=-1)) >= NEARLY_ALL) if len(boxes) else True
 
 
@@ -126,7 +127,7 @@ class Layout:
 
     @property
     def shapes(self) -> dict[str, tuple[int, ...]]:
-        """The shape of each group of columns."""
+        """The shape of each group of columns, by the group's name."""
         return dict(self.groups)
 
     def of(self, name: str, rows: np.ndarray) -> np.ndarray:
@@ -166,7 +167,9 @@ class Layout:
         return Detections(self.boxes(rows), scores, classes, more)
 
     def fits(self, rows: np.ndarray) -> bool:
-        """Returns true if the values of rows fit this layout, and its further columns cannot be class scores."""
+        """Returns true if the values of rows ``[n, columns]`` fit this layout, and its keypoints, angle or masks cannot
+        be class scores.
+        """
         if not np.isfinite(rows).all():
             return False
         scores, _ = self.scores(np.clip(rows, -1e9, 1e9))
@@ -205,7 +208,9 @@ READY: Groups = (("xyxy", ()), ("score", ()), ("class", ()))
 
 
 def candidates(classes: int, *, objectness: bool) -> Groups:
-    """Returns the columns of a candidate: centre and size, objectness if any, and class scores."""
+    """Returns the groups of a candidate's columns: centre and size, ``objectness`` if true, and scores of ``classes``
+    classes.
+    """
     before: Groups = (("xywh", ()), ("objectness", ())) if objectness else (("xywh", ()),)
     return *before, ("classes", (classes,))
 
@@ -291,7 +296,9 @@ MakeLayouts = Callable[[np.ndarray, bool], Iterable[Layout]]
 
 
 def fitting_layouts(reference: Sequence[Outputs], make: MakeLayouts) -> list[Placed]:
-    """Returns the layouts that FP32's values fit, of those that ``make`` gives, each with its output."""
+    """Returns the layouts that FP32's values fit, of those that ``make`` gives for an output's rows, each with its
+    output.
+    """
     return [
         Placed(name, layout, last)
         for name, last, many, rows in rows_either_way(reference)

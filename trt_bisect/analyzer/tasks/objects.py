@@ -52,7 +52,9 @@ SEEN = 0.5
 
 
 def pose(asked: AskedTask, reference: Sequence[Outputs]) -> Task:
-    """Returns the task for poses: two are the same if their object keypoint similarity is ``asked.iou`` or more."""
+    """Returns the task for poses in FP32's outputs by input: two are the same if their object keypoint similarity is
+    ``asked.iou`` or more.
+    """
 
     def layouts(rows: np.ndarray, last: bool) -> Iterator[Layout]:
         classes = next((k for k in range(4, rows.shape[1]) if not are_shares(rows[:, k])), rows.shape[1])
@@ -74,8 +76,8 @@ def pose(asked: AskedTask, reference: Sequence[Outputs]) -> Task:
 def key_similarity(before: Detections, after: Detections) -> np.ndarray:
     """Returns COCO's object keypoint similarity of each pose in ``before`` with each in ``after``, ``[n, m]``.
 
-    Keypoints visible in neither pose do not count, unless none is visible in ``before``; a keypoint visible in only one
-    pose has similarity 0. The size of an object is that of its box in ``before``.
+    Keypoints visible in neither pose do not count, unless none is visible in ``before``; one visible in only one pose
+    has similarity 0.
     """
     points, others = before.more, after.more
     sigmas = sigmas_of(points.shape[1])
@@ -102,7 +104,9 @@ OBB_OUTPUTS = (
 
 
 def obb(asked: AskedTask, reference: Sequence[Outputs]) -> Task:
-    """Returns the task for oriented boxes: two are the same if their IoU is ``asked.iou`` or more."""
+    """Returns the task for oriented boxes in FP32's outputs by input: two are the same if their IoU is ``asked.iou`` or
+    more.
+    """
 
     def layouts(rows: np.ndarray, last: bool) -> Iterator[Layout]:
         yield Layout((("xywh", ()), *READY[1:], ("angle", ())))
@@ -131,8 +135,8 @@ def _turned_suppressed(candidates: Detections, iou: float) -> Detections:
 
 
 def likely_overlaps(boxes: np.ndarray) -> np.ndarray:
-    """Returns the ProbIoU (Murrugarra-Llerena et al. 2021) of oriented boxes, ``[n, n]``: 1 minus the Hellinger
-    distance of normal distributions.
+    """Returns the ProbIoU (Murrugarra-Llerena et al. 2021) of each oriented box ``[n, 5]`` with each, ``[n, n]``: 1
+    minus the Hellinger distance of normal distributions.
     """
     wide, high = (boxes[:, 2:4] ** 2 / 12).T
     cosines, sines = np.cos(boxes[:, 4]), np.sin(boxes[:, 4])
@@ -189,7 +193,7 @@ def _shared_area(boxes_a: np.ndarray, boxes_b: np.ndarray) -> np.ndarray:
 
 
 def turned_corners(boxes: np.ndarray) -> np.ndarray:
-    """Returns the four corners, in order, of boxes with centre, size and angle: ``[p, 4, 2]``."""
+    """Returns the four corners, in order, of boxes ``[p, 5]`` with centre, size and angle: ``[p, 4, 2]``."""
     half = np.maximum(boxes[:, None, 2:4], 0.0) / 2 * np.array([[-1, -1], [1, -1], [1, 1], [-1, 1]])
     return np.asarray(boxes[:, None, :2] + rotated(half, boxes[:, 4:5]))
 
@@ -208,7 +212,9 @@ _WITHIN = 1.1
 
 
 def instances(asked: AskedTask, reference: Sequence[Outputs]) -> Task:
-    """Returns the task for instance masks: two are the same if their IoU is ``asked.iou`` or more."""
+    """Returns the task for instance masks in FP32's outputs by input: two are the same if their IoU is ``asked.iou`` or
+    more.
+    """
     head = _beside_lists(asked, reference, "masks") or _head_with_prototypes(asked, reference)
     return found_task(asked, head, "mask IoU", mask_overlaps, reference[0])
 

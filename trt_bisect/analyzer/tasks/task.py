@@ -92,7 +92,6 @@ class Task:
     Attributes:
         entry: the name of the task's figures, such as ``task detect``.
         note: tells the user how the outputs are read.
-        reads: the outputs that are read.
         judge: from FP32's outputs by input, returns the function that judges other outputs for any of these inputs.
         nearby: from FP32's outputs by input, returns a function from other outputs by input to the mean agreement at
             several score thresholds; None without a score threshold.
@@ -107,7 +106,7 @@ class Task:
     looks: Looks | None = None
 
     def check(self, reference: Sequence[Outputs]) -> None:
-        """Raises BadInput if FP32 gives nothing to compare on any input."""
+        """Raises BadInput unless FP32 finds something to compare on at least one input."""
         if finds_nothing(self.judge(reference)(dict(enumerate(reference))).values):
             raise BadInput(
                 f"There is nothing to judge for '{self.entry}': FP32 finds nothing on the judged inputs.",
@@ -126,7 +125,6 @@ def each_input(
     """Returns the judging function of a task whose counts on single inputs add up.
 
     Args:
-        names: the outputs that are read.
         read: reads the outputs for one input, such as classes or detections.
         count: returns the counts on one input, from what ``read`` gives for FP32 and for another plan.
         further: returns further figures, from the counts of all inputs.
@@ -161,7 +159,9 @@ def each_input(
 
 
 def lost_classes(total: Counts, fewest: int = 1) -> tuple[int, ...]:
-    """Returns the classes with all objects lost; those with under ``fewest`` objects, or 0.5 % of all, do not count."""
+    """Returns the indices of classes with all objects lost, by the counts ``total`` of all inputs; those with under
+    ``fewest`` objects, or 0.5 % of all, do not count.
+    """
     objects, lost = total[OBJECTS], total[LOST_OBJECTS]
     least = max(fewest, math.ceil(_LEAST_SHARE * objects.total()))
     return tuple(sorted(name for name, count in objects.items() if count >= least and lost[name] == count))
@@ -178,7 +178,9 @@ def finds_nothing(values: Mapping[str, float]) -> bool:
 
 
 def not_told(task: str, outputs: Outputs, supported: str, heads: Sequence[str] = ()) -> BadInput:
-    """Returns the error for outputs that a task cannot read, or can read in several layouts (``heads``)."""
+    """Returns the error for outputs that a task cannot read (``supported`` are those it can), or can read in several
+    layouts (``heads``).
+    """
     shapes = ", ".join(f"'{name}' {list(np.shape(value))}" for name, value in outputs.items())
     if heads:
         return BadInput(
