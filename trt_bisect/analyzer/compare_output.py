@@ -196,8 +196,8 @@ def faint_places(octaves: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
 
 
 def judging_notes(reference: Sequence[Outputs], judged: Iterable[str], metric: Metric) -> list[str]:
-    """Returns sentences on inputs that a relative metric leaves out, or on a user's metric whose figures no other run
-    can reuse.
+    """Returns sentences: on inputs of ``reference``, FP32's outputs, that a relative metric leaves out; or on a user's
+    metric whose figures no other run can reuse.
     """
     if not is_reusable(metric.code):
         return [

@@ -254,7 +254,9 @@ ComparedWeights = tuple[tuple[Compared, ...], tuple[ComparedChannel, ...]]
 
 
 def compare_weights(network: Network, origins: Iterable[Origin]) -> ComparedWeights:
-    """Returns the comparisons of weights before and after rounding: of whole weights, and of all their channels."""
+    """Returns the comparisons of the weights ``origins`` before and after rounding: of whole weights, and of all their
+    channels.
+    """
     values = ((origin, network.constant(origin.tensor)) for origin in origins)
     return compare_weight_pairs((origin, array, rounded_weight(array, origin)) for origin, array in values)
 

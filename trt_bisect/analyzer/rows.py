@@ -96,6 +96,8 @@ def rows_missed(lost: float, rows: float) -> bool:
 
 
 def rows_doubted(pooled: Mapping[str, tuple[float, float]]) -> bool:
-    """Returns true if a pass is doubtful, because over a tenth of 20 or more rows are lost or won."""
+    """Returns true if a pass is doubtful, because over a tenth of 20 or more rows are lost or won, by
+    ``OutputFigures.pooled``.
+    """
     lost, rows = pooled.get(ROWS, (0.0, 0.0))
     return rows >= FEW_ROWS and lost > _DOUBT * rows

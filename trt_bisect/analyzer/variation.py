@@ -194,8 +194,8 @@ def variation_text(name: str, values: Mapping[str, float | None]) -> str:
 
 
 def variation_doubted(name: str, figures: OutputFigures) -> str:
-    """Returns a sentence if so little of FP32's variation is left in an output or its columns that a pass is doubtful;
-    else empty.
+    """Returns a sentence if so little of FP32's variation is left in output ``name`` or its columns that a pass is
+    doubtful; else empty.
     """
     left = figures.values.get(LEFT)
     if left is not None and left < _DOUBTED:

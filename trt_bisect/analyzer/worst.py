@@ -331,7 +331,7 @@ def _histogram(values: Sequence[float]) -> tuple[Bin, ...]:
 
 
 def verdict(losses: MetricDistribution) -> str:
-    """Returns a sentence on the cause of the losses, bad inputs or a bad network, and the next step."""
+    """Returns a sentence on the cause of the losses, bad inputs or a bad network, with the next step."""
     total = "the one input" if losses.count == 1 else f"{losses.count} inputs"
     if losses.bad is None:
         return _without_threshold(losses, total)

@@ -139,7 +139,7 @@ def save_samples(folder: Path, name: str, samples: Sequence[Feeds]) -> Path:
 
 
 def load_samples(folder: Path, name: str) -> list[Feeds]:
-    """Reads the samples that ``save_samples`` wrote; raises BadInput if they cannot be read."""
+    """Reads the samples that ``save_samples`` wrote; raises BadInput if it cannot."""
     file, subfolder = folder / f"{name}.npz", folder / name
     if not subfolder.is_dir():
         stacked = _arrays(file)

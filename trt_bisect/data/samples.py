@@ -146,7 +146,9 @@ class ImageInput:
 
 
 def image_input(spec: TensorSpec, asked: Preprocessing) -> ImageInput:
-    """Returns the conversion of pictures to an input; raises BadInput if the input or the options do not allow it."""
+    """Returns the conversion of pictures to the input ``spec`` by the options ``asked``; raises BadInput if these or
+    the input do not allow it.
+    """
     if len(spec.shape) not in (3, 4):
         raise BadInput(f"The network's input {spec} takes no pictures.", "Give arrays, as .npz.")
     row = spec.shape[-3:]
@@ -209,7 +211,7 @@ _CHANNELS_OF_PICTURES = (1, 3, 4)
 
 
 def feeds_of(samples: Iterable[Any], specs: tuple[TensorSpec, ...], pictures: Preprocessing) -> Iterator[Any]:
-    """Yields feeds from samples in any usual form.
+    """Yields feeds from samples.
 
     A sample is a dictionary of arrays by input, an array, or a tuple or list of arrays in the order of the inputs;
     other keys and further items, such as a label, are ignored. Arrays are PyTorch's or any that NumPy reads, lists of
@@ -270,7 +272,7 @@ def as_array(value: Any) -> np.ndarray:
 
 
 def with_batch_axis(array: np.ndarray, spec: TensorSpec) -> np.ndarray:
-    """Returns ``array`` with a leading axis if only the batch axis is missing."""
+    """Returns ``array`` with a leading axis if only the batch axis is missing; else unchanged."""
     lacks_batch = array.ndim + 1 == len(spec.shape) and spec.shape[0] in (1, None)
     return array[np.newaxis] if lacks_batch else array
 

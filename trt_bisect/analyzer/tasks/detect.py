@@ -82,9 +82,8 @@ QUERIES = 1000
 
 
 def find_head(reference: Sequence[Outputs]) -> Head | None:
-    """Returns the first known detection head that fits the FP32 outputs of every input; None if none fits.
-
-    Raises BadInput for raw maps next to further maps of unclear meaning.
+    """Returns the first known detection head that fits the FP32 outputs of every input; None if none fits. Raises
+    BadInput as ``raw_head``.
     """
     for fitting in (ready_lists, _table, _rows_with_masks, _boxes_and_scores, _yolo, raw_head):
         head = fitting(reference)
