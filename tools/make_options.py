@@ -64,9 +64,9 @@ def _meaning(row: str) -> tuple[str, ...]:
 
 
 def _name(row: str) -> str:
-    """Returns the first flag of a row, or the keyword of an option without flags."""
+    """Returns the first flag of a row, or the keyword of an option that only Python has."""
     flags, keyword, *_ = row.removeprefix("| ").split(" | ")
-    return keyword if flags == "-" else flags.split(",")[0].split(" ")[0]
+    return f"{keyword} (in Python)" if flags == "-" else flags.split(",")[0].split(" ")[0]
 
 
 def _rows_by_panel(command: str) -> dict[str, list[str]]:
