@@ -47,7 +47,9 @@ class Classes:
         return moved.reshape(math.prod(moved.shape[:-1]), moved.shape[-1])
 
     def predicted(self, output: np.ndarray) -> np.ndarray:
-        """Returns the index of each row's largest value, int64 ``[rows]``, NaN ignored; of a single value 0 or 1."""
+        """Returns the class of each row, int64 ``[rows]``: the index of its largest value, NaN ignored; of a row of one
+        value 1 if it is above ``middle``, else 0.
+        """
         rows = self.rows(np.where(np.isnan(output), -np.inf, output))
         return np.asarray(rows.argmax(axis=-1) if rows.shape[-1] > 1 else rows[:, 0] > self.middle, np.int64)
 

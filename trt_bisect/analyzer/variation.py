@@ -184,8 +184,8 @@ def with_variation(figures: OutputFigures, found: Variation) -> OutputFigures:
 
 
 def variation_text(name: str, values: Mapping[str, float | None]) -> str:
-    """Returns a clause on the share of FP32's variation that is left in output ``name``, by its figures ``values``;
-    empty from 81 % on, or if not judged.
+    """Returns a clause on the share of FP32's variation over the inputs that is left in output ``name``, whose figures
+    are ``values``; empty from 81 % on, or if not measured.
     """
     left, inputs = values.get(LEFT), values.get(INPUTS)
     if left is None or inputs is None or left >= _NOTED:

@@ -70,7 +70,7 @@ class AnswerPlans:
 
     Attributes:
         cost_of: returns the cost of a whole plan; None if it is the sum over its layers.
-        judged: the indices of the judged inputs; inputs on which a recipe misses are added.
+        judged: the indices of the inputs that the search runs; those on which a recipe misses are added.
         varying: true once a plan missed only by the variation of its outputs over the inputs; the search then judges
             that variation too.
         allowed: the number of inferences that the search may take; infinite without a limit.
@@ -216,11 +216,11 @@ class AnswerPlans:
         *,
         to_the_end: bool = False,
     ) -> list[Loss]:
-        """Returns the loss of each plan on the judged inputs, or of its outputs' variation if that is larger; None if
-        it cannot run.
+        """Returns the loss of each plan on the inputs ``judged``, or of its outputs' variation if that is larger; None
+        if it cannot run.
 
         Args:
-            among: the indices of the inputs to run instead of the judged inputs.
+            among: the indices of the inputs to run instead of ``judged``.
             to_the_end: run all inputs, also after a miss.
         """
         places, budget = self.judged if among is None else among, self.experiment.rule.budget
@@ -271,7 +271,7 @@ class AnswerPlans:
         return max(self.each(ranges).loss(plan), self.by_variation(plan, ranges))
 
     def join(self, missed: Iterable[int]) -> bool:
-        """Adds at most the first 8 new ones of the inputs ``missed`` to the judged inputs; returns true if one is
+        """Adds at most the first 8 new ones of ``missed``, indices of inputs, to ``judged``; returns true if one is
         new.
         """
         new = [input_index for input_index in missed if input_index not in self.judged][:_JOIN_AT_ONCE]
@@ -279,8 +279,8 @@ class AnswerPlans:
         return bool(new)
 
     def on_judged(self, plan: PrecisionPlan, ranges: Ranges) -> list[float]:
-        """Returns a plan's losses on the judged inputs that it ran on, up to a miss, in the order of ``judged``; one
-        infinite loss if it cannot run.
+        """Returns a plan's losses on the inputs ``judged`` that it ran on, up to a miss, in their order; one infinite
+        loss if it cannot run.
         """
         (loss,) = self.losses([plan], ranges)
         by_place = self.each(ranges).by_place(plan)
@@ -294,7 +294,7 @@ class AnswerPlans:
         return self.losses(plans, ranges, among, to_the_end=True)
 
     def on_all(self, plan: PrecisionPlan, ranges: Ranges) -> dict[int, float]:
-        """Returns by index a plan's loss on every input that counts (FP32's output is not almost zero); empty if it
+        """Returns by index a plan's loss on every given input on which FP32's output is not almost zero; empty if it
         cannot run.
         """
         counting = self.inputs.counting
@@ -303,12 +303,12 @@ class AnswerPlans:
         return {} if loss is None else {input_index: losses[input_index] for input_index in counting}
 
     def largest_on_all(self, plan: PrecisionPlan, ranges: Ranges) -> float:
-        """Returns a plan's largest loss on the inputs that count; infinite if it cannot run."""
+        """Returns a plan's largest loss on the inputs of ``on_all``; infinite if it cannot run."""
         largest = max(self.on_all(plan, ranges).values(), default=inf)
         return max(largest, self.by_variation(plan, ranges))
 
     def worst(self, plan: PrecisionPlan, ranges: Ranges) -> list[int]:
-        """Returns the indices of the inputs that count, by falling loss of ``plan``."""
+        """Returns the indices of the inputs of ``on_all``, by falling loss of ``plan``."""
         losses = self.on_all(plan, ranges)
         return sorted(self.inputs.counting, key=lambda input_index: -losses.get(input_index, 0.0))
 
@@ -521,7 +521,7 @@ class AnswerInputs:
 
     Attributes:
         given: the inputs of the curve come first.
-        counting: the indices of the inputs that are measured; on the others FP32's output is almost zero.
+        counting: the indices of the inputs that are measured: all but those on which FP32's output is almost zero.
         first: the indices of the inputs of the curve.
         warnings: sentences on inputs for which FP32 itself gives nothing to compare with.
     """
@@ -534,7 +534,7 @@ class AnswerInputs:
 
     @property
     def told(self) -> tuple[int, ...]:
-        """The indices of the inputs that a report counts; with a task only those on which FP32 finds something."""
+        """The indices in ``counting``; with a task only those on which FP32 finds something."""
         return tuple(place for place in self.counting if place not in self.given.empty)
 
 

@@ -284,7 +284,7 @@ class RecipeSearch:
         return tuple(kept for kept in holding if not kept >= recipe.kept and self.sets.price(kept) <= most)
 
     def cheapest(self) -> Recipe:
-        """Returns the cheapest recipe, which needs each of its units. If no set holds, it does not hold."""
+        """Returns the cheapest recipe, which needs each of its units. If no set passes, it does not hold."""
         everything = self._checked(0, self.space.all)
         if not everything.holds:
             return replace(everything, meets=False)
@@ -301,7 +301,7 @@ class RecipeSearch:
         return cheapest
 
     def sets_by_calibrator(self) -> dict[str, Kept]:
-        """Returns the cheapest set measured to hold with each calibrator, by the digest of its ranges."""
+        """Returns the cheapest set of high units that passed with each calibrator, by the digest of its ranges."""
         sets: dict[str, Kept] = {}
         for number, kept in sorted(self.sets.tried, key=lambda choice: self.sets.price(choice[1]), reverse=True):
             if self.sets.tried[number, kept].loss <= self.space.budget:
@@ -370,7 +370,7 @@ class RecipeSearch:
         return math.inf if loss is None else loss
 
     def most_accurate(self, most: float) -> Kept:
-        """Returns the set that loses least on the judged inputs, of those cheaper than ``most``."""
+        """Returns the set of high units cheaper than ``most`` that loses least on the inputs that the search runs."""
         self.plans.setup.progress.stage("Searching within the cost", None)
         sets = LeastLoss(self.space, [], self._measure_whole, self.plans.judged, self.space.budget, most)
         return sets.search(self._estimates_at, PATIENCE, self.plans.left)

@@ -1,4 +1,4 @@
-"""Recipes with more units high, so that they hold or are faster."""
+"""Recipes with more units high, so that they pass in all settings or are faster."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from trt_bisect.answer.validation import Recipe, Target
 def with_more_high(
     target: Target, recipe: Recipe, limit: float = math.inf, alone: Mapping[int, float] = MappingProxyType({})
 ) -> Recipe:
-    """Returns the recipe with the first 1, 2, 4, ... further units high, until it holds in all settings.
+    """Returns the recipe with the first 1, 2, 4, ... further units high, until it passes in all settings.
 
     Units with the largest loss per cost come first, then the cheapest. The result may miss, if it costs more than
     ``limit`` or all units are high.

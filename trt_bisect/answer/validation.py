@@ -227,8 +227,8 @@ class SimilarityTarget:
         self._plans = plans
 
     def losses(self, plans: Sequence[PrecisionPlan], ranges: Ranges, *, to_the_end: bool = False) -> list[Loss]:
-        """Returns each plan's loss on the judged inputs, None if it cannot run. ``to_the_end``: run all of them, also
-        after a miss.
+        """Returns each plan's loss on the inputs of the search, None if it cannot run. ``to_the_end``: run all of
+        them, also after a miss.
         """
         return self._plans.losses(plans, ranges, to_the_end=to_the_end)
 

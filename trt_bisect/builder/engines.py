@@ -61,7 +61,7 @@ class EngineStatus:
 
     @property
     def answer(self) -> Annotated[str, Column("usable", rank=0)]:
-        """``yes``, or ``no`` with the reason; the note follows on a new line."""
+        """``yes``, or ``no: `` with ``why_not``; then ``note``, if any, on a new line."""
         return "\n".join(filter(None, (f"no: {self.why_not}" if self.why_not else "yes", self.note)))
 
 

@@ -286,7 +286,7 @@ class OnnxRuntimeBuilder:
         return OnnxRuntimeEngine(session, self.ran(plan))
 
     def has_plain(self, plan: PrecisionPlan) -> bool:
-        """Returns true if ``plain`` can run a plan exactly: in INT8 and FP32 only, with exact integer sums."""
+        """Returns true if ``plain`` runs a plan exactly: all in INT8 or FP32, on a CPU with exact integer sums."""
         has_kernels = {*plan.precisions} <= {Precision.INT8, Precision.FP32}
         return has_kernels and self.provider == CPU and integer_sums_are_exact()
 

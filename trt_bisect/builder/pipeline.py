@@ -115,7 +115,7 @@ class EmulatedPipelineBuilder(PipelineBuilder):
     builders: list[OnnxRuntimeBuilder]  # type: ignore[assignment]
 
     def has_plain(self, plan: PrecisionPlan) -> bool:
-        """Returns true if ``plain`` can run a plan exactly: in INT8 and FP32 only, with exact integer sums."""
+        """Returns true if ``plain`` runs a plan exactly: all in INT8 or FP32, on a CPU with exact integer sums."""
         return self.builders[0].has_plain(plan)
 
     def plain(self, plan: PrecisionPlan, *, integers: bool = True) -> PipelineEngine:

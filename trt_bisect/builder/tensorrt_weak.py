@@ -4,7 +4,7 @@
 ``walk_steps`` finds the *owner* of each TensorRT layer, the ONNX layer that it belongs to; ``set_ranges`` gives tensors
 dynamic ranges, and ``constraints`` gives layers precisions.
 
-    ONNX             TensorRT's layers                        owner by
+    ONNX             TensorRT's layers                        owner told by
     fc (Gemm)        fc.weight          CONSTANT              its first reader
                      (Unnamed Layer* 3) SHUFFLE   constant    its first reader
                      fc                 MATRIX_MULTIPLY main  its name
@@ -12,8 +12,9 @@ dynamic ranges, and ``constraints`` gives layers precisions.
                      fc_1               ELEMENTWISE           its name with a number, or its metadata
     relu (Relu)      relu               ACTIVATION main       its name
 
-Metadata, which 8.5 lacks, counts before the name. Other layers take the owner of the last layer that makes one of
-their inputs, or, if only constants feed them, of their first reader.
+``main`` and ``constant`` are attributes of ``WalkStep``. A layer's metadata, which 8.5 lacks, counts before its name.
+Other layers take the owner of the last layer that makes one of their inputs, or, if only constants feed them, of their
+first reader.
 
 **Invariants.** A high layer and its outputs both get its high precision: with a constraint on the layer only, TensorRT
 could round the output. No node's name is another's with a number (``Network.for_parser``).
@@ -111,7 +112,9 @@ def is_activation(tensor: Any) -> bool:
 
 
 def walk_steps(definition: Any, layers: tuple[Layer, ...]) -> list[WalkStep]:
-    """Returns the layers of a ``trt.INetworkDefinition`` in order, each with its owner's index in ``layers``."""
+    """Returns the layers of a ``trt.INetworkDefinition`` in order, each with its owner: the index in ``layers`` of the
+    ONNX layer that it belongs to.
+    """
     indices = {layer.name: layer.index for layer in layers}
     steps: list[WalkStep] = []
     constants: set[str] = set()

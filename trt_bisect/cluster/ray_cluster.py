@@ -255,7 +255,9 @@ class RayProcess:
         return f"{counted(workers, 'worker')} on {counted(len(self._nodes), 'node')}"
 
     def begin(self, key: str, content: bytes) -> None:
-        """Begins a task that tries the plan with this key; ``content`` is empty if it is that of the plan before."""
+        """Begins a task that tries the plan with this key; ``content`` is the pickled ``TrialSpec`` and timing cache,
+        empty if as for the plan before.
+        """
         if content:
             self._content = self._ray.put(np.frombuffer(content, np.uint8))
         self._submit(_Task(key, self._content))

@@ -239,7 +239,7 @@ class SetSearch:
     Attributes:
         estimates: one for each calibrator.
         measure: measures a set with a calibrator, given by its index in ``estimates``.
-        judged: the indices of the judged inputs; the list may grow.
+        judged: the indices of the inputs that the search runs; the list may grow.
         limit: the largest loss with which a set holds.
         most: sets of this price or more are not measured.
         each: the part of the price that each high unit adds to the cost.

@@ -140,7 +140,7 @@ class LossSoFar:
         return LossSoFar(loss, loss if math.isinf(self.highest) else max(self.highest, loss))
 
     def step(self, layers: tuple[int, ...], loss: Loss, plan: PrecisionPlan) -> Step:
-        """Returns the step that moves ``layers`` to INT8 in ``plan``, which has this loss."""
+        """Returns the curve's next step: it moves ``layers`` to INT8; ``plan`` is the plan after it, with this loss."""
         return Step(layers, self.last, loss, plan, highest=self.highest)
 
 

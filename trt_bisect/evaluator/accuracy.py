@@ -180,8 +180,8 @@ class Labels:
     """The right class of each sample.
 
     Attributes:
-        classes: int64 ``[count]``.
-        names: the file of each class; empty if the classes are in the order of the samples.
+        classes: the index of each sample's class, int64 ``[count]``.
+        names: the sample's file for each entry of ``classes``; empty if these are in the order of the data.
     """
 
     classes: np.ndarray

@@ -45,7 +45,7 @@ class GivenInputs:
 
     @property
     def told(self) -> tuple[int, ...]:
-        """The indices of the inputs that a report counts: those on which FP32 finds something."""
+        """The indices of the inputs on which FP32 finds something; all without a task."""
         return tuple(place for place in range(len(self)) if place not in self.empty)
 
     def __len__(self) -> int:
@@ -67,7 +67,7 @@ class Pools:
 
     Attributes:
         of_fp32: for each input, by name of the count, the number of elements or rows in FP32's outputs.
-        loss: returns the loss by a count.
+        loss: turns the number of those that differ into a loss.
     """
 
     of_fp32: Sequence[Mapping[str, float]]

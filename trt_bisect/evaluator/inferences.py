@@ -207,7 +207,7 @@ class Measuring:
 
     @property
     def first(self) -> Outputs | TrialFailed | None:
-        """The result for the first input in ``left``; None if it is not ready."""
+        """The outputs or failure for the first input in ``left``; None if not ready, or none is left."""
         result = self.results.get(self.left[0]) if self.left else None
         return result.result() if result is not None and result.done() else None
 

@@ -78,8 +78,8 @@ class TrialSpec:
 
     Attributes:
         engine: the engine's name, such as ``tensorrt``.
-        facts: versions and device of the builder that ran FP32.
-        make: makes a builder with options; pickled, with the network and the scales.
+        facts: versions and device of the builder that ran FP32; a worker must have the same.
+        make: makes a builder with ``options``; pickled, with the network and the scales.
         timed: measure the latency of each engine.
     """
 

@@ -309,7 +309,7 @@ class EngineModel:
         return Product(math.prod(out[:-1]) // batch, out[-1] if out else 1, depth, 1, precision, batch)
 
     def weights(self, group: Group, precision: Precision) -> int:
-        """The bytes of a product's weights; 0 for a product of two activations."""
+        """Returns the bytes of the weights in a group's matrix product; 0 without weights."""
         if group.head is None or not self._has_weight(group.head):
             return 0
         return math.prod(self.facts.shapes.get(self._nodes[group.head].input[1], (0,))) * BYTES[precision]

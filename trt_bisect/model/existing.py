@@ -112,8 +112,8 @@ def refuse_other_pairs(graph: onnx.GraphProto, source: str) -> None:
 def take_out_pairs(graph: gs.Graph, unseen: Collection[str] = ()) -> ExistingPairs:
     """Removes the eight-bit Q/DQ pairs of ``graph``, in place, and returns their quantizers.
 
-    Activations that pairs replaced are restored as Clips, except the Clips named in ``unseen``: data showed no
-    activation there.
+    Activation functions that pairs replaced are restored as Clips, except the Clips named in ``unseen``: data showed
+    no such function there.
     """
     pairs, taken, made = ExistingPairs(), tensor_names(graph), dict[tuple[object, ...], gs.Constant]()
     for dequantize in [node for node in graph.nodes if node.op == "DequantizeLinear"]:

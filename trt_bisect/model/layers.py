@@ -5,8 +5,8 @@ Facts about TensorRT's fusions, and their sources:
 - A convolution is fused with the Add after it, and with pointwise layers in between, unless the Add broadcasts over
   another axis than the batch ("Layer Fusion Catalog"). In INT8 the other input of the Add must be quantized and the
   convolution's output not ("Working with Quantized Types").
-- Model-Optimizer (``build_non_residual_input_map``, pull requests 425 and 450) puts no pair on the branch from a
-  convolution; of two such branches, none on the longer one from the fork, or on the second if equally long.
+- At such an Add, Model-Optimizer (``build_non_residual_input_map``, pull requests 425 and 450) puts no Q/DQ pair on the
+  input from a convolution; if both are, none on the one with more layers since their fork, at a tie the second.
 - An unquantized layer (Sigmoid, Mul, Resize, Transpose) has no constraint under weak typing: TensorRT may give it INT8
   inputs and outputs wherever a tensor has a scale. Such a tensor is rounded, for all its readers, if an INT8 layer
   makes it and another reads it, directly or through unquantized layers.

@@ -52,7 +52,7 @@ class Place:
 
 
 def places_of(graph: onnx.GraphProto) -> dict[str, Place]:
-    """Returns the place of each node, by name, as far as the exporter wrote it."""
+    """Returns each node's place in the user's program, by node name, as far as the exporter wrote it."""
     parameters = {tensor.name: tensor.name.rpartition(".")[0] for tensor in graph.initializer}
     modules = set(filter(None, parameters.values()))
     biases = {}
@@ -182,7 +182,7 @@ def _from_torchscript(node: onnx.NodeProto, modules: Collection[str]) -> Place:
 
 
 def write_place(node: onnx.NodeProto, place: Place) -> None:
-    """Writes a place into the metadata of a node, in the form of PyTorch's exporter."""
+    """Writes a node's place in the user's program into the node's metadata, in the form of PyTorch's exporter."""
     told = {_SCOPES: repr(["", place.path, node.op_type]), _CLASSES: repr(["", place.kind, node.op_type])}
     if place.code:
         file, _, line = place.code.rpartition(":")

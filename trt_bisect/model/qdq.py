@@ -127,10 +127,10 @@ def choices_of(network: Network, high: Precision, more: Iterable[Precision] = ()
 
 
 def write_switch(writer: PlanWriter, choices: Choices, piece: Piece | None = None) -> WrittenSwitch:
-    """Writes one graph for the network of ``writer``, or for a piece, with each layer in all its precisions in
-    ``choices``.
+    """Writes one graph that runs every plan: it has each layer in all its ``choices``, and inputs that select one.
 
-    No tensor that leaves ``piece`` may be read both rounded and unrounded.
+    Args:
+        piece: the layers to write; None: all. No tensor that leaves it may be read both rounded and unrounded.
     """
     # All gates are one input, and all scales another: ONNX Runtime's check of input names is quadratic in their number.
     writing, names, tag = GraphWriting(writer, scales_are_inputs=True), Names(), writer.tag

@@ -131,7 +131,7 @@ def quant_cfg(layers: Iterable[ToldLayer], low: Precision) -> dict[str, Any]:
 
 
 def as_dictionary(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns a config of ``quant_cfg`` as the dictionary that ModelOpt before 0.47 takes."""
+    """Returns a result of ``quant_cfg`` in the form of ModelOpt before 0.47: a dictionary by quantizer."""
     entries = {}
     for entry in config["quant_cfg"]:
         entries[entry["quantizer_name"]] = {**entry.get("cfg", {}), "enable": entry.get("enable", True)}

@@ -174,7 +174,7 @@ class Report(Shown):
     made_of: Mapping[str, Part] = field(default_factory=dict)
 
     def changed(self, **fields: Any) -> Report:
-        """Returns a copy with other values of some fields, also of ``attached``."""
+        """Returns a copy with these fields changed; a field of ``attached`` may be given too."""
         extras = {name: fields.pop(name) for name in Attached.__dataclass_fields__ if name in fields}
         result = replace(self, **fields)
         object.__setattr__(result, "attached", replace(self.attached, **extras))

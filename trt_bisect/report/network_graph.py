@@ -144,7 +144,7 @@ def annotated(model: onnx.ModelProto, rows: Iterable[LayerRow], graph: Graph, pr
 
 
 def write_annotated(files: RecipeFiles, rows: Iterable[LayerRow], graph: Graph, folder: Path) -> None:
-    """Writes annotated copies of the recipe's networks into a run folder."""
+    """Writes a copy of each network of the recipe into a run folder, with the findings as metadata (``annotated``)."""
     by_folder = {prefix_of(name): part for name, part in files.parts.items()} or {"": files}
     for prefix, own in by_folder.items():
         model, file = own.viewed

@@ -267,10 +267,10 @@ class Seconds:
 
     Attributes:
         calibrate: the pass over the calibration data.
-        build: building engines.
-        infer: running engines.
+        build: building engines, the sum over plans.
+        infer: running engines, the sum over plans.
         total: the whole run, earlier parts of a continued run included.
-        explain: the explanation.
+        explain: making ``explanation.json``.
     """
 
     calibrate: float = 0.0

@@ -287,9 +287,10 @@ class TensorHistograms:
     """Histograms of float tensors, added sample by sample.
 
     Args:
-        kind: ``fp32``; ``int8`` for values before and after rounding; ``int8_rounded`` for those after it.
-        origins: by name, the tensors to count.
-        layers: the prefixes of tags by layer; other layers have no histograms.
+        kind: ``fp32``: count the values as they are; ``int8``: also as rounded; ``int8_rounded``: only as rounded.
+        origins: the tensors to count, by name.
+        layers: by layer name, the prefix of its histograms' tags; other layers have no histograms.
+        samples: so many first samples have histograms of their own.
     """
 
     def __init__(

@@ -90,7 +90,7 @@ class TimeLimited:
         self._shown.step(what, size)
 
     def left(self, seconds: float | None) -> None:
-        """Shows the time left, at most that of the limit."""
+        """Shows the time left, at most that of the limit; None if unknown."""
         self._shown.left(None if seconds is None else min(seconds, max(self._ends - perf_counter(), 0.0)))
 
     def refuse(self, seconds: float) -> None:
@@ -184,7 +184,7 @@ class RichProgress:
         return {"completed": completed, "total": total, "count": count}
 
     def left(self, seconds: float | None) -> None:
-        """Shows the time left of the whole job next to the bar, or at most once a minute in a line."""
+        """Shows the time left of the whole job, None if unknown, next to the bar or once a minute in a line."""
         self._left.tell(seconds)
         is_line = self._verbose or not self._console.is_terminal
         if is_line and seconds is not None and perf_counter() - self._last_line > _BETWEEN_LINES:
@@ -236,7 +236,7 @@ class NotebookProgress:
             self._show()
 
     def left(self, seconds: float | None) -> None:
-        """Sets the time left of the whole job, which the next step shows."""
+        """Sets the time left of the whole job, None if unknown; the next step shows it."""
         self._left.tell(seconds)
 
     def say(self, text: str) -> None:

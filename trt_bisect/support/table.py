@@ -98,7 +98,7 @@ class TableColumn(Column):
         return row
 
     def cell(self, row: Any) -> Any:
-        """Returns the column's value in a row for a page: names as one text, and ``empty`` for a missing value."""
+        """Returns the column's value in a row for a page: names joined by commas, the text ``empty`` for no value."""
         value = self.value(row)
         if isinstance(value, tuple) and self.kind != SHAPE:
             value = ", ".join(map(str, value))

@@ -68,7 +68,7 @@ class FileGraph:
         return cls(infer_shapes(model), weights)
 
     def with_body(self, body: onnx.GraphProto) -> FileGraph:
-        """Returns this graph with the nodes and tensors of ``body``, a subgraph of one of its nodes."""
+        """Returns a copy with the nodes and tensors of ``body`` added: an If's branch, or a loop's body."""
         model = deepcopy(self.model)
         model.graph.node.extend(body.node)
         model.graph.initializer.extend(body.initializer)

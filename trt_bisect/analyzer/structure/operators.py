@@ -54,7 +54,7 @@ class ParserTable:
 
 @cache
 def parser_table() -> ParserTable:
-    """Returns the table ``refused.json`` of this package."""
+    """Returns the operators and types that TensorRT's parser refuses, from ``refused.json``."""
     return decode(ParserTable, TABLE.read_bytes())
 
 

@@ -172,8 +172,7 @@ def reading_in(kind: str, network: Network, node: onnx.NodeProto) -> Iterator[on
 class Held:
     """An engine's outputs compared with those of its file (``reference``), on the samples with the indices ``places``.
 
-    Distances are in units of each channel's root mean square (axis 1), so that scores count as much as boxes. Very
-    large numbers stand for NaN and infinite values.
+    Distances are in units of each channel's root mean square (axis 1), so that scores count as much as boxes.
     """
 
     file: Emulation
@@ -191,7 +190,7 @@ class Held:
     def vector(self, outputs: Outcome) -> np.ndarray:
         """Returns outputs as one vector, scaled so that the vector of the file's outputs has a norm of about 1.
 
-        Values beyond the number of the file's are cut off; a very large number stands for each missing value.
+        More values than the file's are cut off; a very large number stands for a missing, NaN or infinite one.
         """
         parts = []
         for place in self.places:
@@ -205,12 +204,12 @@ class Held:
 
     @cached_property
     def of_engine(self) -> np.ndarray:
-        """The engine's outputs as one vector, as ``vector`` scales them."""
+        """The engine's outputs on these samples as one vector, scaled by the size of the file's outputs."""
         return self.vector(self.engine)
 
     @cached_property
     def of_file(self) -> np.ndarray:
-        """The file's outputs as one vector, as ``vector`` scales them."""
+        """The file's outputs on these samples as one vector, scaled to a norm of about 1."""
         return self.vector(self.reference)
 
     @cached_property
@@ -239,7 +238,7 @@ class Held:
         """Returns the noise floor of an emulation: the distance from its outputs that other kernels may cause.
 
         Args:
-            there: the emulation's outputs, as ``vector`` scales them.
+            there: ``vector`` of the emulation's outputs.
         """
         others = [emulation.noisy(seed).outputs(self.places) for seed in range(_NOISY_RUNS)]
         if emulation.plan.lowered and not emulation.edits and emulation.builder.has_plain(emulation.plan):
