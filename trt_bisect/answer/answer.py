@@ -235,7 +235,7 @@ class AnswerSearch:
 
         Args:
             settled: the result of ``settle``: its layers are put back on all inputs. None: nothing is measured, and the
-                recipe is the cheapest plan known to hold on all inputs in at least one setting.
+                recipe is the cheapest plan known to pass on all inputs in at least one setting.
         """
         plans = self.plans
         if self.target.known(self.experiment, plans.full) is None:
@@ -255,7 +255,7 @@ class AnswerSearch:
 
     def settle(self) -> Recipe:
         """Returns the recipe of a search that ran out of time, measured on all inputs: the cheapest plan tried that
-        holds; else a plan with more layers high, which may miss.
+        passes; else a plan with more layers high, which may miss.
         """
         plans, target, in_use = self.plans, self.target, self.experiment.ranges
         plans.whole(plans.full, self.experiment)

@@ -146,7 +146,7 @@ class OnEngines:
         trials: the trials of all engines, by the fingerprint of the scales (empty without scales) and the plan's key.
         base, full, fp16: the trials of no layer in INT8, full INT8, and all layers in FP16; None before they are
             measured.
-        holding: the high units of the last plan measured to hold (with ``--budget``: measured); None before.
+        holding: the high units of the last plan measured to pass (with ``--budget``: measured); None before.
         kernels: the units that the engine does not compute as its file says.
         grown: the units that were added to the recipe because it missed; they are not put back.
         put_back: by unit of the recipe, the measurement with this unit in INT8.

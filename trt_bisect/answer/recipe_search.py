@@ -6,7 +6,7 @@ are high, all other units are low.
     1 alone      measure the plans with one low unit, by each calibrator, on the inputs on which full INT8 loses most
     2 cheaper    measure the set with the largest expected saving, until no set is worth a plan (``driver.estimated``)
     3 check      measure the cheapest set on all inputs in all settings; the search judges inputs on which it misses too
-    4 put back   put each unit of the set back, the most expensive first; it goes low if the plan still holds.
+    4 put back   put each unit of the set back, the most expensive first; it goes low if the plan still passes.
                  Passes 2 to 4 repeat until no set is cheaper
     5 reserve    passes 2 to 4 with half of the budget, among sets that cost at most a quarter more
 
@@ -30,7 +30,7 @@ to lose less than the best so far.
 
 ``--accuracy``. The same passes judge by the user's accuracy, with ``NoiseEstimates``.
 
-Invariants. A recipe that holds was measured as a whole plan on all given inputs in all settings, and once more with
+Invariants. A recipe that passes was measured as a whole plan on all given inputs in all settings, and once more with
 each of its units put back.
 """
 
@@ -104,7 +104,7 @@ def searched(
     The arguments are those of ``RecipeSearch``.
 
     Returns:
-        The recipe, which does not hold if no set holds; and the cheapest set measured to hold with each calibrator, by
+        The recipe, which misses if every set misses; and the cheapest set measured to pass with each calibrator, by
         the digest of its ranges.
     """
     most = MANY_UNITS if plans.switches else _MOST_ENGINES
@@ -214,8 +214,8 @@ def in_half(plans: AnswerPlans, target: Target, space: Space, ranges: Ranges) ->
 
 
 def in_fp16(recipe: Recipe, plans: AnswerPlans, target: Target) -> Recipe:
-    """Returns the recipe with all its high units in FP16 if that is allowed, holds and lowers the cost enough; else the
-    recipe unchanged.
+    """Returns the recipe with all its high units in FP16 if that is allowed, passes and lowers the cost enough; else
+    the recipe unchanged.
     """
     saves = FP16_SAVES.get(plans.options.precision)
     if saves is None or not may_be_in_fp16(plans, recipe.space, recipe.kept):
@@ -268,7 +268,7 @@ class RecipeSearch:
 
     def found(self) -> Recipe:
         """Returns the recipe that leaves ``--margin`` of the budget unused if that costs little more, else the
-        cheapest; if no set holds, a recipe that does not hold.
+        cheapest; if every set misses, a recipe that misses.
         """
         cheapest = self.cheapest()
         cheapest = replace(cheapest, equals=self._equal_to(cheapest))
@@ -284,7 +284,7 @@ class RecipeSearch:
         return tuple(kept for kept in holding if not kept >= recipe.kept and self.sets.price(kept) <= most)
 
     def cheapest(self) -> Recipe:
-        """Returns the cheapest recipe, which needs each of its units. If no set passes, it does not hold."""
+        """Returns the cheapest recipe, which needs each of its units. If every set misses, so does the recipe."""
         everything = self._checked(0, self.space.all)
         if not everything.holds:
             return replace(everything, meets=False)

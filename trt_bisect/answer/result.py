@@ -62,7 +62,7 @@ class Answer:
     otherwise.
 
     Attributes:
-        recipe: ``recipe.meets`` is true if it holds on all given inputs.
+        recipe: ``recipe.meets`` is true if it passes on all given inputs.
         full: the trial of full INT8.
         restored: the trial of the recipe.
         put_back: by unit with a loss in ``recipe.put_back``, the similarity or accuracy with it in INT8 too; None if
@@ -141,12 +141,12 @@ class Answer:
 
     @property
     def meets(self) -> bool:
-        """True if the recipe holds on all given inputs."""
+        """True if the recipe passes on all given inputs."""
         return self.recipe.meets
 
     @property
     def misses_held_out(self) -> bool:
-        """True if the recipe holds on all given inputs and misses on held-out inputs."""
+        """True if the recipe passes on all given inputs and misses on held-out inputs."""
         return self.meets and self.held_out is not None and not self.experiment.rule.meets(self.held_out)
 
     @property

@@ -36,7 +36,7 @@ def with_more_high(
 def with_faster(target: Target, recipe: Recipe) -> Recipe:
     """Returns the recipe with more units high where this makes it cheaper, because fewer neighbours differ in type.
 
-    The recipe must hold; it stays unchanged if nothing makes it cheaper, or the larger recipe misses.
+    The recipe must pass; it stays unchanged if nothing makes it cheaper, or the larger recipe misses.
     """
     space, kept, before = recipe.space, recipe.kept, None
     while space.cost_of is not None and kept != before:

@@ -77,14 +77,14 @@ class Recipe:
 
     Attributes:
         aim: the largest loss that the search accepted: the threshold's, or less to leave ``reserve``.
-        checked: the check; before it is made, the recipe does not hold.
+        checked: the check; before it is made, the recipe does not pass.
         meets: the search found a set that meets ``aim``; else ``kept`` is the set with the smallest loss.
-        equals: other sets that cost the same and hold.
+        equals: other sets that cost the same and pass.
         put_back: by unit of ``kept``, the measurement with this unit low too.
         faster: the units of ``kept`` that only make the plan faster: without them it meets the threshold, but costs
             more.
         reserve: the share of the allowed loss that the recipe must leave unused on the given inputs (``--margin``).
-        cheapest: the cheapest recipe, if this recipe costs slightly more to be likelier to hold on other inputs; else
+        cheapest: the cheapest recipe, if this recipe costs slightly more to be likelier to pass on other inputs; else
             None.
     """
 
@@ -213,7 +213,7 @@ class Target(Protocol):
         """Returns a plan's check in the settings that were measured before on all inputs; None if there are none."""
 
     def worse(self, plan: PrecisionPlan, ranges: Ranges) -> tuple[int, ...]:
-        """Returns the indices of unjudged inputs on which a plan loses more than on any judged one, worst first."""
+        """Returns the indices of inputs outside the search on which a plan loses more than inside it, worst first."""
 
     def figure(self, plan: PrecisionPlan, loss: Loss, ranges: Ranges, /) -> float | None:
         """Returns the similarity or accuracy of a plan whose measured loss is ``loss``; None if the plan cannot run."""
@@ -265,7 +265,7 @@ class SimilarityTarget:
         return Checked({OWN: _or_infinite(experiment.rule.loss(trial))})
 
     def worse(self, plan: PrecisionPlan, ranges: Ranges) -> tuple[int, ...]:
-        """Returns the indices of unjudged inputs on which a plan loses more than on any judged one, worst first."""
+        """Returns the indices of inputs outside the search on which a plan loses more than inside it, worst first."""
         losses, judged = self._plans.on_all(plan, ranges), self._plans.judged
         most = max((losses[input_index] for input_index in judged if input_index in losses), default=0.0)
         others = [input_index for input_index, loss in losses.items() if input_index not in judged and loss > most]
