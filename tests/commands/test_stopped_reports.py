@@ -27,7 +27,7 @@ from trt_bisect.answer.each_alone import EachAlone
 from trt_bisect.commands.run import run
 from trt_bisect.commands.run.live import StoppedRun
 from trt_bisect.options.kinds import parse_time
-from trt_bisect.report.answer import HALF, ORT_FP16
+from trt_bisect.report.answer import FUSED, HALF
 from trt_bisect.report.model import read_report
 from trt_bisect.report.next_step import GO_ON
 from trt_bisect.report.parts import FAILS, PASSES, SO_FAR, UNMEASURED
@@ -108,7 +108,7 @@ def test_a_stopped_run_leaves_a_verdict_and_a_recipe_that_holds_and_goes_on(give
             assert worst_cosine(path, tmp_path / "recipe" / "network.qdq.onnx", feeds) >= THRESHOLD
             told, settings = " ".join(found.answer.not_done), {*whole.answer.settings}
             if not any(layer.recipe == "fp16" for layer in found.layers):
-                settings -= {HALF, ORT_FP16}
+                settings -= {HALF, FUSED}
             # Stopped early, the recipe has no INT8 layers around an unquantized one.
             if share > 0.5:
                 assert {name for name in settings if name in told} == settings - found.answer.settings.keys()

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import re
 
-DECIDING = "scales as they are", "scales moved by 2e-5", "ONNX Runtime's FP16"
+DECIDING = "scales as they are", "scales moved by 2e-5", "ONNX Runtime's optimisations"
 OF_INT8 = {"fp16": "FP32", "bf16": "FP32"}
 """The precision over which a low one's speedup is counted, where that is not FP16."""
 SHARES = "cosine", "top1", "agreement", "equal"

@@ -329,7 +329,7 @@ class AnswerSearch:
         if answer.meets and self._by_similarity:
             recipe = answer.recipe
             settings = [
-                *deciding_settings(self.plans, recipe.experiment, recipe.plan),
+                *deciding_settings(self.plans, recipe.experiment),
                 *self._further_settings(recipe.plan, recipe.experiment),
             ]
             missing = [name for name in settings if name not in recipe.checked.losses]

@@ -426,7 +426,7 @@ class AnswerPlans:
         builder, canonical = experiment.builder, experiment.whole.canonical(plan)
         assert isinstance(builder, EmulatedBuilder)
         build = partial(builder.plain, canonical, integers=False)
-        return self.whole(plan, experiment, name="all inputs, ONNX Runtime's FP16", kind="file", build=build)
+        return self.whole(plan, experiment, name="all inputs, ONNX Runtime's optimisations", kind="file", build=build)
 
     def _key(self, kind: str, plan: PrecisionPlan, experiment: Experiment, inputs: GivenInputs) -> str:
         return TrialKey(plan.key(), f"inputs {inputs.digest[:12]} {experiment.ranges.digest()[:12]} {kind}").text

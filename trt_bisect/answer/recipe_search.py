@@ -489,7 +489,10 @@ def with_all_put_back(target: Target, recipe: Recipe) -> Recipe:
         (loss,) = target.losses([plan], experiment.ranges)
         setting = OWN
         if loss is not None and loss <= space.budget:
-            again = target.check(experiment, plan, jointly=Precision.FP16 in plan.precisions)
+            # With a reserve most units pass: only in FP16 settings differ by more than single levels.
+            has_reserve = recipe.reserve or recipe.cheapest is not None
+            jointly = not has_reserve or Precision.FP16 in plan.precisions
+            again = target.check(experiment, plan, jointly=jointly)
             missed = [name for name, of_setting in again.losses.items() if of_setting > space.budget]
             if missed:
                 setting = missed[0]

@@ -17,9 +17,9 @@ from trt_bisect.driver.search_space import Kept, Space
 from trt_bisect.evaluator.trial import Trial
 from trt_bisect.model.network import followed_tensors
 from trt_bisect.options.concerns import MeasuringOptions
-from trt_bisect.precision import Precision, PrecisionPlan
+from trt_bisect.precision import PrecisionPlan
 from trt_bisect.preparation.experiment import Experiment
-from trt_bisect.report.answer import NUDGED, ORT_FP16, OWN
+from trt_bisect.report.answer import FUSED, NUDGED, OWN
 
 
 @dataclass(frozen=True)
@@ -125,16 +125,13 @@ class Recipe:
         return replace(self, checked=target.check(self.experiment, self.plan))
 
 
-def deciding_settings(plans: AnswerPlans, experiment: Experiment, plan: PrecisionPlan) -> tuple[str, ...]:
-    """Returns the names of the settings in which a passing plan is measured: its own scales, moved scales, and for a
-    plan with FP16 ONNX Runtime's FP16. The last two are of the emulation only.
+def deciding_settings(plans: AnswerPlans, experiment: Experiment) -> tuple[str, ...]:
+    """Returns the names of the settings in which a passing plan is measured. In the emulation these are its own scales,
+    moved scales, and its file in ONNX Runtime with optimisations; on an engine only its own scales.
     """
-    settings = [OWN]
-    if plans.switches and experiment.ranges.scales:
-        settings.append(NUDGED)
-    if plans.switches and Precision.FP16 in experiment.whole.canonical(plan).precisions:
-        settings.append(ORT_FP16)
-    return tuple(settings)
+    if not plans.switches:
+        return (OWN,)
+    return (OWN, NUDGED, FUSED) if experiment.ranges.scales else (OWN, FUSED)
 
 
 def check(plans: AnswerPlans, experiment: Experiment, plan: PrecisionPlan, *, jointly: bool = True) -> Checked:
@@ -142,7 +139,7 @@ def check(plans: AnswerPlans, experiment: Experiment, plan: PrecisionPlan, *, jo
 
     Args:
         jointly: run all inputs once more, for figures over all inputs together (such as the variation of the outputs)
-            and for the setting of ONNX Runtime's FP16.
+            and for the setting of ONNX Runtime's optimisations.
     """
     checked, rule, ranges, counting = Checked({}), experiment.rule, experiment.ranges, plans.inputs.counting
     if plans.switches:
@@ -155,12 +152,12 @@ def check(plans: AnswerPlans, experiment: Experiment, plan: PrecisionPlan, *, jo
             return checked
     trial = plans.whole(plan, experiment)
     checked = checked.then(OWN, _or_infinite(rule.loss(trial)), plans, losses_by_place(rule, trial, counting))
-    if checked.meets(rule.budget) and ORT_FP16 in deciding_settings(plans, experiment, plan):
-        # With fewer roundings in FP16, values of a later tensor fall on other INT8 levels.
+    if checked.meets(rule.budget) and plans.switches:
+        # Sums in another order, and fewer roundings in FP16, move values of later tensors to other INT8 levels.
         trial = plans.as_file(plan, experiment)
-        if trial.failed:  # ONNX Runtime refuses some files in FP16
+        if trial.failed:  # ONNX Runtime refuses some files
             return checked
-        checked = checked.then(ORT_FP16, _or_infinite(rule.loss(trial)), plans, losses_by_place(rule, trial, counting))
+        checked = checked.then(FUSED, _or_infinite(rule.loss(trial)), plans, losses_by_place(rule, trial, counting))
     return checked
 
 
@@ -246,8 +243,8 @@ class SimilarityTarget:
         if setting == NUDGED:
             loss, _ = plans.nudged(plan, ranges, to_the_end=True)
             return PutBack(loss, NUDGED, len(counting))
-        if setting == ORT_FP16:
-            return PutBack(experiment.rule.loss(plans.as_file(plan, experiment)), ORT_FP16, len(counting))
+        if setting == FUSED:
+            return PutBack(experiment.rule.loss(plans.as_file(plan, experiment)), FUSED, len(counting))
         if plans.varying and plans.switches:
             return PutBack(experiment.rule.loss(plans.whole(plan, experiment)), OWN, len(counting))
         evaluator = plans.each(ranges)

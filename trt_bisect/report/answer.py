@@ -12,8 +12,8 @@ from trt_bisect.model.gpu_time import Predicted
 from trt_bisect.support.table import FIGURE, PERCENT, Column
 from trt_bisect.support.text import Line
 
-OWN, NUDGED, ORT_FP16 = "scales as they are", "scales moved by 2e-5", "ONNX Runtime's FP16"
-DECIDING = (OWN, NUDGED, ORT_FP16)
+OWN, NUDGED, FUSED = "scales as they are", "scales moved by 2e-5", "ONNX Runtime's optimisations"
+DECIDING = (OWN, NUDGED, FUSED)
 """The settings of the engine in which a recipe must meet the threshold; the last only for recipes with FP16."""
 ENGINE_PASSES, KERNEL, DIFFUSE = "engine passes", "wrong kernel", "engine loses more"
 SCALES_DIFFER, NOT_NEEDED, BASE_MISSES = "other scales", "not needed on the engine", "base misses"
