@@ -326,7 +326,7 @@ def accuracy_by_texts(samples: Dataset, texts: Texts, task: Task, letters: Seque
     return Accuracy(counted, sha.hexdigest(), chance=0.0)
 
 
-TIE = 1e-6  # the weight of the similarity beside an accuracy: it orders plans of equal accuracy
+TIE = 1e-6  # the weight of the similarity next to an accuracy: it orders plans of equal accuracy
 
 
 _READERS: Mapping[str, Callable[[Path], object]] = {CLASSES: read_labels, BOXES: read_truth, TEXTS: read_texts}

@@ -84,9 +84,7 @@ FP16_LOSES = 0.25  # units stay high in FP16 if the plan with all units in FP16 
 
 
 def allowed(effort: str, units: int, inputs: int) -> float:
-    """Returns the number of inferences that a search of so many units and inputs may take, by ``effort``
-    (``--effort``); infinite for ``thorough``.
-    """
+    """Returns the number of inferences that a search may take, by ``--effort``; infinite for ``thorough``."""
     least = OF_FEW if units <= FEW_UNITS and effort == DEFAULT else LEAST_ALLOWED
     return max((SWEEPS[effort] * inputs - 1.0) * units, least)
 

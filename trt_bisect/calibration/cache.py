@@ -531,7 +531,7 @@ def _in_words(name: str) -> str:
 
 
 class _Values:
-    # The cache's scales beside those of the calibrator that agrees best on tensors with a known entry.
+    # The cache's scales, compared with those of the calibrator that agrees best on tensors with a known entry.
     def __init__(
         self,
         cache: CalibrationCache,

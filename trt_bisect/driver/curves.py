@@ -156,7 +156,7 @@ def _between(
 
 
 def usual_curve(layers: int) -> str:
-    """Returns the default of ``--curve`` for a network with so many quantizable layers: ``full`` (every boundary is
+    """Returns the default of ``--curve`` for a network with ``layers`` quantizable layers: ``full`` (every boundary is
     measured) or ``adaptive`` (every few, then all where the loss rises).
     """
     return FULL if layers <= MOST_IN_FULL else ADAPTIVE

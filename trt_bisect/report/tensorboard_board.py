@@ -290,7 +290,7 @@ class TensorHistograms:
         kind: ``fp32``: count the values as they are; ``int8``: also as rounded; ``int8_rounded``: only as rounded.
         origins: the tensors to count, by name.
         layers: by layer name, the prefix of its histograms' tags; other layers have no histograms.
-        samples: so many first samples have histograms of their own.
+        samples: the number of first samples with histograms of their own.
     """
 
     def __init__(
