@@ -367,6 +367,15 @@ def test_a_recipe_in_fp16_has_to_hold_in_its_file(long_chain, tmp_path, monkeypa
     }
 
 
+def test_a_file_that_onnx_runtime_refuses_is_no_setting(lenet):
+    """ONNX Runtime takes no large weights in BF16."""
+    path, data = lenet / "lenet_planted.onnx", lenet / "calibration.npz"
+    report = trt_bisect.run(path, data, **{**HOW, "precision": None}, base="bf16")
+    assert report.recipe.high == ("ip2",)
+    assert report.recipe.meets
+    assert FUSED not in report.answer.settings
+
+
 def test_where_no_plan_in_fp16_holds_in_its_file_the_recipe_is_in_fp32(long_chain, monkeypatch):
     measured = plans_module.AnswerPlans.as_file
 

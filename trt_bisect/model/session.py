@@ -166,8 +166,8 @@ def make_session(
         options.add_session_config_entry(*NO_QDQ_FUSION)
     options.graph_optimization_level = level
     options.enable_cpu_mem_arena = arena
-    model = _with_weights(written, options)
     try:
+        model = _with_weights(written, options)
         index = index_of(_devices[0]) if on_gpu else 0
         providers = [CPU] if provider == CPU else [(provider, {"device_id": index}), CPU]
         off = [] if integers else list(WRONG_BEFORE_FP8)
