@@ -268,6 +268,17 @@ def test_fp8_pairs_are_read_and_written_back_to_the_bit(tmp_path):
     np.testing.assert_allclose(emulated, found, rtol=1e-5, atol=1e-5)
 
 
+def test_fp8_pairs_beside_int8_pairs_are_refused(tmp_path):
+    """One low precision is compared with higher ones: INT8 would be the name of FP8 layers."""
+    path = fp8_network(tmp_path)
+    model = onnx.load(path)
+    (zero_point,) = [tensor for tensor in model.graph.initializer if tensor.name == "f_z"]
+    zero_point.CopyFrom(numpy_helper.from_array(np.zeros((), np.int8), "f_z"))
+    onnx.save(model, path)
+    with pytest.raises(BadInput, match=r"INT8 \('fc'.*FP8 \('conv'"):
+        load_network(path)
+
+
 def test_fp8_pairs_in_an_fp16_network_are_read(tmp_path):
     path = fp8_network(tmp_path, np.float16)
     network = load_network(path)

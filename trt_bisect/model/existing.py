@@ -334,22 +334,30 @@ def _restore(source: gs.Tensor, producer: gs.Node, first: Quantizer, name: str, 
 
 
 def low_of_pairs(pairs: ExistingPairs, low: LowPrecision, source: str) -> LowPrecision:
-    """Returns the low precision of a file: FP8 if all its pairs are in FP8, INT8 if other pairs are, ``low`` without
-    pairs.
+    """Returns the low precision of a file: that of its pairs, INT8 or FP8, or ``low`` without pairs.
 
-    Raises BadInput, about the file ``source``, if ``low`` is neither INT8 nor the precision of all pairs.
+    Raises BadInput, about the file ``source``, if it has pairs of both, or if ``low`` is neither INT8 nor that of its
+    pairs.
     """
-    every = [quantizer for chain in (*pairs.inputs.values(), *pairs.outputs.values()) for quantizer in chain]
-    if not every:
+    first_at: dict[LowPrecision, str] = {}
+    for (node, _), chain in (*pairs.inputs.items(), *pairs.outputs.items()):
+        for quantizer in chain:
+            first_at.setdefault(FP8 if quantizer.in_fp8 else INT8, node)
+    if not first_at:
         return low
-    kinds = {FP8 if quantizer.in_fp8 else INT8 for quantizer in every}
-    if low is not INT8 and kinds != {low}:
+    if len(first_at) > 1:
         raise BadInput(
-            f"'{source}' came with Q/DQ pairs of {' and '.join(sorted(kind.title for kind in kinds))}: it cannot be "
-            f"measured in {low.title}.",
+            f"'{source}' has Q/DQ pairs of INT8 ('{first_at[INT8]}' the first layer) and of FP8 ('{first_at[FP8]}' the "
+            "first): trt-bisect compares one of the two with higher precision.",
+            "Give the network before quantization, or quantized to one of them.",
+        )
+    (kind,) = first_at
+    if low not in (INT8, kind):
+        raise BadInput(
+            f"'{source}' came with Q/DQ pairs of {kind.title}: it cannot be measured in {low.title}.",
             "Give the network without pairs, or leave out --low.",
         )
-    return FP8 if kinds == {FP8} else INT8
+    return kind
 
 
 _FLOAT32 = np.dtype(np.float32)
