@@ -15,7 +15,7 @@ from trt_bisect.analyzer.metrics import AGREEMENT, BUILT_IN
 from trt_bisect.analyzer.tasks.find import edit_distance, find_task, suggestion
 from trt_bisect.analyzer.tasks.task import AskedTask
 from trt_bisect.errors import BadInput
-from trt_bisect.evaluator.trial import MEASURED, Trial
+from trt_bisect.evaluator.trial import MEASURED, OutputFigures, Trial
 
 
 def figures(task, reference, output, **asked):
@@ -300,6 +300,14 @@ def test_the_agreement_of_all_inputs_decides_and_the_similarity_stays_in_the_fig
     assert (facts.misses, facts.worst, facts.together) == (1, 7, True)
     assert trial.outputs["y"].values["cosine"] == pytest.approx(-1)
     assert not make_rule(BUILT_IN["cosine"], None, outputs=["y"]).meets(trial)
+
+
+@pytest.mark.parametrize(("agreement", "worst"), [((0.9, 0.0, 0.6), 2), ((None, 0.0, None), 1)])
+def test_an_input_on_which_fp32_finds_nothing_is_the_worst_only_without_others(agreement, worst):
+    found = [0.0 if share == 0.0 else 8.0 for share in agreement]
+    figures = OutputFigures({"agreement": 0.0}, inputs={"agreement": agreement, "found": tuple(found)})
+    by_input = make_rule(AGREEMENT, None).by_input(Trial("", MEASURED, {"task detect": figures}))
+    assert (by_input.worst, by_input.invented) == (worst, 1)
 
 
 @pytest.mark.parametrize("task", ["detect", "segment", "text"])

@@ -190,17 +190,18 @@ class Rule:
             for place, found in enumerate(figures.inputs.get(FOUND, ()))
             if found == 0.0 and self.metric is AGREEMENT
         }
+        losses_found = {place: loss for place, loss in losses.items() if place not in empty}
         finite = {place: value for place, value in worst.items() if math.isfinite(value)}
         return ByInput(
-            inputs=len(worst.keys() - empty),
-            misses=sum(loss > self.budget for place, loss in losses.items() if place not in empty),
+            inputs=len(losses_found),
+            misses=sum(loss > self.budget for loss in losses_found.values()),
             mean=sum(finite.values()) / len(finite) if finite else None,
             fifth=float(np.percentile([*finite.values()], 5 if self.metric.higher else 95)) if finite else None,
-            worst=max(losses, key=lambda place: losses[place], default=None),
+            worst=max(losses_found or losses, key=lambda place: losses[place], default=None),
             values=tuple(map(finite.get, range(len(counting)))),
             faint=tuple(place for place, values in enumerate(counting) if not values),
             together=self.metric is AGREEMENT or not own,
-            invented=len(worst.keys() & empty),
+            invented=len(losses) - len(losses_found),
         )
 
     def worst_of(self, judged: Mapping[str, OutputFigures]) -> str:
@@ -247,7 +248,7 @@ class ByInput:
         misses: the number of these that miss the threshold.
         mean: the mean of the finite ``values``.
         fifth: the 5th percentile of ``values`` by NumPy's definition; the 95th if lower is better.
-        worst: the index of the worst input.
+        worst: the index of the worst of these; of all inputs if there are none.
         values: the metric on each input; None without a value, or if FP32's output is almost zero.
         faint: the indices of the inputs without a value.
         together: the threshold is for all inputs together, not for each.
