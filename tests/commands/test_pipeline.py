@@ -14,6 +14,7 @@ from tests.support.by_hand import cosine
 from tests.support.networks import Sketch, chain, planted
 from tests.support.quantized import plain_session
 from trt_bisect.errors import BadInput, NothingMeasured
+from trt_bisect.report.screen.run import latency_lines
 
 QUICK = {"engine": "onnxruntime", "calibrator": "entropy", "effort": "quick", "explain": "none", "as_is": True}
 
@@ -214,6 +215,8 @@ def test_engines_decide_and_each_network_has_its_own(refuses, tmp_path):
         report = trt_bisect.run_pipeline(detected, networks=networks, inputs=pictures(4), **how)
     assert (report.engine, report.arithmetic, report.recipe.meets) == ("tensorrt", "measured", True)
     assert report.milliseconds("fp32") == pytest.approx(6.0)
+    assert {timed.p99_ms for timed in report.latency.values()} == {None}
+    assert "p99" not in latency_lines(report)[0]
     assert report.culprits == ("reader/conv2",)
     assert [row.meets for row in report.networks] == [True, False]
     refused = [row.name for row in report.layers if "no INT8 kernel" in row.why_not]

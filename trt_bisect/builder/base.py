@@ -36,8 +36,8 @@ class Latency:
 
     Attributes:
         mean_ms: the mean, in milliseconds.
-        median_ms: the median.
-        p99_ms: the 99th percentile.
+        median_ms: the median; for a pipeline the sum of its networks' medians.
+        p99_ms: the 99th percentile; null for a pipeline, whose networks are timed one by one.
         runs: the number of inferences timed.
         layers: the engine's layers in execution order, if it names them.
         computed: by name, the precision in which each quantizable layer's kernel computes, if the engine reports the
@@ -46,7 +46,7 @@ class Latency:
 
     mean_ms: float
     median_ms: float
-    p99_ms: float
+    p99_ms: float | None
     runs: int
     layers: tuple[LayerTime, ...] = ()
     computed: Mapping[str, str] = field(default_factory=dict)

@@ -59,22 +59,26 @@ class PipelineEngine:
         return outputs
 
     def latency(self, feeds: Feeds) -> Latency | None:
-        """Returns the time for a sample, the sum of all engines' latency times calls per sample; None if emulated."""
-        total: Latency | None = None
+        """Returns the time for a sample; None if emulated.
+
+        Mean and median are sums over the engines, times the calls per sample. 99th percentiles cannot be added.
+        """
+        mean = median = 0.0
+        runs: list[int] = []
+        layers: list[LayerTime] = []
+        computed: dict[str, str] = {}
         for part, engine in zip(self._parts, self._engines, strict=True):
             time, calls, prefix = engine.latency(part.of(feeds)), self._pipeline.calls[part.name], prefix_of(part.name)
             if time is None:
                 return None
-            before = total or Latency(0.0, 0.0, 0.0, time.runs)
-            total = Latency(
-                before.mean_ms + calls * time.mean_ms,
-                before.median_ms + calls * time.median_ms,
-                before.p99_ms + calls * time.p99_ms,
-                min(before.runs, time.runs),
-                (*before.layers, *(_of_sample(layer, prefix, calls) for layer in time.layers)),
-                computed={**before.computed, **{prefix + layer: kind for layer, kind in time.computed.items()}},
-            )
-        return total
+            mean += calls * time.mean_ms
+            median += calls * time.median_ms
+            runs.append(time.runs)
+            for layer in time.layers:
+                names = tuple(prefix + name for name in layer.layers)
+                layers.append(LayerTime(prefix + layer.name, names, calls * layer.milliseconds))
+            computed.update({prefix + layer: kind for layer, kind in time.computed.items()})
+        return Latency(mean, median, None, min(runs), tuple(layers), computed)
 
     def __enter__(self) -> PipelineEngine:
         return self
@@ -213,11 +217,6 @@ def _in_pipeline(message: str, part: Part) -> str:
             as_word = rf"(?<![\w/]){re.escape(layer.name)}(?![\w/])"
             message = re.sub(as_word, lambda _, name=layer.name: prefix_of(part.name) + name, message)  # type: ignore[misc]
     return message
-
-
-def _of_sample(layer: LayerTime, prefix: str, calls: float) -> LayerTime:
-    names = tuple(prefix + name for name in layer.layers)
-    return LayerTime(prefix + layer.name, names, calls * layer.milliseconds)
 
 
 def _copied(arrays: Feeds) -> Feeds:

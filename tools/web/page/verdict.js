@@ -136,7 +136,8 @@ function speed(report, plan) {
   const timed = latency[plan];
   if (!timed) return "latency not measured";
   const against = timesFp32(plan, latency.fp32?.mean_ms, timed.mean_ms);
-  return `${number(timed.mean_ms)} ms (p99 ${number(timed.p99_ms)})${against}`;
+  const p99 = isNumber(timed.p99_ms) ? ` (p99 ${number(timed.p99_ms)})` : "";
+  return `${number(timed.mean_ms)} ms${p99}${against}`;
 }
 
 function timesFp32(plan, fp32, ms) {

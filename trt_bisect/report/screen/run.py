@@ -399,7 +399,10 @@ def latency_lines(report: Report) -> list[str]:
     timed = {plan: latency for plan, latency in (report.latency or {}).items() if latency}
     if not timed:
         return []
-    plans = (f"{plan} {latency.mean_ms:.3f} ms (p99 {latency.p99_ms:.3f})" for plan, latency in timed.items())
+    plans = []
+    for plan, latency in timed.items():
+        p99 = "" if latency.p99_ms is None else f" (p99 {latency.p99_ms:.3f})"
+        plans.append(f"{plan} {latency.mean_ms:.3f} ms{p99}")
     lines = [f"Latency, mean: {', '.join(plans)}"]
     for name in report.recipe.high[:_LATENCIES]:
         int8, high = (report.layer_milliseconds(plan, name) for plan in ("int8", "recipe"))
