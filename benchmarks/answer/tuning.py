@@ -1,7 +1,7 @@
 """The sets that the search finds without each of its tuning numbers, on drawn networks.
 
-    python -m benchmarks.answer numbers
-    python -m benchmarks.answer numbers --few 232 --many 4 --only WIDE FEW
+    python -m benchmarks.answer tuning
+    python -m benchmarks.answer tuning --few 232 --many 4 --only WIDE FEW
 
 The networks are those of ``tests/driver``: the error of each unit is a vector, so errors cancel and reinforce each
 other. *Equal* counts the networks of 8 to 11 units where the set is the cheapest of all that hold. For networks of 16,
