@@ -43,7 +43,7 @@ from trt_bisect.preparation.judgement import Judgement, outputs_of
 from trt_bisect.preparation.preparation import (
     find_worst,
     prepared,
-    refuse_unknown_outputs,
+    refuse_unfit_outputs,
     say_engine,
     usable,
     worst_between,
@@ -285,7 +285,7 @@ def worst(model: GivenModel, options: WorstOptions) -> WorstReport:
 
 
 def _search(setup: Setup, options: WorstOptions) -> WorstReport:
-    refuse_unknown_outputs(setup)
+    refuse_unfit_outputs(setup)
     engine = choose_engine(options.engine)
     refuse_emulated_only(setup.read, engine)
     network, ranges, source = _ranges_and_samples(setup, engine, options)

@@ -17,6 +17,7 @@ from trt_bisect.analyzer.fp32_itself import randomness, started_at
 from trt_bisect.analyzer.judge import Comparer, Rule, nonfinite_in_reference
 from trt_bisect.analyzer.slices import Slices
 from trt_bisect.analyzer.structure.findings import KINDS
+from trt_bisect.analyzer.tasks.find import refuse_shapes
 from trt_bisect.analyzer.tasks.task import Task
 from trt_bisect.analyzer.worst import WorstInputs, worst_inputs
 from trt_bisect.builder.base import EMULATED, Builder, BuildOptions, Engine, Outputs
@@ -117,7 +118,7 @@ def chosen_engine(setup: Setup) -> tuple[str, str]:
     Raises BadInput if they do not fit the network.
     """
     network, options = setup.read, setup.options
-    refuse_unknown_outputs(setup)
+    refuse_unfit_outputs(setup)
     refuse_without_low(network)
     engine = choose_engine(options.engine)
     refuse_emulated_only(network, engine)
@@ -130,15 +131,17 @@ def chosen_engine(setup: Setup) -> tuple[str, str]:
     return engine, strategy
 
 
-def refuse_unknown_outputs(setup: Setup) -> None:
-    """Raises BadInput if the user names an output that the network does not have."""
+def refuse_unfit_outputs(setup: Setup) -> None:
+    """Raises BadInput if the network lacks an output that the user names, or the task can read no output's shape."""
     if setup.read.pipeline is not None:
         return
-    names = [spec.name for spec in setup.read.outputs]
+    specs = {spec.name: spec for spec in setup.read.outputs}
     for name in setup.options.outputs:
-        if name not in names:
-            remedy = "Its outputs are " + ", ".join(f"'{n}'" for n in names) + "."
+        if name not in specs:
+            remedy = "Its outputs are " + ", ".join(f"'{n}'" for n in specs) + "."
             raise BadInput(f"'{setup.read.source}' has no output '{name}'.", remedy)
+    if setup.options.task is not None:
+        refuse_shapes(setup.options.task, [specs[name] for name in setup.options.outputs or specs])
 
 
 def say_engine(setup: Setup, engine: str) -> None:

@@ -35,6 +35,7 @@ from trt_bisect.analyzer.tasks.task import (
     share,
 )
 from trt_bisect.builder.base import Outputs
+from trt_bisect.data.feeds import TensorSpec
 from trt_bisect.errors import BadInput
 
 _FEW_CLASSES = 10
@@ -515,6 +516,36 @@ TASKS: dict[str, Callable[[AskedTask, Sequence[Outputs]], Task]] = {
     "depth": depth,
 }
 """By task, the function that makes it from FP32's outputs."""
+
+
+_FEWEST_AXES = {"classify": 1, "embed": 1, "detect": 2}
+"""By task, the fewest axes of an output that it can read; 3 for the others."""
+_DETECTION_COLUMNS = (4, 6, 7)
+"""The length of the last of two axes of detections: of boxes, or of the rows of a known table."""
+
+
+def refuse_shapes(task: str, outputs: Sequence[TensorSpec]) -> None:
+    """Raises BadInput if the shapes of the outputs, as the file gives them, show that the task can read none."""
+    if any(_can_read(task, output) for output in outputs):
+        return
+    remedy = "Leave out --task to judge the numbers."
+    others = [f"--task {name}" for name in TASKS if any(_can_read(name, output) for output in outputs)]
+    if others:
+        remedy = f"Give {' or '.join(others)}, which can read such shapes, or leave out --task to judge the numbers."
+    raise BadInput(f"--task {task} cannot read {', '.join(map(str, outputs))}: the shape does not fit.", remedy)
+
+
+def _can_read(task: str, output: TensorSpec) -> bool:
+    # False only if no values make the task read the output, by itself or with others.
+    if not output.shape:
+        return True  # The file gives no shape.
+    if task == "segment":
+        return sum(size != 1 for size in output.shape) >= 2
+    if output.dtype.kind in "iub":
+        return False
+    if task == "detect" and len(output.shape) == 2:
+        return output.shape[-1] in (None, *_DETECTION_COLUMNS)
+    return len(output.shape) >= _FEWEST_AXES.get(task, 3)
 
 
 def find_task(asked: AskedTask, reference: Sequence[Outputs]) -> Task:
