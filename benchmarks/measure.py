@@ -55,12 +55,11 @@ def ended(command: Sequence[object], *, quiet: bool = True) -> tuple[float, reso
     return time.perf_counter() - began, used
 
 
-def apart(function: Callable[..., Any], *arguments: object, cores: int | None = None) -> Any:
-    """Calls a function with texts in a process of its own, on so many cores; its result is JSON."""
+def apart(function: Callable[..., Any], *arguments: object) -> Any:
+    """Calls a function with texts in a process of its own; its result is JSON."""
     module = sys.modules[function.__module__].__spec__.name  # type: ignore[union-attr]
     code = f"import json, sys; from {module} import {function.__name__} as work; print(json.dumps(work(*sys.argv[1:])))"
-    pinned = ["taskset", "-c", ",".join(map(str, sorted(os.sched_getaffinity(0))[:cores]))] if cores else []
-    words = [*pinned, sys.executable, "-c", code, *map(str, arguments)]
+    words = [sys.executable, "-c", code, *map(str, arguments)]
     done = subprocess.run(words, check=True, stdout=subprocess.PIPE, text=True, cwd=ROOT)
     return json.loads(done.stdout.splitlines()[-1])
 
@@ -177,9 +176,7 @@ def on_the_session(network: str, data: str) -> dict[str, float]:
     return {"seconds": time.perf_counter() - began, "peak_mb": peak_mb()}
 
 
-def medians(
-    measurement: Callable[..., dict[str, float]], paths: Sequence[Path], repeat: int, cores: int | None = None
-) -> dict[str, float]:
-    """The medians of a measurement's figures, each time in a process of its own, on so many cores."""
-    turns = [apart(measurement, *paths, cores=cores) for _ in range(repeat)]
+def medians(measurement: Callable[..., dict[str, float]], paths: Sequence[Path], repeat: int) -> dict[str, float]:
+    """The medians of a measurement's figures, each time in a process of its own."""
+    turns = [apart(measurement, *paths) for _ in range(repeat)]
     return {name: statistics.median(turn[name] for turn in turns) for name in turns[0]}

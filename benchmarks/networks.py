@@ -177,22 +177,6 @@ def encoder(blocks: int = 12, width: int = 384, heads: int = 6, tokens: int = 12
     return sketch.model(["n", tokens, width], ["n", tokens, 100])
 
 
-def chain(layers: int, width: int = 64, size: int = 14) -> onnx.ModelProto:
-    """Returns a network of ``layers`` equal convolutions, a sum around every third, to time the cost by layer count."""
-    sketch = Sketch(layers)
-    x = sketch.conv("x", "conv0", width, width, 3)
-    count, since = 1, x
-    while count < layers - 1:
-        if count % 4 == 3 and count < layers - 2:
-            x = sketch.node("Add", [x, since], f"add{count}")
-            since = x
-        else:
-            x = sketch.conv(sketch.relu(x, f"relu{count}"), f"conv{count}", width, width, 3, gain=1.0)
-        count += 1
-    sketch.nodes.append(helper.make_node("GlobalAveragePool", [x], ["y"], name="pool"))
-    return sketch.model(["n", width, size, size], ["n", width, 1, 1])
-
-
 @dataclass(frozen=True)
 class Case:
     """A network of the benchmark, and the two layers between which a culprit is planted; the second is to blame."""

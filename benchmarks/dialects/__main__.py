@@ -3,7 +3,6 @@
 python -m benchmarks.dialects [NETWORK ...]
 
 It needs an environment of its own: ``pip install -e . nvidia-modelopt[onnx]==0.47.0 torch torchvision timm``.
-``python -m benchmarks.dialects.names`` checks the names of layers against PyTorch.
 
 A trip counts if the quantizers that the tool leaves out are those of the recipe, its network passes, and its figure is
 at most 0.02 points below that of the recipe.

@@ -1,6 +1,6 @@
 """The recipe in the words of other tools, read back by parsers written from the tools' own.
 
-``benchmarks.dialects`` gives the files to ModelOpt, Ultralytics and PyTorch themselves.
+``benchmarks.dialects`` gives the files to ModelOpt itself.
 """
 
 from __future__ import annotations
