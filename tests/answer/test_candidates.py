@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 from collections import Counter
 from dataclasses import replace
@@ -9,6 +10,7 @@ from dataclasses import replace
 import numpy as np
 import onnx
 import pytest
+from rich.console import Console
 
 import trt_bisect
 from benchmarks.networks import Sketch
@@ -16,6 +18,8 @@ from tests.support import by_hand, networks
 from tests.support.quantized import plain_session
 from trt_bisect.answer.plans import AnswerPlans
 from trt_bisect.errors import BadInput
+from trt_bisect.report.screen.run import print_report
+from trt_bisect.report.summary import CULPRITS, NAMED, RECIPE, headline
 
 THRESHOLD = 0.999
 OPTIONS = {"threshold": THRESHOLD, "explain": "none", "engine": "onnxruntime", "validation": 0, "calibrator": "minmax"}
@@ -85,6 +89,18 @@ def test_the_verdict_and_the_culprits_are_those_of_the_users_network(expensive, 
     assert report.answer.unchanged.similarity >= THRESHOLD
     assert report.answer.unchanged.cost > report.answer.cost
     assert all(row.suspect or row.culprit for row in report.layers if row.loss and row.loss > 0.01)
+
+
+def test_every_surface_says_of_which_network_the_culprits_are(expensive, behind):
+    for report, *_ in (expensive, behind):
+        (culprits,) = [line.text for line in report.lines if line.kind == CULPRITS]
+        (recipe,) = [line.text for line in report.lines if line.kind == RECIPE]
+        screen = Console(file=io.StringIO(), width=160)
+        print_report(report, screen)
+        title = next(line for line in screen.file.getvalue().splitlines() if line.startswith("Culprit "))
+        assert all("unchanged" in text for text in (culprits.partition(":")[0], headline(report), title))
+        assert "unchanged" in report.to_markdown().partition("## Culprits")[2].splitlines()[0]
+        assert all(name in recipe for name in report.recipe.high[:NAMED])
 
 
 def test_the_recipes_float_file_computes_what_the_users_does(expensive, few):

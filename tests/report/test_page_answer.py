@@ -103,7 +103,8 @@ def test_causes_and_tables_name_all_their_culprits(tab, strange_run, report, tmp
         Cause("b", tuple(some[2:3]), "one channel", (), ()),
     )
     advice = CulpritAdvice(some[0], "evidence", (), None, tuple(remedies))
-    answer = replace(report.answer, ranked=(some[2], some[0], some[3], some[1]), weak=(some[3], some[1]))
+    ranked, weak = (some[2], some[0], some[3], some[1]), (some[3], some[1])
+    answer = replace(report.answer, ranked=ranked, weak=weak, changes="2 weights rounded")
     told = replace(with_form(report, "10.12.0"), layers=layers, culprits=tuple(some), answer=answer)
     explanation = Explanation(2, {}, (), (), (advice,), causes=causes)
     data = page_data(told, explanation=explanation, recipe=recipe_texts(strange_run / "recipe"), folder="my run")
@@ -121,6 +122,7 @@ def test_causes_and_tables_name_all_their_culprits(tab, strange_run, report, tmp
         assert page.locator("#advice details.action summary").all_inner_texts() == ["Commands: 99.9 for these"]
         for table, names in (("#culprits", [some[2], some[0]]), ("#weak-culprits", [some[3], some[1]])):
             assert page.locator(f"{table} tbody td:first-child").all_inner_texts() == names
+            assert "unchanged network" in page.locator(f"{table} thead th").first.inner_text()
         page.locator("article.advice button.link").nth(1).click()
         assert page.locator("#details-body .layer-name").inner_text() == some[1]
         page.locator("body").press("n")

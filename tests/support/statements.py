@@ -126,7 +126,7 @@ def culprits(report, text):
     """Each culprit is named with the figure of the recipe without it, which misses; the worst of each list first."""
     rows, answer, (_, _, least) = culprit_rows(report), report["answer"], decided_by(report)
     named = [name for name in names(text) if name in rows]
-    assert ("without changes" in text) == bool(answer["changes"])
+    assert ("of the unchanged network" in text) == bool(answer["changes"])
     assert set(answer["ranked"]) == set(rows) == set(report["culprits"])
     assert named == [name for name in answer["ranked"] if name in named]
     main = [name for name in answer["ranked"] if name not in answer["weak"]]

@@ -264,10 +264,14 @@ class Report(Shown):
         return percent(cost) if ms is None else f"{ms:.3g} ms"
 
     @property
+    def of_unchanged(self) -> str:
+        """The words that follow ``culprits`` if the recipe changes the network; else empty."""
+        return " of the unchanged network" if self.answer is not None and self.answer.changes else ""
+
+    @property
     def put_back_title(self) -> str:
         """The title of the column of figures with a culprit put back."""
-        changes = self.answer.changes if self.answer is not None else ""
-        return f"If put back in {self.low.upper()}{' without changes' if changes else ''}"
+        return f"If put back in {self.low.upper()}"
 
     def put_back_text(self, row: LayerRow) -> str:
         """Returns the recipe's figure with a layer put back, as text; with ``or worse`` if not all inputs were run."""
@@ -473,7 +477,7 @@ class Report(Shown):
             headline(self, self.state),
             f"{self.arithmetic} on {self.engine} · {self.model}",
             COLOURS[self.verdict],
-            ("Culprit", self.put_back_title, "Op", "Shape", "Loss", "Alone"),
+            (f"Culprit{self.of_unchanged}", self.put_back_title, "Op", "Shape", "Loss", "Alone"),
             [
                 (
                     row.name,

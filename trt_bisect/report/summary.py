@@ -250,6 +250,8 @@ def _on_plans(
         return
     yield from _blamed(report, network, rule, findings, full)
     with_layers = f"with {means(report)} the network"
+    if report.of_unchanged and recipe.high:
+        with_layers = f"with {means(report)} ({listed(recipe.high, NAMED)}) the network"
     holds = [*holds_on(answer, text, with_layers)] if answer.given else [f"{with_layers} measures {restored}."]
     if answer.given and answer.held_out is None:
         holds += ["No held-out input tested it." if answer.has_held_out else "No input was held out to test it."]
@@ -501,11 +503,11 @@ def _culprits(report: Report, rule: Rule, full: Trial) -> str:
             least = (
                 f"the share of FP32's variation that is left; below {percent(1.0 - rule.missed(VARIATION))} is a miss"
             )
-        parts.append(f"CULPRIT{'S' if len(main) > 1 else ''}: {put_back} ({least}).")
+        parts.append(f"CULPRIT{'S' if len(main) > 1 else ''}{report.of_unchanged}: {put_back} ({least}).")
     if weak:
         kind = f"Weak culprit{'s' if len(weak) > 1 else ''}"
         text = f"{_put_back(weak, report)}, which {_missed_by_weak(report, rule)}."
-        parts.append(f"{kind if main else kind.upper()}: {text}")
+        parts.append(f"{kind if main else kind.upper() + report.of_unchanged}: {text}")
     return " ".join(parts)
 
 
@@ -786,14 +788,14 @@ def fragile(report: Report) -> tuple[str, ...]:
 
 def _blame(report: Report) -> str:
     if len(report.culprits) == 1:
-        return f"'{report.culprits[0]}' is to blame"
+        return f"'{report.culprits[0]}'{report.of_unchanged} is to blame"
     main, weak = report.ranked_culprits
     if main and weak:
         who = f"'{main[0].name}'" if len(main) == 1 else f"{len(main)} layers"
-        return f"{who} and {counted(len(weak), 'weak culprit')} are to blame"
-    if _is_unfinished(report) and not report.culprits:
-        return "the culprits are not known yet"
-    return f"{len(report.culprits)} layers are to blame" if report.culprits else "no single layer is to blame"
+        return f"{who} and {counted(len(weak), 'weak culprit')}{report.of_unchanged} are to blame"
+    if report.culprits:
+        return f"{len(report.culprits)} layers{report.of_unchanged} are to blame"
+    return "the culprits are not known yet" if _is_unfinished(report) else "no single layer is to blame"
 
 
 def _is_unfinished(report: Report) -> bool:

@@ -52,7 +52,7 @@ function culprits(store) {
   };
   const titles = [
     [
-      `if put back in ${LOW}${model.report.answer?.changes ? " without changes" : ""}`,
+      `if put back in ${LOW}`,
       `What the recipe measures if this layer is put back in ${LOW}, on the worst input`,
     ],
     ["loss", "Loss that this layer adds on the curve"],
@@ -62,7 +62,9 @@ function culprits(store) {
   ];
   const table = (id, title, rows) => {
     const shown = rows.slice(0, LISTED).map(line);
-    return rows.length ? plainTable(id, [title, ...titles], [1, 4], shown, rows.length - LISTED, "layers.csv") : null;
+    const network = model.report.answer?.changes ? " of the unchanged network" : "";
+    const heads = [title + network, ...titles];
+    return rows.length ? plainTable(id, heads, [1, 4], shown, rows.length - LISTED, "layers.csv") : null;
   };
   const [main, weak] = ranked(model);
   return [table("culprits", "Culprit", main), table("weak-culprits", "Weak culprit", weak)];

@@ -242,7 +242,7 @@ def _culprits(report: Report, most: int, console: Console) -> Table:
     main, weak = report.ranked_culprits
     causes = {advice.culprit: _cause(advice) for advice in report.advice}
     back = f"{report.put_back_title}>"
-    table = titled("Culprit", "Op", back, *(["Cause"] if causes else []), "Loss>", "Alone>")
+    table = titled(f"Culprit{report.of_unchanged}", "Op", back, *(["Cause"] if causes else []), "Loss>", "Alone>")
     for rank, row in enumerate((*main, *weak)[:most]):
         if rank == len(main):
             table.add_row(Text("Weak (for the margin, or within the noise):"), style="dim")
@@ -563,10 +563,10 @@ def _blocks(report: Report) -> Iterator[str]:
         yield f"Next: {literal(report.next.what)}{command}"
     main, weak = report.ranked_culprits
     if main:
-        yield "## Culprits"
+        yield f"## Culprits{report.of_unchanged}"
         yield _culprit_table(report, main)
     if weak:
-        yield "## Weak culprits"
+        yield f"## Weak culprits{report.of_unchanged}"
         yield "Put back, they miss the threshold by less than the noise, or miss only the margin."
         yield _culprit_table(report, weak)
     answer, full = report.answer, f"full {report.low.upper()}, worst"
