@@ -38,15 +38,16 @@ def test_what_is_made_of_the_options_is_up_to_date():
 
 
 def test_names_and_defaults_are_those_of_the_modules_that_obey_them():
-    assert ("auto", *ENGINES) == get_args(kinds.Engine)
-    assert {"auto", *TYPINGS} == {*get_args(kinds.Typing)} - {concerns.WEAK_INT8}
-    assert ("auto", *METHODS) == get_args(kinds.CalibratorName)
-    assert {*BUILT_IN} == {*get_args(kinds.MetricName)}
-    assert {*COLORS} == {*get_args(kinds.Colors)}
-    assert {*TASKS} == {*get_args(kinds.Task)}
-    assert {*LOWS, Precision.INT16} == {*map(Precision, get_args(kinds.Low))}
-    assert (concerns.BESIDE, concerns.NONE) == (store.BESIDE, store.NONE)
     options = {option.keyword: option for option in declared(RunOptions)}
+    words = {keyword: {*option.kind.choices} for keyword, option in options.items()}
+    assert words["engine"] == {"auto", *ENGINES}
+    assert words["typing"] == {"auto", *TYPINGS, concerns.WEAK_INT8}
+    assert words["calibrator"] == {"auto", *METHODS}
+    assert words["colors"] == {*COLORS}
+    assert words["task"] == {*TASKS}
+    assert {*map(Precision, words["low"])} == {*LOWS, Precision.INT16}
+    assert (concerns.BESIDE, concerns.NONE) == (store.BESIDE, store.NONE)
+    assert {*BUILT_IN} == {*get_args(kinds.MetricName)}
     assert all(f"{name}," in options["metric"].effect for name in BUILT_IN)
 
 

@@ -162,8 +162,6 @@ def _read(option: Option, _type: Any, tokens: Sequence[Token]) -> Any:
     flag, texts = tokens[0].keyword or option.flag, [token.value for token in tokens]
     if option.kind.several:
         return option.kind.read(texts, flag)
-    if option.kind.joined:
-        return option.kind.read(",".join(texts), flag)
     for text in texts:
         if text != texts[0]:
             problem = f"{option.flag} takes one value, and {texts[0]!r} and {text!r} are given."

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 from trt_bisect.data.preprocessing import Preprocessing, preprocessing
 from trt_bisect.driver.curves import CULPRITS, FULL, usual_curve
@@ -14,10 +14,8 @@ from trt_bisect.options.kinds import (
     MIB,
     PRESETS,
     Address,
-    Base,
     Calibrator,
     Channels,
-    Colors,
     Cost,
     Curve,
     Data,
@@ -26,30 +24,22 @@ from trt_bisect.options.kinds import (
     Device,
     Drop,
     Duration,
-    Effort,
     Engine,
-    Explain,
     Fraction,
     Function,
     GpuName,
     High,
-    HighOfRun,
     History,
-    Low,
     Metric,
     Model,
     PictureSize,
     Place,
     Progress,
-    SavedTensors,
     Shapes,
     Share,
     Size,
     Strategy,
-    Task,
     TrtexecFlags,
-    Typing,
-    Unquantized,
     Version,
     number,
     share_or_data,
@@ -131,7 +121,7 @@ class PictureOptions(Options):
     scale: Annotated[float | None, number()] = None
     mean: Channels | None = None
     std: Channels | None = None
-    colors: Colors | None = None
+    colors: Literal["rgb", "bgr", "gray"] | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -204,7 +194,7 @@ class JudgeOptions(ReferenceOptions):
         accept: Exit with 0 if full INT8 passes with doubts.
     """
 
-    task: Task | None = None
+    task: Literal["classify", "detect", "segment", "embed", "text", "pose", "obb", "instances", "depth"] | None = None
     metric: Metric = COSINE
     threshold: Share | None = None
     outputs: Sequence[str] = ()
@@ -291,8 +281,8 @@ class LowOptions(NetworkOptions):
             of --precision, else fp32.
     """
 
-    low: Low = INT8
-    base: Base | None = None
+    low: Literal["int8", "fp16", "bf16", "fp8", "int16"] = INT8
+    base: Literal["fp32", "fp16", "bf16"] | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -342,7 +332,7 @@ class UnquantizedOptions(LowOptions):
             layers, as weak typing may.
     """
 
-    unquantized: Unquantized = UNQUANTIZED_HIGH
+    unquantized: Literal["high", "int8"] = UNQUANTIZED_HIGH
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -456,7 +446,7 @@ class MeasuringOptions(
     validation: Annotated[Data, share_or_data(most=0.9)] = 0.2
     engine: Engine = AUTO
     precision: High | None = None
-    typing: Typing = AUTO
+    typing: Literal["auto", "weak", "weak-int8", "strong"] = AUTO
     trtexec: TrtexecFlags = ""
     dla: Annotated[int | None, whole(least=0)] = None
     strategy: Strategy = AUTO
@@ -557,7 +547,7 @@ class RunOptions(MeasuringOptions):
         history: Record the run in the history next to the run folder, not at all (none), or in this file.
     """
 
-    precision: HighOfRun | None = None  # type: ignore[assignment]  # one choice more than other commands have
+    precision: Literal["fp32", "fp16", "mixed", "int16"] | None = None  # type: ignore[assignment]  # one choice more than other commands have
     trt_version: Version = ""
     labels: DataFile = None
     accuracy: Function | None = None
@@ -566,11 +556,13 @@ class RunOptions(MeasuringOptions):
     front: bool = False
     cost: Cost | None = None
     gpu: GpuName | None = None
-    effort: Effort = DEFAULT
+    effort: Literal["quick", "default", "thorough"] = DEFAULT
     time_limit: Annotated[Duration | None, Option(repeated=False)] = None
     as_is: bool = False
-    explain: Explain = EXPLAIN_TENSORS
-    save_tensors: Annotated[SavedTensors, Option(repeated=False)] = NO_TENSORS
+    explain: Literal["tensors", "full", "remedies", "none"] = EXPLAIN_TENSORS
+    save_tensors: Annotated[
+        Literal["none", "outputs", "layers", "boundaries", "polygraphy"], Option(repeated=False)
+    ] = NO_TENSORS
     history: History = BESIDE
 
     def __post_init__(self) -> None:

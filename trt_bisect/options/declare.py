@@ -239,9 +239,8 @@ class Options:
 
     def __post_init__(self) -> None:
         for option in declared(type(self)):
-            value, default = getattr(self, option.keyword), option.default
-            is_default = value is None or value is default or (isinstance(value, str) and value == default)
-            if not is_default:
+            value = getattr(self, option.keyword)
+            if not _is_default(value, option.default):
                 object.__setattr__(self, option.keyword, option.kind.read(value, option.flag))
 
     @classmethod
@@ -276,11 +275,8 @@ def repeated(given: Options) -> dict[str, tuple[str, ...]]:
 
 
 def _is_default(value: Any, default: Any) -> bool:
-    if value is None or value is False or value is default:
-        return True
-    if isinstance(value, (list, tuple)):
-        return not value
-    return isinstance(value, (str, int, float, Path)) and (value == default or str(value) == str(default))
+    # values of one type can be compared: that of an array with a number is no bool
+    return value is None or (type(value) is type(default) and bool(value == default))
 
 
 @contextmanager

@@ -19,23 +19,13 @@ from trt_bisect.data.named import load_function, name_of
 from trt_bisect.data.preprocessing import numbers, size
 from trt_bisect.errors import BadInput
 
-Base = Literal["fp32", "fp16", "bf16"]
 CalibratorName = Literal["auto", "entropy", "minmax", "percentile", "mse"]
-Colors = Literal["rgb", "bgr", "gray"]
 Curve = Literal["auto", "full", "adaptive", "culprits"]
-Effort = Literal["quick", "default", "thorough"]
-Engine = Literal["auto", "onnxruntime", "tensorrt", "tensorrt-rtx"]
-Explain = Literal["tensors", "full", "remedies", "none"]
-Unquantized = Literal["high", "int8"]
-High = Literal["fp32", "fp16"]
-HighOfRun = Literal["fp32", "fp16", "mixed", "int16"]
-Low = Literal["int8", "fp16", "bf16", "fp8", "int16"]
-MetricName = Literal["cosine", "sqnr", "centered_sqnr", "mse", "l1", "kl", "max_abs", "max_rel", "top1"]
-SavedTensors = Literal["none", "outputs", "layers", "boundaries", "polygraphy"]
-Strategy = Literal["auto", "exhaustive", "bisect"]
-Task = Literal["classify", "detect", "segment", "embed", "text", "pose", "obb", "instances", "depth"]
 # choices: type checkers and editors know them; an option of such a type has the kind ``choice``
-Typing = Literal["auto", "weak", "weak-int8", "strong"]
+Engine = Literal["auto", "onnxruntime", "tensorrt", "tensorrt-rtx"]
+High = Literal["fp32", "fp16"]
+MetricName = Literal["cosine", "sqnr", "centered_sqnr", "mse", "l1", "kl", "max_abs", "max_rel", "top1"]
+Strategy = Literal["auto", "exhaustive", "bisect"]
 
 MIB = 1 << 20
 _SURELY_BYTES = 1 << 26  # a number of MiB from which on it must be meant in bytes: no machine has 64 TiB
@@ -76,7 +66,6 @@ class OptionKind:
         open: other values are taken too.
         limits: the bounds of a number, as text.
         hyphens: on the command line a value may begin with a hyphen.
-        joined: the values of an option that is repeated are joined by commas.
     """
 
     metavar: str
@@ -90,7 +79,6 @@ class OptionKind:
     open: bool = False
     limits: str = ""
     hyphens: bool = False
-    joined: bool = False
 
     @property
     def closed(self) -> bool:
@@ -176,12 +164,12 @@ _MOST = {"channels": 256, "samples": 1000, "plans": 1000}
 
 def _detail(value: Any, flag: str) -> dict[str, Any]:
     # counts by name, and patterns: ``samples=3,only=op:Conv``
-    if isinstance(value, Mapping):
-        pairs = [*value.items()]
-    else:
-        pairs = [text.partition("=")[::2] for text in TEXT.read(value, flag).split(",")]
     detail: dict[str, Any] = {}
-    for name, given in pairs:
+    texts = value
+    if not isinstance(value, Mapping):
+        value = ",".join(_texts(value, flag))
+        texts = value.split(",")
+    for name, given in _pairs(texts, flag):
         if name not in (ONLY, *_MOST) or given == "":
             raise refused(flag, value, f"Give one or more of {flag} {','.join(f'{name}=8' for name in _MOST)}.")
         if name == ONLY:
@@ -259,6 +247,13 @@ def _texts(value: Any, flag: str) -> tuple[str, ...]:
     if not isinstance(texts, Sequence):
         raise refused(flag, value, 'Give a list of texts: ["conv1", "op:Softmax"].')
     return tuple(TEXT.read(text, flag) for text in texts)
+
+
+def _pairs(value: Any, flag: str) -> list[tuple[str, Any]]:
+    # of a mapping, or of texts ``NAME=VALUE``
+    if isinstance(value, Mapping):
+        return [*value.items()]
+    return [text.partition("=")[::2] for text in _texts(value, flag)]
 
 
 def _naming_option(read: Callable[[Any], Any], value: Any, flag: str) -> Any:
@@ -340,10 +335,7 @@ def by_name(metavar: str) -> OptionKind:
     """Returns the kind of values that name a file, or data, for each network: ``detector=det.onnx``, or a mapping."""
 
     def read(value: Any, flag: str) -> dict[str, Any]:
-        if isinstance(value, Mapping):
-            pairs = [*value.items()]
-        else:
-            pairs = [text.partition("=")[::2] for text in _texts(value, flag)]
+        pairs = _pairs(value, flag)
         named = {}
         for name, given in pairs:
             if _NAME.fullmatch(str(name)) and given:
@@ -431,7 +423,7 @@ Channels = Annotated[
 Cost = Annotated[str | Path, choice_or_path("macs", "measured")]
 Data = Annotated[Any, _data_named("DATA")]
 DataFile = Annotated[Any, _data_named("FILE")]
-Detail = Annotated[Mapping[str, Any], OptionKind("NAME=N", _detail, _detail_words, joined=True)]
+Detail = Annotated[Mapping[str, Any], OptionKind("NAME=N", _detail, _detail_words, several=True)]
 DataByName = Annotated[Mapping[str, Any], by_name("NAME=DATA")]
 # a loss of accuracy: a share of FP32's, points, or the name of a preset
 Drop = Annotated[float | str, OptionKind("SHARE", _drop)]
