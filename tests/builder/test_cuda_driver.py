@@ -109,7 +109,6 @@ with device.current():
         "taken": used,
         "milliseconds": end.time_since(begin),
         "handle": bool(stream.handle),
-        "host": buffer.host_address % 4,
         "refused": refused,
     }
     del buffer, stream, begin, end

@@ -14,12 +14,10 @@ import pytest
 from tests.support import fake_builders, networks
 from tests.support.editions import edition
 from tests.support.fake_builders import LAST_WORDS, FakeBuilder
-from tests.support.faulty_builder import make_faulty
 from tests.support.waiting import LIMIT, is_running, wait_until
 from trt_bisect.builder.base import BuildOptions
-from trt_bisect.builder.engines import make_builder, open_builder
+from trt_bisect.builder.engines import open_builder
 from trt_bisect.builder.isolation import IsolatedBuilder, WorkerProcess
-from trt_bisect.builder.onnxruntime import OnnxRuntimeBuilder
 from trt_bisect.builder.tensorrt_build import RTX
 from trt_bisect.errors import BadInput, EngineUnavailable, TrialFailed
 from trt_bisect.evaluator.evaluators import RebuildEvaluator
@@ -244,30 +242,6 @@ def test_a_sweep_goes_on_after_a_crash_a_hang_and_an_empty_memory(process, chain
     assert trials[0].outputs["y"].values == {"mean": 2.0}
     assert trials[4].message == fake_builders.A_WARNING
     assert len(store.trials) == 5
-
-
-def test_onnxruntime_stays_in_this_process(chain):
-    network, scales, _ = chain
-    builder = open_builder("onnxruntime", "strong", network, scales, BuildOptions(timeout=1.0))
-    assert isinstance(builder, OnnxRuntimeBuilder)
-
-
-@pytest.mark.slow
-def test_tensorrt_rtx_builds_in_the_worker_and_the_sweep_outlives_a_crash_of_it(rtx_process, chain):
-    pytest.importorskip("tensorrt_rtx_bindings")
-    network, scales, shapes = chain
-    plans = [prefix(len(network.layers), k) for k in network.quantizable[:3]]
-    make = partial(make_builder, RTX, "strong", network, scales, BuildOptions(), shapes)
-    builder = IsolatedBuilder(partial(make_faulty, make, {plans[1].key(): fake_builders.segfault}), 300.0, rtx_process)
-    outcomes = []
-    for plan in plans:
-        try:
-            with builder.build(plan) as engine:
-                outcomes.append(engine.messages)
-        except TrialFailed as failure:
-            outcomes.append(failure.outcome)
-    assert outcomes == [(), "build failed", ()]
-    assert builder.engine == RTX
 
 
 @pytest.mark.slow

@@ -8,16 +8,11 @@ import json
 import re
 from functools import cache
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
-from trt_bisect.builder.base import Latency, LayerTime
 from trt_bisect.builder.inspector import engine_layers, ran_in
-from trt_bisect.evaluator.speed import layer_times
-from trt_bisect.evaluator.trial import Trial
 from trt_bisect.model.layers import Layer
-from trt_bisect.report.precision_check import obedience_doubts
 
 FOLDER = Path(__file__).parents[3] / "shared" / "profiles" / "A100"
 ENGINES = ("resnet-fp32", "resnet-fp16", "resnet-qat", "resnet-qat-residual")
@@ -79,33 +74,3 @@ def test_every_node_is_in_one_engine_layer_and_no_change_of_format_has_one(engin
     assert copies or engine == "resnet-qat-residual"
     assert all(part.network_layers == () for part in copies)
     assert [part.name for part in layers] == [part["Name"] for part in described]
-
-
-@pytest.mark.parametrize("engine", ENGINES)
-def test_the_times_of_the_layers_add_up_to_the_profile_without_formats(engine):
-    """Each time of the profile is that of a layer of the inspector, and goes to the nodes in its name."""
-    _, layers, network = published(engine)
-    known, mine = {part.name: part.network_layers for part in layers}, {layer.name for layer in network}
-    parts = json.loads((FOLDER / f"{engine}.profile.json").read_text())
-    profile = {part["name"]: part["averageMs"] for part in parts if "name" in part}
-    assert profile.keys() <= known.keys()
-    timed = Latency.of(
-        [sum(profile.values())],
-        tuple(LayerTime(name, tuple(n for n in known[name] if n in mine), spent) for name, spent in profile.items()),
-    )
-    times = layer_times(timed, SimpleNamespace(layers=network, quantizable=range(len(network))))
-    of_nodes = [name for name in profile if NODE.search(name) and not name.startswith("Reformatting")]
-    expected = sum(profile[name] for name in of_nodes)
-    assert sum(times.values()) == pytest.approx(expected)
-    assert 0.7 * sum(profile.values()) < expected < sum(profile.values()) + 1e-9
-
-
-def test_full_int8_is_doubted_on_the_fp16_engine_and_not_where_all_products_ran_in_int8():
-    """The doubt on these engines, as if each of their convolutions had been asked for INT8."""
-    for engine, low in (("resnet-fp16", 0), ("resnet-qat", 21)):
-        _, layers, network = published(engine)
-        asked = {layer.index: layer for layer in network if layer.op_type in ("Conv", "Gemm")}
-        ran = {k: kind for k, kind in ran_in(layers, network).items() if k in asked}
-        found = obedience_doubts(asked, Trial(f"8*{len(network)}", "measured", ran=ran))
-        assert sum(kind == "int8" for kind in ran.values()) == low
-        assert bool(found) is (low == 0)

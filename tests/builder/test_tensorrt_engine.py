@@ -17,7 +17,7 @@ from trt_bisect.builder.inspector import EngineLayer
 from trt_bisect.builder.tensorrt_build import RTX, Serialized, TensorRT
 from trt_bisect.builder.tensorrt_engine import Buffer, Device, TensorRTEngine
 from trt_bisect.data.feeds import TensorSpec
-from trt_bisect.errors import EngineUnavailable, TrialFailed
+from trt_bisect.errors import TrialFailed
 from trt_bisect.model.layers import Layer
 from trt_bisect.support.machine import InstalledGpu
 
@@ -297,27 +297,22 @@ def test_the_tensors_that_the_engine_shows_come_with_the_outputs(make_engine):
         assert outputs[name].dtype == DEBUG[name][0].dtype
 
 
-def test_without_a_graph_no_tensor_is_asked_for(make_engine):
-    with make_engine() as engine:
-        assert engine.infer(feeds(2)).keys() == {"y", "count"}
-        assert engine._loaded.context.listener is None
-
-
-def test_it_tells_what_ran_once_it_is_loaded(make_engine):
-    with make_engine() as engine:
-        assert engine.messages == ("a warning",)
-        assert engine.ran == {}
-        engine.infer(feeds(4))
-        assert engine.ran == {0: "int8", 1: "fp32"}
-
-
-def test_where_the_graph_settles_what_is_rounded_the_kernels_tell_the_arithmetic_alone(make_engine):
+@pytest.mark.parametrize(
+    ("behaviour", "rounded", "computed"),
+    [
+        ("", None, {0: "int8", 1: "fp32"}),
+        ("", {0: "int8", 1: "int8"}, {0: "int8", 1: "fp32"}),
+        ("silent", None, {0: "fp32"}),
+    ],
+    ids=["inspector", "graph", "builder's log"],
+)
+def test_it_tells_what_ran_once_it_is_loaded(make_engine, behaviour, rounded, computed):
     """The kernel of ``count`` reads floats: a Q/DQ pair that is fused into it rounds all the same."""
-    rounded = {0: "int8", 1: "int8"}
-    with make_engine(rounded=rounded) as engine:
-        assert (engine.ran, engine.computed) == (rounded, {})
+    with make_engine(behaviour, rounded) as engine:
+        assert engine.messages == ("a warning",)
+        assert (engine.ran, engine.computed) == (rounded or {}, {})
         engine.infer(feeds(4))
-        assert (engine.ran, engine.computed) == (rounded, {0: "int8", 1: "fp32"})
+        assert (engine.ran, engine.computed) == (rounded or computed, computed)
 
 
 def test_tensorrt_rtx_compiles_every_kernel_at_once_and_keeps_it_for_the_next_engine(make_engine):
@@ -333,12 +328,6 @@ def test_tensorrt_rtx_compiles_every_kernel_at_once_and_keeps_it_for_the_next_en
     with make_engine() as other:
         other.infer(feeds(2))
         assert other._loaded.context.runtime_config is None, "TensorRT has no such strategy"
-
-
-def test_the_builders_log_tells_what_ran_where_the_inspector_does_not(make_engine):
-    with make_engine("silent") as engine:
-        engine.infer(feeds(4))
-        assert engine.ran == {0: "fp32"}
 
 
 def test_the_context_is_current_only_while_it_is_needed(make_engine):
@@ -374,7 +363,6 @@ def test_time_on_the_gpu(make_engine):
 def test_times_have_the_users_names_of_layers_that_were_renamed_for_the_parser(make_engine):
     with make_engine(names={"double": "double", "count": "double_1"}) as engine:
         layers = engine.latency(feeds(2)).layers
-        assert engine.ran == {0: "int8", 1: "fp32"}
     assert [layer.layers for layer in layers] == [("double",), (), ("double", "double_1")]
 
 
@@ -404,12 +392,6 @@ def test_what_fails_on_the_gpu_is_a_failed_inference(make_engine, behaviour, mes
             engine.infer(feeds(2))
         assert failure.value.outcome == ("out of memory" if behaviour == "no context" else "inference failed")
         assert make_engine.cuda.depth == 0
-
-
-def test_without_pycuda_the_reason_is_named(make_engine, monkeypatch):
-    monkeypatch.setitem(sys.modules, "pycuda.driver", None)
-    with make_engine() as engine, pytest.raises(EngineUnavailable, match="PyCUDA"):
-        engine.infer(feeds(2))
 
 
 @pytest.fixture

@@ -42,31 +42,6 @@ def ran(*layers):
     return ran_in(engine_layers(json.dumps({"Layers": list(layers), "Bindings": ["x", "y"]})), NETWORK)
 
 
-def test_tensorrt_8_names_fused_layers_by_their_parts():
-    assert ran(
-        layer("Reformatting CopyNode for Input Tensor 0 to conv1 + relu1", "Reformat", [FP32], [INT8]),
-        layer("conv1 + relu1", "CaskConvolution", [INT8], [INT8]),
-        layer("pool1", "CaskPooling", [INT8], [INT8]),
-        layer("conv2", "CaskConvolution", [FP32], [FP32]),
-        layer("PWN(PWN(add), other)", "PointWiseV2", [FP32, FP32], [FP32]),
-    ) == {0: "int8", 1: "int8", 2: "int8", 3: "fp32", 4: "fp32"}
-
-
-def test_tensorrt_10_names_them_in_the_metadata():
-    assert ran(
-        layer("__myl_ConvRelu_myl0_1", "conv", ["Int8"], ["Half"],
-              "[ONNX Layer: x__int8_DequantizeLinear]\x1f[ONNX Layer: conv1]\x1e[ONNX Layer: relu1]"),
-        layer("__myl_Max_myl0_2", "kgen", ["Half"], ["Half"], "[ONNX Layer: pool1]"),
-        layer("__myl_Gemm_myl0_3", "gemm", ["Float"], ["Float"], "[ONNX Layer: fc]"),
-    ) == {0: "int8", 1: "int8", 2: "fp16", 5: "fp32"}  # fmt: skip
-
-
-def test_tensorrt_11_tells_format_and_type_apart():
-    split = layer("conv1", "conv", ["Int8"], ["Int8"], "[ONNX Layer: conv1]", key="DataType")
-    split["Inputs"][0]["Format"] = "Channel major format where channel % 16 == 0"
-    assert ran(split) == {0: "int8"}
-
-
 def test_a_fused_layer_of_int8_and_float_inputs_tells_of_the_first_only():
     assert ran(layer("conv2 + add", "CaskConvolution", [INT8, FP32], [FP32])) == {3: "int8"}
     assert ran(layer("conv2 + add", "CaskConvolution", [INT8, INT8], [FP32])) == {3: "int8", 4: "int8"}
@@ -250,12 +225,6 @@ def test_report_of_a_dla_with_gpu_fallback():
     }  # fmt: skip
 
 
-def test_layers_fused_side_by_side_are_all_read():
-    """Two convolutions of one input in one kernel, as TensorRT issue 1602 shows them; issue 2525 says what they are."""
-    side_by_side = layer("conv1 + relu1 || conv2 + add", "CaskConvolution", [INT8], [INT8, INT8])
-    assert ran(side_by_side) == {0: "int8", 1: "int8", 3: "int8", 4: "int8"}
-
-
 def test_a_change_of_format_does_no_layers_work():
     """With an empty ``Metadata``, as TensorRT 10 writes it (issue 4020), with one that names the layer, and without."""
     name = "Reformatting CopyNode for Input Tensor 0 to conv1 + relu1 + pool1"
@@ -267,12 +236,6 @@ def test_a_change_of_format_does_no_layers_work():
         name,
     ]
     assert [part.network_layers for part in engine_layers(json.dumps({"Layers": changes}))] == [()] * len(changes)
-
-
-def test_an_engine_without_detailed_verbosity_lists_names():
-    layers = engine_layers(json.dumps({"Layers": ["conv1 + relu1", "fc"], "Bindings": ["x"]}))
-    assert [part.network_layers for part in layers] == [("conv1", "relu1"), ("fc",)]
-    assert ran_in(layers, NETWORK) == {}
 
 
 @pytest.mark.parametrize("text", ["", "not JSON", "[]", "{}", '{"Layers": []}'])

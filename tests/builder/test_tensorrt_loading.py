@@ -5,15 +5,12 @@ import subprocess
 import sys
 from types import SimpleNamespace
 
-import numpy as np
 import pytest
 
-from tests.support.networks import chain, save
 from trt_bisect.builder.base import BuildOptions
 from trt_bisect.builder.engines import make_builder
-from trt_bisect.builder.tensorrt_build import TensorRT, load_plugins, use_dla, versions_of
+from trt_bisect.builder.tensorrt_build import RTX, TensorRT, load_plugins, use_dla, versions_of
 from trt_bisect.errors import BadInput
-from trt_bisect.model.network import load_network
 
 COMPILER = shutil.which("cc") or shutil.which("gcc")
 
@@ -44,14 +41,7 @@ def test_plugins_register_themselves_when_they_are_loaded(tmp_path, monkeypatch)
     module = Module()
     load_plugins(module, None, [str(library)])
     assert mark.exists()
-    assert module.registered == [""]
-
-
-def test_tensorrts_own_plugins_are_registered_without_any_of_the_users():
-    """TensorRT 10.1 and later: the parser does not do it."""
-    module = Module()
-    load_plugins(module, None, ())
-    assert module.registered == [""]
+    assert module.registered == [""], "TensorRT's own: from 10.1 on the parser does not register them"
 
 
 def test_a_library_that_does_not_load_is_named(tmp_path):
@@ -88,9 +78,6 @@ def test_a_core_that_is_not_there_is_refused(cores, core):
     assert not vars(config)
 
 
-@pytest.mark.parametrize("engine", ["tensorrt-rtx"])
-def test_engines_without_a_dla_refuse_it(tmp_path, engine):
-    network = load_network(save(chain(), tmp_path))
-    scales = {name: np.float32(0.1) for name in network.activations}
+def test_tensorrt_rtx_has_no_dla():
     with pytest.raises(BadInput, match="no DLA"):
-        make_builder(engine, "strong", network, scales, BuildOptions(dla=0))
+        make_builder(RTX, "strong", None, {}, BuildOptions(dla=0))

@@ -13,7 +13,7 @@ from trt_bisect.builder import tensorrt_build
 from trt_bisect.builder.base import BuildOptions
 from trt_bisect.builder.tensorrt_build import TensorRT, timings_of
 from trt_bisect.builder.tensorrt_engine import TensorRTStrongBuilder
-from trt_bisect.builder.tensorrt_weak import TensorRTWeakBuilder, cache_calibrator
+from trt_bisect.builder.tensorrt_weak import TensorRTWeakBuilder
 from trt_bisect.errors import BadInput, EngineUnavailable, TrialFailed
 from trt_bisect.model.network import load_network
 from trt_bisect.precision import Precision, int8_set, prefix
@@ -226,10 +226,6 @@ def test_a_calibration_cache_can_stand_for_the_ranges(weak):
     assert config.int8_calibrator.get_batch(["x"]) is None
     assert config.calibration_profile.shapes == SHAPES
     assert rt.networks[-1].tensors["x"].dynamic_range is None
-
-
-def test_the_calibrator_starts_tensorrts_own():
-    assert cache_calibrator(SimpleNamespace(IInt8EntropyCalibrator2=Calibrator), b"cache").started
 
 
 def test_timings_are_shared_by_the_builds_of_a_run(weak, tmp_path):

@@ -21,7 +21,6 @@ from trt_bisect.evaluator.each_input import GivenInputs
 from trt_bisect.evaluator.speed import Latencies
 from trt_bisect.evaluator.trial import Trial
 from trt_bisect.model.layers import Layer
-from trt_bisect.model.merged import split
 from trt_bisect.model.network import Network
 from trt_bisect.model.quantizer import Scales
 from trt_bisect.options.concerns import RunOptions
@@ -187,7 +186,7 @@ def recipe_of(setup: Setup, options: RunOptions, answer: Answer) -> RecipeFiles:
     if not isinstance(builder, PipelineBuilder):
         return whole
     parts = {}
-    for part, own in zip(split(network), builder.builders, strict=True):
+    for part, own in builder.builders:
         fed = Profile(part.of(profile.shapes), part.of(profile.sizes))
         parts[part.name] = files_of(part.network, own, part.of(scales), part.plan(plan), fed)
     return pipeline_files(whole, parts)

@@ -120,13 +120,17 @@ class Engine(Protocol):
     """A network that was built under a plan; a ``with`` block releases it.
 
     Attributes:
-        ran: by layer index, the precision that ran: the plan's if the graph's Q/DQ pairs and Casts set it, else the one
-            that the engine reports, or ``region`` (fused by TensorRT's compiler) or ``dla`` if it reports none.
         messages: the builder's warnings.
     """
 
-    ran: Mapping[int, str]
     messages: tuple[str, ...]
+
+    @property
+    def ran(self) -> Mapping[int, str]:
+        """By layer index, the precision that ran: the plan's if the graph's Q/DQ pairs and Casts set it, else the one
+        that the engine reports, or ``region`` (fused by TensorRT's compiler) or ``dla`` if it reports none.
+        """
+        ...
 
     def infer(self, feeds: Feeds) -> Outputs:
         """Returns the outputs for one sample, by name; raises TrialFailed if the inference fails."""

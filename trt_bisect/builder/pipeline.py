@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable
 from contextlib import ExitStack
 from functools import partial
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -28,32 +28,29 @@ class PipelineEngine:
     """Runs a pipeline under a plan, with an engine for each of its networks.
 
     Attributes:
-        ran: the precision in which each layer ran, by index in the list of all networks' layers.
         messages: the engines' warnings, and the function's errors on samples.
     """
 
-    def __init__(self, pipeline: Pipeline, parts: tuple[Part, ...], build: Callable[[int], Engine]) -> None:
-        self._pipeline, self._parts = pipeline, parts
-        self._engines: list[Engine] = []
+    def __init__(self, pipeline: Pipeline, builds: Iterable[tuple[Part, Callable[[], Engine]]]) -> None:
+        self._pipeline = pipeline
+        self._engines: list[tuple[Part, Engine]] = []
         with ExitStack() as stack:
-            for place, part in enumerate(parts):
+            for part, build in builds:
                 try:
-                    self._engines.append(stack.enter_context(build(place)))
+                    self._engines.append((part, stack.enter_context(build())))
                 except TrialFailed as failure:
                     raise TrialFailed(failure.outcome, _in_pipeline(failure.message, part)) from failure
             self._open = stack.pop_all()
-        self.messages = tuple(message for engine in self._engines for message in engine.messages)
-        self.ran: Mapping[int, str] = self._ran()
+        self.messages = tuple(message for _, engine in self._engines for message in engine.messages)
 
-    def _ran(self) -> dict[int, str]:
-        pairs = zip(self._parts, self._engines, strict=True)
-        return {part.layers[k]: ran for part, engine in pairs for k, ran in engine.ran.items()}
+    @property
+    def ran(self) -> dict[int, str]:
+        """The precision in which each layer ran, by index in the list of all networks' layers."""
+        return {part.layers[k]: ran for part, engine in self._engines for k, ran in engine.ran.items()}
 
     def infer(self, feeds: Feeds) -> Outputs:
         """Returns the outputs of the user's function for a sample, NaN if the function fails; raises TrialFailed."""
-        engines = {part.name: engine.infer for part, engine in zip(self._parts, self._engines, strict=True)}
-        outputs, reason = self._pipeline.run(feeds, engines)
-        self.ran = self._ran()
+        outputs, reason = self._pipeline.run(feeds, {part.name: engine.infer for part, engine in self._engines})
         if reason and reason not in self.messages:
             self.messages = (*self.messages, reason)
         return outputs
@@ -67,7 +64,7 @@ class PipelineEngine:
         runs: list[int] = []
         layers: list[LayerTime] = []
         computed: dict[str, str] = {}
-        for part, engine in zip(self._parts, self._engines, strict=True):
+        for part, engine in self._engines:
             time, calls, prefix = engine.latency(part.of(feeds)), self._pipeline.calls[part.name], prefix_of(part.name)
             if time is None:
                 return None
@@ -95,44 +92,45 @@ class PipelineBuilder:
 
     def __init__(self, network: Network, scales: Scales, make: MakeBuilder) -> None:
         assert network.pipeline is not None
-        self.pipeline, self.parts = network.pipeline, split(network)
-        self.builders = [make(part, part.of(scales)) for part in self.parts]
-        first = self.builders[0]
+        self._pipeline = network.pipeline
+        self.builders = [(part, make(part, part.of(scales))) for part in split(network)]
+        _, first = self.builders[0]
         self.engine, self.typing, self.arithmetic = first.engine, first.typing, first.arithmetic
         self.versions = first.versions
 
     def build(self, plan: PrecisionPlan) -> PipelineEngine:
         """Builds the engines of a plan; raises TrialFailed if a build fails."""
-        return self._engine(lambda place: self.builders[place].build(self.parts[place].plan(plan)))
+        return self._engine(lambda part, builder: builder.build(part.plan(plan)))
 
     def reference(self) -> PipelineEngine:
         """Builds the engines with every layer in FP32; raises TrialFailed."""
-        return self._engine(lambda place: self.builders[place].reference())
+        return self._engine(lambda _, builder: builder.reference())
 
-    def _engine(self, build: Callable[[int], Engine]) -> PipelineEngine:
-        return PipelineEngine(self.pipeline, self.parts, build)
+    def _engine(self, build: Callable[[Part, Any], Engine]) -> PipelineEngine:
+        builds = ((part, partial(build, part, builder)) for part, builder in self.builders)
+        return PipelineEngine(self._pipeline, builds)
 
 
 class EmulatedPipelineBuilder(PipelineBuilder):
     """Builds the engines of a pipeline on ONNX Runtime, and for each network a session that runs all plans."""
 
-    builders: list[OnnxRuntimeBuilder]  # type: ignore[assignment]
+    builders: list[tuple[Part, OnnxRuntimeBuilder]]  # type: ignore[assignment]
 
     def has_plain(self, plan: PrecisionPlan) -> bool:
         """Returns true if ``plain`` runs a plan exactly: all in INT8 or FP32, on a CPU with exact integer sums."""
-        return self.builders[0].has_plain(plan)
+        return self.builders[0][1].has_plain(plan)
 
     def plain(self, plan: PrecisionPlan, *, integers: bool = True) -> PipelineEngine:
         """Builds the engine from the plan's Q/DQ files, with ONNX Runtime's default optimisations.
 
         ``integers=False`` leaves out ONNX Runtime's INT8 kernels.
         """
-        return self._engine(lambda place: self.builders[place].plain(self.parts[place].plan(plan), integers=integers))
+        return self._engine(lambda part, builder: builder.plain(part.plan(plan), integers=integers))
 
     def ran(self, plan: PrecisionPlan) -> dict[int, str]:
         """Returns the precision in which each layer of a plan runs, by index."""
         ran = {}
-        for part, builder in zip(self.parts, self.builders, strict=True):
+        for part, builder in self.builders:
             ran.update({part.layers[k]: precision for k, precision in builder.ran(part.plan(plan)).items()})
         return ran
 
@@ -149,10 +147,10 @@ class EmulatedPipelineBuilder(PipelineBuilder):
         ``memory`` the most bytes of caches, ``more`` the precisions besides low, high and base.
         """
         sessions = []
-        for part, builder in zip(self.parts, self.builders, strict=True):
+        for part, builder in self.builders:
             own = None if facts is None else TensorFacts(part.of(facts.shapes), part.of(facts.dtypes))
-            sessions.append(builder.switch(None, own, memory // (2 * len(self.parts)), more))
-        return PipelineSession(self.pipeline, self.parts, sessions, memory // 2)
+            sessions.append((part, builder.switch(None, own, memory // (2 * len(self.builders)), more)))
+        return PipelineSession(self._pipeline, sessions, memory // 2)
 
 
 class PipelineSession:
@@ -162,15 +160,14 @@ class PipelineSession:
         messages: the function's error on the last sample; empty without one.
     """
 
-    def __init__(self, pipeline: Pipeline, parts: tuple[Part, ...], sessions: list[SwitchSession], memory: int) -> None:
-        self._pipeline, self._parts, self._sessions = pipeline, parts, sessions
+    def __init__(self, pipeline: Pipeline, sessions: list[tuple[Part, SwitchSession]], memory: int) -> None:
+        self._pipeline, self._sessions = pipeline, sessions
         self._kept = Kept[Feeds](memory)
         self.messages: tuple[str, ...] = ()
 
     def runs(self, plan: PrecisionPlan) -> bool:
         """Returns true if the sessions can run each layer in the plan's precision."""
-        pairs = zip(self._parts, self._sessions, strict=True)
-        return all(session.runs(part.plan(plan)) for part, session in pairs)
+        return all(session.runs(part.plan(plan)) for part, session in self._sessions)
 
     def infer(self, plan: PrecisionPlan, feeds: Feeds, scales: Scales | None = None) -> Outputs:
         """Returns the outputs of the user's function for a sample under a plan, NaN if the function fails.
@@ -178,7 +175,7 @@ class PipelineSession:
         ``scales`` None: those given to the sessions. Raises TrialFailed.
         """
         engines = {}
-        for part, session in zip(self._parts, self._sessions, strict=True):
+        for part, session in self._sessions:
             own_scales, own_plan = None if scales is None else part.of(scales), part.plan(plan)
             set_by = np.array(list((own_scales or {}).values()), np.float32).tobytes()
             key = part.name, own_plan, set_by
@@ -201,13 +198,13 @@ class PipelineSession:
     def forget(self) -> None:
         """Empties the caches of tensors and outputs."""
         self._kept.clear()
-        for session in self._sessions:
+        for _, session in self._sessions:
             session.forget()
 
     def close(self) -> None:
         """Closes the sessions and empties the caches."""
         self._kept.clear()
-        for session in self._sessions:
+        for _, session in self._sessions:
             session.close()
 
 

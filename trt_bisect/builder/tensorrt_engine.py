@@ -91,11 +91,6 @@ class Buffer:
         """The address of the device memory."""
         return int(self.memory)
 
-    @property
-    def host_address(self) -> int:
-        """The address of the host memory."""
-        return int(self.host.ctypes.data)
-
     def write(self, array: np.ndarray) -> None:
         """Copies an array's bytes into the host memory."""
         self.host[: array.nbytes] = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
@@ -130,17 +125,14 @@ _PROFILED_RUNS = 20
 _TIMING_MILLISECONDS = 2000.0
 
 
-@dataclass(frozen=True)
-class _Tensor:
-    name: str
-    is_input: bool
-    dtype: np.dtype[Any]
-    on_host: bool
-    buffer: Buffer
+class _Tensor(Buffer):
+    def __init__(self, device: Device, name: str, is_input: bool, dtype: np.dtype[Any], on_host: bool) -> None:
+        super().__init__(device)
+        self.name, self.is_input, self.dtype, self.on_host = name, is_input, dtype, on_host
 
     @property
     def address(self) -> int:
-        return self.buffer.host_address if self.on_host else self.buffer.address
+        return int(self.host.ctypes.data) if self.on_host else super().address
 
 
 @dataclass(frozen=True)
@@ -262,10 +254,10 @@ class TensorRTEngine:
                 array = np.asarray(feeds[tensor.name]).astype(tensor.dtype, copy=False)
                 if not context.set_input_shape(tensor.name, array.shape):
                     raise self._failed(f"The engine does not take the shape {list(array.shape)} of '{tensor.name}'.")
-                tensor.buffer.hold(array.nbytes)
-                tensor.buffer.write(array)
+                tensor.hold(array.nbytes)
+                tensor.write(array)
                 if not tensor.on_host:
-                    tensor.buffer.upload(array.nbytes, loaded.stream)
+                    tensor.upload(array.nbytes, loaded.stream)
                 context.set_tensor_address(tensor.name, tensor.address)
         try:
             unknown = context.infer_shapes()
@@ -282,7 +274,7 @@ class TensorRTEngine:
                     context.set_output_allocator(tensor.name, loaded.allocator)
                     continue
                 shapes[tensor.name] = shape
-                tensor.buffer.hold(math.prod(shape) * tensor.dtype.itemsize)
+                tensor.hold(math.prod(shape) * tensor.dtype.itemsize)
                 context.set_tensor_address(tensor.name, tensor.address)
         return shapes
 
@@ -297,9 +289,9 @@ class TensorRTEngine:
             raise self._failed(f"TensorRT ran the engine, but reported no shape of {', '.join(without_shape)}.")
         for tensor in outputs:
             if not tensor.on_host:
-                tensor.buffer.download(math.prod(shapes[tensor.name]) * tensor.dtype.itemsize, loaded.stream)
+                tensor.download(math.prod(shapes[tensor.name]) * tensor.dtype.itemsize, loaded.stream)
         loaded.stream.synchronize()
-        arrays = {tensor.name: tensor.buffer.read(shapes[tensor.name], tensor.dtype) for tensor in outputs}
+        arrays = {tensor.name: tensor.read(shapes[tensor.name], tensor.dtype) for tensor in outputs}
         return {spec.name: arrays[spec.name].astype(spec.dtype, copy=False) for spec in self._network.outputs}
 
     @contextmanager
@@ -339,8 +331,8 @@ class TensorRTEngine:
                 raise self._failed(f"'{name}' is of the type {dtype}, which NumPy does not have.")
             is_input = engine.get_tensor_mode(name) == trt.TensorIOMode.INPUT
             on_host = engine.get_tensor_location(name) == trt.TensorLocation.HOST
-            tensors.append(_Tensor(name, is_input, _DTYPES[dtype], on_host, Buffer(device)))
-        allocator = output_allocator(trt, {tensor.name: tensor.buffer for tensor in tensors})
+            tensors.append(_Tensor(device, name, is_input, _DTYPES[dtype], on_host))
+        allocator = output_allocator(trt, {tensor.name: tensor for tensor in tensors})
         return _Loaded(device, runtime, engine, context, device.cuda.Stream(), tuple(tensors), allocator)
 
     def _inspect(self, loaded: _Loaded) -> str:
@@ -349,8 +341,8 @@ class TensorRTEngine:
         for tensor in loaded.tensors:
             if tensor.is_input and tensor.on_host and tensor.name in self._options.sizes:
                 values = np.array(self._options.sizes[tensor.name][1], tensor.dtype)
-                tensor.buffer.hold(values.nbytes)
-                tensor.buffer.write(values)
+                tensor.hold(values.nbytes)
+                tensor.write(values)
                 loaded.context.set_tensor_address(tensor.name, tensor.address)
         inspector = loaded.engine.create_engine_inspector()
         inspector.execution_context = loaded.context
