@@ -1,8 +1,8 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
@@ -72,12 +72,6 @@ class NightlyRun:
         """The folder of this nightly run's baseline."""
         return self.folder / BASELINE
 
-    def finish(self, status: str, is_baseline: bool, passed: tuple[str, ...] = ()) -> NightlyRun:
-        """Writes ``night.json`` with the result, and returns the changed nightly run; raises BadInput if it cannot be
-        written.
-        """
-        return replace(self, status=status, is_baseline=is_baseline, passed=passed).saved()
-
     def saved(self) -> NightlyRun:
         """Writes ``night.json`` and returns the nightly run; raises BadInput if it cannot be written."""
         record = {name: value for name, value in vars(self).items() if name != "folder"}
@@ -95,55 +89,48 @@ class NightlyRun:
         return self.status == RUNNING and self.suite == suite and abs(age) < _RESUME_WITHIN
 
 
-@dataclass(frozen=True)
-class NightlyRuns:
-    """The nightly runs in a folder that ``nightly_runs_in`` has locked for this process."""
-
-    folder: Path
-
-    def all(self) -> list[NightlyRun]:
-        """Returns the nightly runs, the oldest first; skips folders without ``night.json``."""
-        pairs = ((path.parent, read(NightlyRun, path)) for path in self.folder.glob(f"*/{NIGHTLY_RUN}"))
-        nights = [replace(night, folder=folder) for folder, night in pairs if night is not None]
-        return sorted(nights, key=lambda night: night.number)
-
-    def latest_baseline(self) -> NightlyRun | None:
-        """Returns the newest nightly run with a baseline; None if there is none."""
-        return next((night for night in reversed(self.all()) if night.is_baseline and night.baseline.is_dir()), None)
-
-    def begin(self, suite: str) -> tuple[NightlyRun, bool]:
-        """Resumes the newest nightly run if it was interrupted less than 20 hours ago with the same suite, else creates
-        one.
-
-        Args:
-            suite: the digest of the suite.
-
-        Returns the nightly run, and true if it is resumed. Raises BadInput if the folder cannot be written.
-        """
-        earlier, now = self.all(), datetime.now(timezone.utc)
-        if earlier and earlier[-1].is_resumable(suite, now):
-            return earlier[-1], True
-        number, name = earlier[-1].number + 1 if earlier else 1, now.strftime("%Y-%m-%dT%H%M%SZ")
-        for count in itertools.count(1):
-            folder = self.folder / (name if count == 1 else f"{name}-{count}")
-            try:
-                folder.mkdir()
-                break
-            except FileExistsError:
-                continue
-            except OSError as error:
-                raise unwritable(self.folder, error, _OPTION) from error
-        return NightlyRun(number, now.isoformat(timespec="seconds"), suite, folder=folder).saved(), False
+def nightly_runs(output: Path) -> list[NightlyRun]:
+    """Returns the nightly runs in a folder, the oldest first; skips folders without ``night.json``."""
+    nights = []
+    for path in output.glob(f"*/{NIGHTLY_RUN}"):
+        night = read(NightlyRun, path)
+        if night is not None:
+            nights.append(replace(night, folder=path.parent))
+    return sorted(nights, key=lambda night: night.number)
 
 
-@contextmanager
-def nightly_runs_in(folder: Path) -> Iterator[NightlyRuns]:
-    """Locks a folder, created if necessary, for the block, and gives its nightly runs.
+def latest_baseline(nights: Sequence[NightlyRun]) -> NightlyRun | None:
+    """Returns the newest nightly run with a baseline; None if there is none."""
+    return next((night for night in reversed(nights) if night.is_baseline and night.baseline.is_dir()), None)
 
-    Raises BadInput if the folder cannot be written, or another process has locked it.
+
+def begin(output: Path, nights: Sequence[NightlyRun], suite: str) -> tuple[NightlyRun, bool]:
+    """Resumes the newest nightly run if it was interrupted less than 20 hours ago with the same suite, else creates
+    one.
+
+    Args:
+        output: the folder of the nightly runs, which is locked.
+        nights: those that are there.
+        suite: the digest of the suite.
+
+    Returns the nightly run, and true if it is resumed. Raises BadInput if the folder cannot be written.
     """
-    with locked(make_folder(folder, _OPTION), _OPTION):
-        yield NightlyRuns(folder)
+    now, number = datetime.now(timezone.utc), 1
+    if nights:
+        number = nights[-1].number + 1
+        if nights[-1].is_resumable(suite, now):
+            return nights[-1], True
+    name = now.strftime("%Y-%m-%dT%H%M%SZ")
+    for count in itertools.count(1):
+        folder = output / (name if count == 1 else f"{name}-{count}")
+        try:
+            folder.mkdir()
+            break
+        except FileExistsError:
+            continue
+        except OSError as error:
+            raise unwritable(output, error, _OPTION) from error
+    return NightlyRun(number, now.isoformat(timespec="seconds"), suite, folder=folder).saved(), False
 
 
 @dataclass(frozen=True)
@@ -164,21 +151,24 @@ class NightlyReference:
     is_latest: bool = False
 
 
-def find_reference(baseline: str | Path, nights: NightlyRuns, suite: Suite, *, update: bool) -> NightlyReference:
+def find_reference(
+    baseline: str | Path, nights: Sequence[NightlyRun], suite: Suite, *, update: bool
+) -> NightlyReference:
     """Returns the baselines that ``--baseline`` names.
 
     Args:
         baseline: ``latest``, a baseline folder, the folder of a nightly run or a run, or a ``report.json``.
+        nights: the nightly runs so far, the oldest first.
         update: the baseline is to be replaced: it need not exist, and must not be a run or a nightly run.
 
     Raises BadInput if there is no baseline, it cannot be read or replaced, or a run is of another network.
     """
     if str(baseline) == LATEST:
-        night = nights.latest_baseline()
+        night = latest_baseline(nights)
         if night is None:
             return NightlyReference("", {}, is_latest=True)
         networks = nightly.read_baselines(night.baseline, replacing=update)
-        described = _described(nights.all(), night, list(networks)) if networks else ""
+        described = _described(nights, night, list(networks)) if networks else ""
         return NightlyReference(described, networks, is_latest=True)
     path = Path(baseline)
     report, is_night = path / REPORT if path.is_dir() else path, (path / NIGHTLY_RUN).is_file()
@@ -263,13 +253,13 @@ def regress(
         BadInput: the suite or the baseline cannot be used, or another process uses the suite's output folder.
     """
     output = suite_output(config)
-    with nightly_runs_in(output) as nightly_runs, nightly.unfinished(output):
-        suite = read_suite(config)
+    with locked(make_folder(output, _OPTION), _OPTION), nightly.unfinished(output):
+        suite, nights = read_suite(config), nightly_runs(output)
         with closing(progress or default_progress()) as shown:
-            reference = find_reference(baseline, nightly_runs, suite, update=update_baseline)
+            reference = find_reference(baseline, nights, suite, update=update_baseline)
             if update_baseline and reference.folder is not None:
                 make_folder(reference.folder, "--baseline")
-            nightly_run, is_resumed = nightly_runs.begin(suite.digest())
+            nightly_run, is_resumed = begin(output, nights, suite.digest())
             if is_resumed:
                 shown.say(f"Resuming the nightly run in {nightly_run.folder}")
             if not reference.networks:
@@ -300,7 +290,7 @@ class _Night:
             nightly.write_baselines(self.nightly_run.baseline, files)
             if self.accepts and self.reference.folder is not None:
                 nightly.write_baselines(self.reference.folder, files)
-        self.nightly_run.finish(regression.status, is_baseline, passed)
+        replace(self.nightly_run, status=regression.status, is_baseline=is_baseline, passed=passed).saved()
         return regression
 
     def _network(self, task: NetworkTask) -> tuple[nightly.NetworkResult, nightly.Baseline | None]:
