@@ -176,13 +176,10 @@ def _places(writer: PlanWriter) -> list[_PlanTensor]:
     for layer in network.layers:
         if not layer.quantizable:
             continue
-        slots = writer.typed_slots(layer, network.low.precision)
-        assert slots is not None
         for rounding in layer.roundings:
             if not rounding.is_weight and rounding.tensor not in made:
                 tensors.append(_PlanTensor(layer, rounding.tensor, rounding.tensor, "input"))
-        node = network.skeleton.graph.node[layer.index]
-        outputs = [node.output[slot] for slot in slots.outputs]
+        outputs = [name for name in layer.outputs if name in writer.float_tensors]
         made.update(outputs)
         tensors += [_PlanTensor(layer, name, f"{name}{writer.tag}unrounded", "output") for name in outputs]
     return tensors

@@ -111,7 +111,7 @@ def _bias_inputs(network: Network, plan: PrecisionPlan) -> Iterator[tuple[int, i
 
 
 def _run(writer: PlanWriter, piece: Piece, plan: PrecisionPlan, held: Sequence[_Tensors]) -> None:
-    written = writer.write_piece(piece, plan)
+    written = writer.write(plan, piece)
     for value in written.model.graph.input:
         read = held[0][value.name]
         dtype = helper.np_dtype_to_tensor_dtype(read.dtype)

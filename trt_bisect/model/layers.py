@@ -134,16 +134,9 @@ CARRIES = frozenset(
 """Operators that round nothing: their outputs are values that they read, or exact in every type."""
 
 
-@dataclass(frozen=True)
-class TypedSlots:
-    """The positions of a node's inputs and outputs that become FP16 or BF16 together."""
-
-    inputs: tuple[int, ...]
-    outputs: tuple[int, ...]
-
-
-def typed_slots(node: onnx.NodeProto, floats: Collection[str], kind: FloatType) -> TypedSlots | None:
-    """Returns the positions at which a node can have the float type ``kind``; None if the node must stay float32.
+def typed_slots(node: onnx.NodeProto, floats: Collection[str], kind: FloatType) -> tuple[int, ...] | None:
+    """Returns the positions of the inputs that get the float type ``kind`` with all float32 outputs of a node; None if
+    the node must stay float32.
 
     ``floats`` holds the float32 tensors.
     """
@@ -154,20 +147,19 @@ def typed_slots(node: onnx.NodeProto, floats: Collection[str], kind: FloatType) 
         return None
     constraints, name = schema.type_constraints, f"tensor({kind.name})"
     allowed = {constraint.type_param_str for constraint in constraints if name in constraint.allowed_type_strs}
-    inputs = [(slot, var) for slot, var in _variables(node.input, schema.inputs) if node.input[slot] in floats]
-    outputs = [(slot, var) for slot, var in _variables(node.output, schema.outputs) if node.output[slot] in floats]
-    read = {var for _, var in inputs if var in allowed}
-    if not outputs or any(var not in read for _, var in outputs):
+    inputs = {slot: var for slot, var in _variables(node.input, schema.inputs) if node.input[slot] in floats}
+    outputs = {var for slot, var in _variables(node.output, schema.outputs) if node.output[slot] in floats}
+    if not outputs or not outputs <= allowed.intersection(inputs.values()):
         return None
-    return TypedSlots(tuple(slot for slot, var in inputs if var in allowed), tuple(slot for slot, _ in outputs))
+    return tuple(slot for slot, var in inputs.items() if var in allowed)
 
 
-def carries(node: onnx.NodeProto, slots: TypedSlots, exact: Callable[[str], bool]) -> bool:
+def carries(node: onnx.NodeProto, slots: Sequence[int], exact: Callable[[str], bool]) -> bool:
     """Returns true if a node rounds nothing once its inputs ``slots`` have a float type.
 
     ``exact`` returns false for the name of a constant whose values the type does not hold.
     """
-    return node.op_type in CARRIES and all(exact(node.input[slot]) for slot in slots.inputs)
+    return node.op_type in CARRIES and all(exact(node.input[slot]) for slot in slots)
 
 
 def _variables(names: Sequence[str], formal: Sequence[defs.OpSchema.FormalParameter]) -> Iterator[tuple[int, str]]:
@@ -386,11 +378,11 @@ def _typed_roundings(
     slots = typed_slots(node, floats, kind)
     if slots is None:
         return (), f"{node.op_type} has no float32 output whose type can change with its inputs"
-    if all(node.input[slot] in constants for slot in slots.inputs):
+    if all(node.input[slot] in constants for slot in slots):
         return (), "all its float inputs are constant"
     if carries(node, slots, exact):
         return (), f"{node.op_type} rounds nothing: its outputs are values that it reads"
-    return tuple(Rounding(slot, node.input[slot], node.input[slot] in constants) for slot in slots.inputs), ""
+    return tuple(Rounding(slot, node.input[slot], node.input[slot] in constants) for slot in slots), ""
 
 
 def _low_roundings(

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from enum import Enum
 
 import numpy as np
 import onnx
@@ -21,68 +20,37 @@ from trt_bisect.model.file import Written
 from trt_bisect.model.layers import Layer
 from trt_bisect.model.network import Network
 from trt_bisect.model.pieces import Piece
-from trt_bisect.model.quantizer import Scales
-from trt_bisect.model.writing import GraphWriting, Names, WritingContext
+from trt_bisect.model.writing import GraphTarget as GraphTarget, GraphWriting, Names, WritingContext
 from trt_bisect.precision import Precision, PrecisionPlan
-
-
-class GraphTarget(Enum):
-    """The engine that a graph is written for.
-
-    ``ONNXRUNTIME``: weights are rounded in advance; FP16 and BF16 layers compute in float32 between roundings.
-    ``TENSORRT``: weights keep their Q/DQ pairs; FP16 and BF16 layers have that type.
-    """
-
-    ONNXRUNTIME = "onnxruntime"
-    TENSORRT = "tensorrt"
 
 
 class PlanWriter(WritingContext):
     """Writes a network's plans as ONNX graphs with one set of scales."""
 
-    def __init__(
-        self,
-        network: Network,
-        scales: Scales,
-        target: GraphTarget,
-        *,
-        unquantized_round: bool = False,
-        held: frozenset[str] | None = None,
-    ) -> None:
-        emulates = target is GraphTarget.ONNXRUNTIME
-        super().__init__(network, scales, emulates=emulates, unquantized_round=unquantized_round, held=held)
+    def write(self, plan: PrecisionPlan, piece: Piece | None = None) -> Written:
+        """Writes a piece (None: the network) in the precisions of ``plan``, a plan of the whole network.
 
-    def write(self, plan: PrecisionPlan) -> Written:
-        """Writes the network in the precisions of ``plan``; raises ValueError for another number of layers."""
-        self._check(plan)
-        writing, graph = GraphWriting(self), self.network.skeleton.graph
-        pairs = self._write_layers(writing, plan, range(len(plan)))
-        model, weights = writing.assemble(graph.input, graph.output)
+        Raises ValueError for a plan with another number of layers.
+        """
+        layers = self.network.layers
+        if len(plan) != len(layers):
+            raise ValueError(f"a plan of {len(plan)} layers for a network of {len(layers)}")
+        writing, names, followed = GraphWriting(self), Names(), self.followed(plan.lowered)
+        pairs = {}
+        for k in range(len(layers)) if piece is None else piece.layers:
+            rounded = writing.layer(layers[k], plan.precisions[k], names, followed)
+            if rounded:
+                pairs[k] = rounded
+        model, weights = writing.assemble(*self.ends(piece))
         return Written(model, weights, pairs)
 
-    def write_piece(self, piece: Piece, plan: PrecisionPlan) -> Written:
-        """Writes a piece in the precisions of ``plan``, a plan of the whole network."""
-        self._check(plan)
-        writing = GraphWriting(self)
-        pairs = self._write_layers(writing, plan, piece.layers)
-        inputs, outputs = map(self.value_infos, (piece.reads, piece.leaves))
-        model, weights = writing.assemble(inputs, outputs)
-        return Written(model, weights, pairs)
-
-    def _check(self, plan: PrecisionPlan) -> None:
-        if len(plan) != len(self.network.layers):
-            raise ValueError(f"a plan of {len(plan)} layers for a network of {len(self.network.layers)}")
-
-    def _write_layers(
-        self, writing: GraphWriting, plan: PrecisionPlan, layers: Iterable[int]
-    ) -> dict[int, tuple[str, ...]]:
-        followed, names = self.followed(plan.lowered), Names()
-        rounded = {k: writing.layer(self.network.layers[k], plan.precisions[k], names, followed) for k in layers}
-        return {k: tensors for k, tensors in rounded.items() if tensors}
-
-    def value_infos(self, tensors: Iterable[str]) -> list[onnx.ValueInfoProto]:
-        """Returns the known types and shapes of tensors."""
-        return [self.types.get(name, onnx.ValueInfoProto(name=name)) for name in tensors]
+    def ends(self, piece: Piece | None) -> list[list[onnx.ValueInfoProto]]:
+        """Returns the inputs and the outputs of a piece (None: the network), with known types and shapes."""
+        graph = self.network.skeleton.graph
+        if piece is None:
+            return [[*graph.input], [*graph.output]]
+        ends = piece.reads, piece.leaves
+        return [[self.types.get(name, onnx.ValueInfoProto(name=name)) for name in names] for names in ends]
 
 
 @dataclass
@@ -134,7 +102,6 @@ def write_switch(writer: PlanWriter, choices: Choices, piece: Piece | None = Non
     """
     # All gates are one input, and all scales another: ONNX Runtime's check of input names is quadratic in their number.
     writing, names, tag = GraphWriting(writer, scales_are_inputs=True), Names(), writer.tag
-    graph = writer.network.skeleton.graph
     layers = writer.network.layers if piece is None else writer.network.layers[piece.start : piece.stop]
     gates: dict[tuple[int, Precision], str] = {}
     may_follow, followed = writer.followed(writer.network.quantizable), dict[str, str]()
@@ -149,8 +116,7 @@ def write_switch(writer: PlanWriter, choices: Choices, piece: Piece | None = Non
         for tensor in (tensor for tensor in layer.outputs if tensor in may_follow):
             followed[tensor] = f"gate{tag}held{len(followed)}"
             writing.nodes.append(_held(writing, layer, tensor, names, followed[tensor], tag))
-    inputs = [*graph.input] if piece is None else writer.value_infos(piece.reads)
-    outputs = [*graph.output] if piece is None else writer.value_infos(piece.leaves)
+    inputs, outputs = writer.ends(piece)
     of_gates, of_scales = [*gates.values(), *followed.values()], list(writing.scale_inputs.values())
     gates_input = _split(writing, inputs, of_gates, TensorProto.BOOL, f"gates{tag}switch")
     scales_input = _split(writing, inputs, of_scales, TensorProto.FLOAT, f"scales{tag}switch")

@@ -219,7 +219,7 @@ def _piece_difference(
         values, prepared = tensors[name], facts.dtypes.get(name)
         both_floats = prepared is not None and prepared.kind == values.dtype.kind == "f"
         read[name] = values.astype(prepared, copy=False) if both_floats else values
-    written = writer.write_piece(piece, plan)
+    written = writer.write(plan, piece)
     for value in written.model.graph.input:
         dtype = helper.np_dtype_to_tensor_dtype(read[value.name].dtype)
         value.CopyFrom(helper.make_tensor_value_info(value.name, dtype, read[value.name].shape))

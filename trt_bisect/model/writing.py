@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from enum import Enum
 
 import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 from trt_bisect.model.file import Weights, bodies_of, constant_tensor, tensors_read
-from trt_bisect.model.layers import Layer, Rounding, TypedSlots, carries, typed_slots
+from trt_bisect.model.layers import Layer, Rounding, carries, typed_slots
 from trt_bisect.model.network import Network, followed_tensors
 from trt_bisect.model.quantizer import (
     FLOAT_TYPES,
@@ -64,6 +65,17 @@ def parts_of(node: onnx.NodeProto, final: str) -> tuple[list[onnx.NodeProto], li
     return nodes, constants
 
 
+class GraphTarget(Enum):
+    """The engine that a graph is written for.
+
+    ``ONNXRUNTIME``: weights are rounded in advance; FP16 and BF16 layers compute in float32 between roundings.
+    ``TENSORRT``: weights keep their Q/DQ pairs; FP16 and BF16 layers have that type.
+    """
+
+    ONNXRUNTIME = "onnxruntime"
+    TENSORRT = "tensorrt"
+
+
 _OWN_WORDS = "int8 fp8 fp16 bf16 typed rounded unrounded branch scale held given int16".split()
 
 
@@ -72,24 +84,30 @@ class WritingContext:
 
     Args:
         scales: of the activations without quantizers in the file.
-        emulates: write for ONNX Runtime, not for TensorRT.
         unquantized_round: also round tensors of unquantized layers that an engine may hold in INT8.
         held: exactly the tensors to round where they are made; None: ``unquantized_round`` decides.
 
     Attributes:
+        emulates: true for ONNX Runtime, not for TensorRT.
         tag: underscores that make new names unique.
         initializers: the constants of the graph; large ones have no values.
-        base_slots: by quantizable layer, the inputs and outputs in the base's type if the layer is low.
+        base_slots: by quantizable layer, the inputs in the base's type if the layer is low.
     """
 
     def __init__(
-        self, network: Network, scales: Scales, *, emulates: bool, unquantized_round: bool, held: frozenset[str] | None
+        self,
+        network: Network,
+        scales: Scales,
+        target: GraphTarget,
+        *,
+        unquantized_round: bool = False,
+        held: frozenset[str] | None = None,
     ) -> None:
         graph, kind = network.skeleton.graph, network.base_type
-        self.network, self.emulates, self.held = network, emulates, held
+        self.network, self.emulates, self.held = network, target is GraphTarget.ONNXRUNTIME, held
         self._unquantized_round = unquantized_round
         self.float_tensors = network.types.float32
-        self.base_slots: dict[int, TypedSlots] = {}
+        self.base_slots: dict[int, tuple[int, ...]] = {}
         for layer in network.layers:
             if kind is not None and layer.quantizable:
                 slots = typed_slots(graph.node[layer.index], self.float_tensors, kind)
@@ -148,13 +166,13 @@ class WritingContext:
         tensors = followed_tensors(self.network, int8)
         return frozenset(name for name in tensors & self.float_tensors if name in self._scales)
 
-    def typed_slots(self, layer: Layer, precision: Precision) -> TypedSlots | None:
-        """Returns the inputs and outputs that a layer has in FP16 or BF16; None if it must stay float32."""
+    def typed_slots(self, layer: Layer, precision: Precision) -> tuple[int, ...] | None:
+        """Returns the inputs that a layer has in FP16 or BF16; None if it must stay float32."""
         kind = FLOAT_TYPES.get(precision)
         node = self.network.skeleton.graph.node[layer.index]
         return None if kind is None else typed_slots(node, self.float_tensors, kind)
 
-    def carries(self, layer: Layer, precision: Precision, slots: TypedSlots) -> bool:
+    def carries(self, layer: Layer, precision: Precision, slots: Sequence[int]) -> bool:
         """Returns true if a layer rounds nothing when its inputs ``slots`` have the float type of ``precision``
         already.
         """
@@ -297,8 +315,7 @@ class GraphWriting:
             self.nodes.append(node)
         else:
             done = {rounding.slot for rounding in roundings if not rounding.at_output}
-            unrounded = tuple(slot for slot in slots.inputs if slot not in done)
-            self._write_typed(layer, kind, replace(slots, inputs=unrounded), node)
+            self._write_typed(layer, kind, [slot for slot in slots if slot not in done], node)
         for raw, final, rounding, quantizers in after:
             self._chain(raw, quantizers, final, rounding)
         return tuple(rounding.tensor for rounding in roundings)
@@ -366,20 +383,22 @@ class GraphWriting:
         return self.small_constant(f"{out}_scale", quantizer.scale.astype(quantizer.dtype))
 
     def _write_typed(
-        self, layer: Layer, kind: FloatType, slots: TypedSlots, node: onnx.NodeProto, carries: bool = False
+        self, layer: Layer, kind: FloatType, slots: Sequence[int], node: onnx.NodeProto, carries: bool = False
     ) -> None:
         # In the emulation in float32, with rounded inputs and outputs; outputs only if the layer rounds.
         original = self._network.skeleton.graph.node[layer.index]
-        for slot in slots.inputs:
+        for slot in slots:
             node.input[slot] = self._typed(node.input[slot], kind, original.input[slot])
         if carries and self._context.emulates:
-            self._add_carrying(node, kind, slots)
+            self._add_carrying(layer, node, kind)
             return
         emulates, renamed_outputs = self._context.emulates, []
-        for slot in slots.outputs:
+        for slot, name in enumerate(original.output):
+            if name not in self._context.float_tensors:
+                continue
             final, raw = node.output[slot], self._new(node.output[slot], "unrounded" if emulates else "typed")
             node.output[slot] = raw
-            self._give_shape(raw, TensorProto.FLOAT if emulates else kind.onnx, original.output[slot])
+            self._give_shape(raw, TensorProto.FLOAT if emulates else kind.onnx, name)
             renamed_outputs.append((final, raw))
         self._add_rounded_parts(node, kind)
         for final, raw in renamed_outputs:
@@ -391,8 +410,10 @@ class GraphWriting:
                 self._spare.add(final)
                 self._add("Cast", [raw], final, to=TensorProto.FLOAT)
 
-    def _add_carrying(self, node: onnx.NodeProto, kind: FloatType, slots: TypedSlots) -> None:
-        self._typed_names.update(((node.output[slot], kind.name), node.output[slot]) for slot in slots.outputs)
+    def _add_carrying(self, layer: Layer, node: onnx.NodeProto, kind: FloatType) -> None:
+        for name, out in zip(self._network.skeleton.graph.node[layer.index].output, node.output, strict=True):
+            if name in self._context.float_tensors:
+                self._typed_names[out, kind.name] = out
         self.nodes.append(node)
 
     def _add_rounded_parts(self, node: onnx.NodeProto, kind: FloatType) -> None:
@@ -412,11 +433,11 @@ class GraphWriting:
         kind, slots = low.float_type, self._context.typed_slots(layer, low.precision)
         if kind is None or slots is None or layer.quantizable or not self._context.carries(layer, low.precision, slots):
             return False
-        read = [node.input[slot] for slot in slots.inputs if not self._network.has_constant(node.input[slot])]
+        read = [node.input[slot] for slot in slots if not self._network.has_constant(node.input[slot])]
         if not read or any((name, kind.name) not in self._typed_names for name in read):
             return False
         if self._context.emulates:
-            self._add_carrying(node, kind, slots)
+            self._add_carrying(layer, node, kind)
         else:
             self._write_typed(layer, kind, slots, node)
         return True

@@ -144,7 +144,7 @@ def write_minimal(e: Emulation, layers: Sequence[str], folder: Path) -> Path:
     chosen = [layer.index for layer in network.layers if layer.name in layers]
     piece = Boundaries(network).piece(min(chosen), max(chosen) + 1)
     values = next(observe(network, piece.reads, e.feeds[:1]))
-    written = PlanWriter(network, e.builder.scales, GraphTarget.TENSORRT).write_piece(piece, e.plan)
+    written = PlanWriter(network, e.builder.scales, GraphTarget.TENSORRT).write(e.plan, piece)
     loaded = []
     make_folder(folder)
     for place, given in enumerate(written.model.graph.input):
