@@ -252,7 +252,7 @@ def test_an_oriented_box_that_is_removed_removes_others_too(random):
     boxes[:3] = [[100, 100, 12, 12], [103, 100, 12, 12], [106, 100, 12, 12]]
     scores[:3] = [[0.9, 0.01], [0.8, 0.01], [0.7, 0.01]]
     outputs = dense(boxes, scores, random.uniform(-0.7, 2.3, MANY)[:, None])
-    (found,) = find_task(AskedTask("obb"), [outputs]).looks.read(outputs)
+    (found,) = find_task(AskedTask("obb"), [outputs]).shown(outputs)
     assert found.scores == pytest.approx([0.9])
 
 
@@ -334,7 +334,7 @@ def test_poses_beside_boxes_scores_and_labels(random):
     moved = {**outputs, "keypoints": points + np.array([0, 30])[:, None, None] * [1, 1, 0]}
     task, found = figures("pose", outputs, moved)
     assert (found["kept"], found["lost"], found["invented"]) == (1, 1, 1)
-    assert task.looks.read(outputs)[0].more == pytest.approx(points)
+    assert task.shown(outputs)[0].more == pytest.approx(points)
     none = {name: value[:0] for name, value in outputs.items()}
     assert task.judge([outputs])({0: none}).values["lost"] == 2
 

@@ -149,7 +149,7 @@ def written(make, kind):
 
 def best(task, outputs):
     """The three detections of a task, the surest first, as they are compared."""
-    (found,) = task.looks.read(outputs)
+    (found,) = task.shown(outputs)
     assert len(found) == 3
     return found
 
@@ -266,7 +266,7 @@ def test_boxes_of_anchors_are_those_that_were_written(name, sizes, make, as_shar
     outputs = make(maps)
     task = find_task(AskedTask("detect", head=name), [outputs])
     assert f"raw maps of 20x20, 10x10, 5x5 with the anchors of {name}, 4 classes" in task.note
-    assert task.looks.scaling([outputs])(outputs, (320, 240)).tolist() == [320 / (8 * 20), 240 / (8 * 20)]
+    assert task.scaling([outputs])(outputs, (320, 240)).tolist() == [320 / (8 * 20), 240 / (8 * 20)]
     found = best(task, outputs)
     for place, (box, label, score) in enumerate(boxes):
         assert found.boxes[place] == pytest.approx(box, abs=1e-4)
@@ -323,7 +323,7 @@ def test_maps_of_one_bin_are_read_as_they_are(columns):
         more[0][0, :, 4, 5] = 0.5
     outputs = whole(distances, scores, more)
     name = {"": "detect", ",angle": "obb", ",keypoints:1x3": "pose"}[columns]
-    (found,) = find_task(AskedTask(name, head=f"dfl:1,classes:3{columns}"), [outputs]).looks.read(outputs)
+    (found,) = find_task(AskedTask(name, head=f"dfl:1,classes:3{columns}"), [outputs]).shown(outputs)
     assert (len(found), found.classes[0]) == (1, 1)
     if columns != ",angle":
         assert found.boxes[0] == pytest.approx([36, 20, 68, 68])

@@ -261,7 +261,7 @@ def test_a_blank_that_its_steps_do_not_tell_is_asked_for_and_named(random, head,
     with pytest.raises(BadInput) as refused:
         find_task(AskedTask("text"), outputs)
     assert f"--head {head}" in refused.value.remedy
-    assert find_task(AskedTask("text", head=head), outputs).looks.read(outputs[0]) == [line]
+    assert find_task(AskedTask("text", head=head), outputs).shown(outputs[0]) == [line]
     with pytest.raises(BadInput):
         find_task(AskedTask("text", head="xywh"), outputs)
 
@@ -356,7 +356,7 @@ def test_masks_of_queries_are_classes_of_pixels_and_not_classes_themselves(rando
     second = 0.9 * 0.1 + 0.2 * 0.6 + 0.95 * 0.05, 0.9 * 0.8 + 0.2 * 0.1 + 0.95 * 0.05
     assert (np.argmax(first), np.argmax(second)) == (0, 1)
     task = find_task(AskedTask("segment"), [outputs])
-    assert task.looks.read(outputs)[0].tolist() == [[0, 1], [0, 1]]
+    assert task.shown(outputs)[0].tolist() == [[0, 1], [0, 1]]
     assert "queries" in task.note
     lost = {**outputs, "class_queries_logits": outputs["class_queries_logits"][:, :, [1, 0, 2]]}
     found = task.judge([outputs])({0: lost}).values

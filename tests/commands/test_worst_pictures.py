@@ -30,7 +30,7 @@ def drawn(task: str, *plans, feeds=None, letters=(), **asked) -> list[Picture]:
     """The pictures of a task, from the outputs of FP32, INT8 and the recipe."""
     names = dict(zip(("fp32", "int8", "recipe"), plans, strict=False))
     found = find_task(AskedTask(task, **asked), [plans[0]])
-    scaling = None if found.looks.scaling is None else found.looks.scaling([plans[0]])
+    scaling = None if found.scaling is None else found.scaling([plans[0]])
     return pictures_of("a.png", feeds or image(), names, found, scaling, letters)
 
 

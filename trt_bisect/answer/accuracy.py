@@ -254,8 +254,8 @@ def _mask(file: Path) -> np.ndarray:
 
 
 def _read(task: Task, infer: RunNetwork, feeds: Mapping[str, np.ndarray]) -> Sequence[np.ndarray]:
-    assert task.looks is not None
-    return task.looks.read({name: np.asarray(value) for name, value in infer(feeds).items()})
+    assert task.shown is not None
+    return task.shown({name: np.asarray(value) for name, value in infer(feeds).items()})
 
 
 @dataclass(frozen=True)
@@ -287,8 +287,7 @@ def letters_in(task: Task, network: Network) -> tuple[str, ...]:
     """Returns the character of each class, which PaddleOCR lists in a property of the ONNX file; empty without this
     property, or if the task reads no texts.
     """
-    looks, listed = task.looks, network.properties.get(_LETTERS, "")
-    return () if looks is None or looks.letters is None else looks.letters(listed)
+    return () if task.letters is None else task.letters(network.properties.get(_LETTERS, ""))
 
 
 def accuracy_by_texts(samples: Dataset, texts: Texts, task: Task, letters: Sequence[str]) -> Accuracy:

@@ -140,10 +140,10 @@ def accuracy_by_boxes(
     if letterbox and all(image.size == (1.0, 1.0) for image in truth.images):
         raise BadInput("YOLO's text files do not say how large the images are.", "Give COCO's JSON with --letterbox.")
     task, kind = find_task(replace(reader, score_threshold=_LEAST_SCORE, iou=_IOU), reference), KINDS[reader.name]
-    looks = task.looks
-    assert looks is not None
-    assert looks.scaling is not None
-    scale = looks.scaling(reference)
+    read = task.shown
+    assert read is not None
+    assert task.scaling is not None
+    scale = task.scaling(reference)
     needed = {_POSES: "keypoints", _MASKS: "segmentation"}.get(kind, "")
     if needed and not all(needed in more for image in truth.images for more in image.more or ({},)):
         raise BadInput(f"The labels have no '{needed}', which --task {reader.name} reads.", "Give COCO's JSON with it.")
@@ -153,7 +153,7 @@ def accuracy_by_boxes(
         detections: dict[int, Detections] = {}
         for position, feeds in enumerate(samples):
             outputs = {name: np.asarray(value) for name, value in infer(feeds).items()}
-            images = looks.read(outputs) or [NO_DETECTIONS]
+            images = read(outputs) or [NO_DETECTIONS]
             if len(images) != 1:
                 raise BadInput(f"A sample holds {len(images)} images.", "Give --dataset with one image a sample.")
             size, k = input_size(feeds), place_of(position)

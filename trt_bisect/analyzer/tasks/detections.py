@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from itertools import zip_longest
 from statistics import fmean
@@ -23,12 +23,10 @@ from trt_bisect.analyzer.tasks.task import (
     OBJECTS,
     AskedTask,
     Counts,
-    Judge,
-    Looks,
     Scaling,
     Task,
-    each_input,
     lost_classes,
+    task_of,
 )
 from trt_bisect.builder.base import Outputs
 from trt_bisect.model.file import Written
@@ -239,9 +237,9 @@ def found_task(asked: AskedTask, head: Head, likeness: str, alike: Alike, output
     """
     nms = "after NonMaxSuppression" if head.needs_nms else "without NonMaxSuppression"
     unread = ", ".join(f"'{name}'" for name in outputs if name not in head.names)
-    note = (
-        f"--task {asked.name} reads {head.note}, {nms}; score at least {asked.score_threshold:g}, {likeness} "
-        f"{asked.iou:g} or more{f'; not judged: {unread}' if unread else ''}"
+    how = (
+        f"reads {head.note}, {nms}; score at least {asked.score_threshold:g}, {likeness} {asked.iou:g} or more"
+        f"{f'; not judged: {unread}' if unread else ''}"
     )
 
     def count(before: Sequence[Detections], after: Sequence[Detections]) -> Counts:
@@ -261,21 +259,19 @@ def found_task(asked: AskedTask, head: Head, likeness: str, alike: Alike, output
         mean = {LIKENESS_KEYS[likeness]: total["like"] / total["kept"]} if total["kept"] else {}
         return {**{name: total[name] for name in ("kept", "lost", "invented")}, **mean}
 
-    def read(threshold: float, outputs: Outputs) -> list[Detections]:
-        above = [image.above(threshold) for image in head.read(outputs)]
+    def read(outputs: Outputs) -> list[Detections]:
+        above = [image.above(asked.score_threshold) for image in head.read(outputs)]
         chosen = [head.suppress(image, asked.iou) for image in above] if head.needs_nms else above
         return head.finish(outputs, chosen)
 
-    def judge_at(threshold: float, reference: Sequence[Outputs]) -> Judge:
-        vanished = partial(lost_classes, fewest=_FEWEST)
-        return each_input(head.names, partial(read, threshold), count, further, vanished=vanished)(reference)
-
     def nearby(reference: Sequence[Outputs]) -> Callable[[Sequence[Outputs]], float]:
-        judges = [judge_at(factor * asked.score_threshold, reference) for factor in _NEARBY]
+        at_others = [replace(asked, score_threshold=factor * asked.score_threshold) for factor in _NEARBY]
+        judges = [found_task(each, head, likeness, alike, outputs).judge(reference) for each in at_others]
         return lambda after: fmean(judge(dict(enumerate(after))).values.get(AGREEMENT.name, 0.0) for judge in judges)
 
     def pairs(before: Detections, after: Detections) -> np.ndarray:
         return matched(before, after, asked.iou, alike)[0]
 
-    looks = Looks(partial(read, asked.score_threshold), pairs, head.scaling)
-    return Task(asked.entry, note, head.names, partial(judge_at, asked.score_threshold), nearby, looks)
+    vanished = partial(lost_classes, fewest=_FEWEST)
+    task = task_of(asked, how, head.names, read, count, further, vanished=vanished, shown=read)
+    return replace(task, nearby=nearby, pairs=pairs, scaling=head.scaling)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from itertools import groupby, zip_longest
 
@@ -27,12 +28,11 @@ from trt_bisect.analyzer.tasks.task import (
     OBJECTS,
     AskedTask,
     Counts,
-    Looks,
     Task,
-    each_input,
     lost_classes,
     not_told,
     share,
+    task_of,
 )
 from trt_bisect.builder.base import Outputs
 from trt_bisect.data.feeds import TensorSpec
@@ -73,9 +73,8 @@ def classify(asked: AskedTask, reference: Sequence[Outputs]) -> Task:
         name, classes = next(iter(classes_of.items()))
         return [f"class {index}" for index in classes.predicted(np.asarray(outputs[name], np.float64)).tolist()]
 
-    note = f"--task {asked.name} compares the class with the largest score of {axes}"
-    judge = each_input(list(classes_of), read, count, further)
-    return Task(asked.entry, note, tuple(classes_of), judge, looks=Looks(names))
+    how = f"compares the class with the largest score of {axes}"
+    return task_of(asked, how, [*classes_of], read, count, further, shown=names)
 
 
 def _counted_classify(classes: Classes, before: np.ndarray, after: np.ndarray) -> dict[str, float]:
@@ -108,27 +107,35 @@ def segment(asked: AskedTask, reference: Sequence[Outputs]) -> Task:
 
     In one channel, a pixel above 0.5, or above 0 for logits, belongs to the object.
     """
-    queries = None if asked.class_axis is not None else _queries(reference)
+    queries = _queries(reference) if asked.class_axis is None else None
+    images: Callable[[Outputs], Outputs] = dict
+    reads: tuple[str, ...]
     if queries is not None:
-        return _segment_queries(asked, *queries, reference)
-    classes_of = {name: classes for name in reference[0] if (classes := _classes(name, asked, reference)) is not None}
-    if not classes_of or (asked.class_axis is None and _are_detections(reference)):
-        raise not_told(asked.name, reference[0], SEGMENT_OUTPUTS)
+        classes_of, reads, images = {"queries": Classes(1, OWN)}, queries, partial(_of_queries, *queries)
+        how = f"queries: classes in '{queries[0]}', masks in '{queries[1]}'"
+    else:
+        found = {name: _classes(name, asked, reference) for name in reference[0]}
+        classes_of = {name: classes for name, classes in found.items() if classes is not None}
+        if not classes_of or (asked.class_axis is None and _are_detections(reference)):
+            raise not_told(asked.name, reference[0], SEGMENT_OUTPUTS)
+        reads, how = tuple(classes_of), ", ".join(f"'{name}' ({_how(classes)})" for name, classes in classes_of.items())
     sizes: dict[str, int] = {}
     for name, classes in classes_of.items():
         if classes.kind == _LABELS:
             sizes[name] = int(max(outputs[name].max(initial=0) for outputs in reference)) + 1
         else:
-            sizes[name] = 2 if classes.axis is None else int(reference[0][name].shape[classes.axis])
+            sizes[name] = 2 if classes.axis is None else images(reference[0])[name].shape[classes.axis]
 
     def read(outputs: Outputs) -> dict[str, np.ndarray]:
-        return {name: _labels(classes, outputs[name]) for name, classes in classes_of.items()}
+        return {name: _labels(classes_of[name], value) for name, value in images(outputs).items() if name in classes_of}
 
     def compared_with(reference: Sequence[Outputs]) -> list[dict[str, _Pixels]]:
-        return [
-            {name: (_labels(classes, outputs[name]), _sure(classes, outputs[name])) for name, classes in items}
-            for outputs in reference
-        ]
+        compared = []
+        for arrays in map(images, reference):
+            compared.append(
+                {name: (_labels(of, arrays[name]), _sure(of, arrays[name])) for name, of in classes_of.items()}
+            )
+        return compared
 
     def count(before: Mapping[str, _Pixels], after: Mapping[str, np.ndarray]) -> Counts:
         counts = [_counted_segment(before[name], after[name], sizes[name]) for name in classes_of]
@@ -140,11 +147,9 @@ def segment(asked: AskedTask, reference: Sequence[Outputs]) -> Task:
         labels = next(iter(read(outputs).values()))
         return list(labels.reshape(-1, *labels.shape[-2:]))
 
-    items = classes_of.items()
-    how = ", ".join(f"'{name}' ({_how(classes)})" for name, classes in items)
-    note = f"--task {asked.name} compares the class of each pixel of {how}"
-    judge = each_input(list(classes_of), read, count, _of_pixels, compared_with, lost_classes)
-    return Task(asked.entry, note, tuple(classes_of), judge, looks=Looks(pixels))
+    how = f"compares the class of each pixel of {how}"
+    task = task_of(asked, how, reads, read, count, _of_pixels, compared_with=compared_with, vanished=lost_classes)
+    return replace(task, shown=pixels)
 
 
 def _queries(reference: Sequence[Outputs]) -> tuple[str, str] | None:
@@ -158,28 +163,12 @@ def _queries(reference: Sequence[Outputs]) -> tuple[str, str] | None:
     return pairs[0] if len(pairs) == 1 else None
 
 
-def _segment_queries(asked: AskedTask, classes: str, masks: str, reference: Sequence[Outputs]) -> Task:
-    # Each query has a mask and class scores, the last for "no object". Source: Cheng et al. 2021, "Per-Pixel
-    # Classification is Not All You Need for Semantic Segmentation".
-    size = reference[0][classes].shape[-1] - 1
-
-    def scores(outputs: Outputs) -> np.ndarray:
-        shares = softmax(np.asarray(outputs[classes], np.float64))[..., :size]
-        pixels = sigmoid(np.asarray(outputs[masks], np.float64))
-        return np.asarray(np.einsum("nqc,nqhw->nchw", shares, pixels))
-
-    def labels(outputs: Outputs) -> np.ndarray:
-        return np.asarray(scores(outputs).argmax(axis=1))
-
-    def compared_with(reference: Sequence[Outputs]) -> list[_Pixels]:
-        of_pixels = Classes(1, OWN)
-        return [(each.argmax(axis=1), _sure(of_pixels, each)) for each in map(scores, reference)]
-
-    where = f"classes in '{classes}', masks in '{masks}'"
-    note = f"--task {asked.name} compares the class of each pixel of queries: {where}"
-    count = partial(_counted_segment, classes=size)
-    judge = each_input([classes, masks], labels, count, _of_pixels, compared_with, lost_classes)
-    return Task(asked.entry, note, (classes, masks), judge, looks=Looks(lambda outputs: list(labels(outputs))))
+def _of_queries(classes: str, masks: str, outputs: Outputs) -> Outputs:
+    # Returns the scores of each pixel's classes. Each query has a mask and class scores, the last for "no object".
+    # Source: Cheng et al. 2021, "Per-Pixel Classification is Not All You Need for Semantic Segmentation".
+    shares = softmax(np.asarray(outputs[classes], np.float64))[..., :-1]
+    pixels = sigmoid(np.asarray(outputs[masks], np.float64))
+    return {"queries": np.asarray(np.einsum("nqc,nqhw->nchw", shares, pixels))}
 
 
 def _classes(name: str, asked: AskedTask, reference: Sequence[Outputs]) -> Classes | None:
@@ -280,10 +269,14 @@ def depth(asked: AskedTask, reference: Sequence[Outputs]) -> Task:
     def read(outputs: Outputs) -> np.ndarray:
         return np.asarray(outputs[name], np.float64)
 
-    note = f"--task {asked.name} compares '{name}' by the scale-invariant error of its logarithms"
-    looks = Looks(lambda outputs: list(read(outputs).reshape(-1, *outputs[name].shape[-2:])))
-    judge = each_input([name], read, _counted_depth, lambda sums: {k: sums[k] / sums[ITEMS] for k in ("error", "near")})
-    return Task(asked.entry, note, (name,), judge, looks=looks)
+    def further(total: Counts) -> dict[str, float]:
+        return {key: total[key] / total[ITEMS] for key in ("error", "near")}
+
+    def images(outputs: Outputs) -> list[np.ndarray]:
+        return list(read(outputs).reshape(-1, *outputs[name].shape[-2:]))
+
+    how = f"compares '{name}' by the scale-invariant error of its logarithms"
+    return task_of(asked, how, [name], read, _counted_depth, further, shown=images)
 
 
 def _is_depth(arrays: Sequence[np.ndarray]) -> bool:
@@ -333,12 +326,10 @@ def embed(asked: AskedTask, reference: Sequence[Outputs]) -> Task:
     name = next((name for fitting in ((1, 2), (3,)) for name, rank in ranks.items() if rank in fitting), None)
     if name is None or _are_detections(reference):
         raise not_told(asked.name, reference[0], EMBED_OUTPUTS)
-    how = "each row is a vector" if ranks[name] < 3 else "the average over the tokens (axis 1) is the vector"
+    rows = "each row is a vector" if ranks[name] < 3 else "the average over the tokens (axis 1) is the vector"
 
     def further(total: Counts) -> dict[str, float]:
         return {"cosine": min(total["cosines"]), "mean_cosine": float(np.mean(total["cosines"]))}
-
-    note = f"--task {asked.name} compares the nearest neighbours among FP32's vectors of the inputs by '{name}': {how}"
 
     def read(outputs: Outputs) -> np.ndarray:
         return _vectors(outputs[name])
@@ -346,8 +337,8 @@ def embed(asked: AskedTask, reference: Sequence[Outputs]) -> Task:
     def sought(reference: Sequence[Outputs]) -> list[_Sought]:
         return _sought([read(outputs) for outputs in reference])
 
-    judge = each_input([name], read, _counted_embed, further, sought)
-    return Task(asked.entry, note, (name,), judge)
+    how = f"compares the nearest neighbours among FP32's vectors of the inputs by '{name}': {rows}"
+    return task_of(asked, how, [name], read, _counted_embed, further, compared_with=sought)
 
 
 def _vectors(output: np.ndarray) -> np.ndarray:
@@ -437,9 +428,9 @@ def text(asked: AskedTask, reference: Sequence[Outputs]) -> Task:
         return [tuple(int(letter) for letter, _ in groupby(row.tolist()) if letter != blank) for row in steps]
 
     classes = reference[0][name].shape[-1]
-    note = f"--task {asked.name} reads '{name}' as CTC scores of {classes} classes, of which {blank} is the blank"
-    looks = Looks(lines, letters=partial(letters_of, classes=classes, blank=blank))
-    return Task(asked.entry, note, (name,), each_input([name], lines, _counted_text, further), looks=looks)
+    how = f"reads '{name}' as CTC scores of {classes} classes, of which {blank} is the blank"
+    task = task_of(asked, how, [name], lines, _counted_text, further, shown=lines)
+    return replace(task, letters=partial(letters_of, classes=classes, blank=blank))
 
 
 def blank_of(name: str, reference: Sequence[Outputs], head: str | None = None) -> int | None:

@@ -67,25 +67,6 @@ class AskedTask:
 
 
 @dataclass(frozen=True)
-class Looks:
-    """The functions that draw a task's findings on a picture of the input; None if not needed.
-
-    Attributes:
-        read: returns the findings in each image, from the outputs for one input: ``Detections``, the class of each
-            pixel (integers ``[H, W]``), its depth (floats ``[H, W]``), a text, or the classes of its characters.
-        pairs: returns the index of each detection's partner (-1 without), from the detections of FP32 and of another
-            plan.
-        scaling: returns the scaling of the boxes to pixels, from FP32's outputs.
-        letters: returns the character of each class, from a list of characters.
-    """
-
-    read: Callable[[Outputs], Sequence[Any]]
-    pairs: Callable[[Any, Any], np.ndarray] | None = None
-    scaling: Callable[[Sequence[Outputs]], Scaling] | None = None
-    letters: Callable[[str], tuple[str, ...]] | None = None
-
-
-@dataclass(frozen=True)
 class Task:
     """A task on the outputs of one network.
 
@@ -93,17 +74,26 @@ class Task:
         entry: the name of the task's figures, such as ``task detect``.
         note: tells the user how the outputs are read.
         judge: from FP32's outputs by input, returns the function that judges other outputs for any of these inputs.
+        shown: returns the findings in each image, from the outputs for one input: ``Detections``, the class of each
+            pixel (integers ``[H, W]``), its depth (floats ``[H, W]``), a text, or the classes of its characters. None
+            if nothing can be shown.
         nearby: from FP32's outputs by input, returns a function from other outputs by input to the mean agreement at
             several score thresholds; None without a score threshold.
-        looks: None if nothing can be shown.
+        pairs: returns the index of each detection's partner (-1 without), from the detections of FP32 and of another
+            plan; None without detections.
+        scaling: returns the scaling of the boxes to pixels, from FP32's outputs; None without boxes.
+        letters: returns the character of each class, from a list of characters; None without text.
     """
 
     entry: str
     note: str
     reads: tuple[str, ...]
     judge: Callable[[Sequence[Outputs]], Judge]
+    shown: Callable[[Outputs], Sequence[Any]] | None = None
     nearby: Callable[[Sequence[Outputs]], Callable[[Sequence[Outputs]], float]] | None = None
-    looks: Looks | None = None
+    pairs: Callable[[Any, Any], np.ndarray] | None = None
+    scaling: Callable[[Sequence[Outputs]], Scaling] | None = None
+    letters: Callable[[str], tuple[str, ...]] | None = None
 
     def check(self, reference: Sequence[Outputs]) -> None:
         """Raises BadInput unless FP32 finds something to compare on at least one input."""
@@ -114,30 +104,37 @@ class Task:
             )
 
 
-def each_input(
-    names: Sequence[str],
+def task_of(
+    asked: AskedTask,
+    how: str,
+    reads: Sequence[str],
     read: Callable[[Outputs], _Read],
     count: Callable[[Any, _Read], Counts],
     further: Callable[[Counts], Mapping[str, float]] = dict,
+    *,
     compared_with: Callable[[Sequence[Outputs]], Sequence[Any]] | None = None,
     vanished: Callable[[Counts], tuple[int, ...]] = lambda _: (),
-) -> Callable[[Sequence[Outputs]], Judge]:
-    """Returns the judging function of a task whose counts on single inputs add up.
+    shown: Callable[[Outputs], Sequence[Any]] | None = None,
+) -> Task:
+    """Returns a task whose counts on single inputs add up.
 
     Args:
+        how: the rest of the task's note.
+        reads: the outputs that are read.
         read: reads the outputs for one input, such as classes or detections.
         count: returns the counts on one input, from what ``read`` gives for FP32 and for another plan.
         further: returns further figures, from the counts of all inputs.
         compared_with: returns the first argument of ``count`` for each input, from FP32's outputs; default: ``read``
             does.
         vanished: returns the lost classes from the counts of all inputs.
+        shown: see ``Task``.
     """
 
     def judge(reference: Sequence[Outputs]) -> Judge:
         fp32 = [read(outputs) for outputs in reference] if compared_with is None else compared_with(reference)
 
         def figures(outputs: Mapping[int, Outputs]) -> OutputFigures:
-            arrays = ((reference[index][name], after[name]) for index, after in outputs.items() for name in names)
+            arrays = ((reference[index][name], after[name]) for index, after in outputs.items() for name in reads)
             if not all(np.isfinite(after).all() or not np.isfinite(before).all() for before, after in arrays):
                 values = {AGREEMENT.name: (float("nan"),) * len(outputs)} if len(outputs) > 1 else {}
                 return OutputFigures({}, False, "NaN or infinite values", values)
@@ -155,7 +152,7 @@ def each_input(
 
         return figures
 
-    return judge
+    return Task(asked.entry, f"--task {asked.name} {how}", tuple(reads), judge, shown)
 
 
 def lost_classes(total: Counts, fewest: int = 1) -> tuple[int, ...]:

@@ -66,7 +66,7 @@ def worst_pictures(answer: Answer, folder: Path | None, progress: Progress) -> P
     """
     experiment, inputs = answer.experiment, answer.inputs.given
     task = experiment.task
-    if task is None or task.looks is None or not len(inputs) or not frames_of(inputs.feeds[0]):
+    if task is None or task.shown is None or not len(inputs) or not frames_of(inputs.feeds[0]):
         return None
     losses = list(zip(*(_losses(answer, trial) for trial in (answer.of_user.full, answer.restored)), strict=True))
     with_losses = [input_index for input_index, pair in enumerate(losses) if max(pair) > 0.0]
@@ -79,8 +79,8 @@ def worst_pictures(answer: Answer, folder: Path | None, progress: Progress) -> P
     if of_user is answer and answer.recipe.plan == full:
         del plans["recipe"]
     by_name = {name: list(_outputs(of, name, plan, worst, folder)) for name, (of, plan) in plans.items()}
-    looks, references = task.looks, [inputs.references[input_index] for input_index in worst]
-    scaling = None if looks.scaling is None else looks.scaling(references)
+    references = [inputs.references[input_index] for input_index in worst]
+    scaling = None if task.scaling is None else task.scaling(references)
     letters = letters_in(task, experiment.network) or class_names(experiment.network.properties)
     pictures: list[Picture] = []
     for number, input_index in enumerate(worst):
@@ -174,11 +174,11 @@ def pictures_of(
         scaling: returns the factors from the boxes' coordinates to pixels; None for a task without boxes.
         letters: the characters of a text's classes, or the names of the boxes' classes; empty if unknown.
     """
-    frames, looks = frames_of(feeds), task.looks
-    assert looks is not None
+    frames, read = frames_of(feeds), task.shown
+    assert read is not None
     judge = task.judge([plans[FP32]])
     seen = {
-        plan: looks.read(outputs) if all(np.isfinite(outputs[name]).all() for name in task.reads) else None
+        plan: read(outputs) if all(np.isfinite(outputs[name]).all() for name in task.reads) else None
         for plan, outputs in plans.items()
     }
     before = seen[FP32]
@@ -236,11 +236,10 @@ def _detections(
     scale: np.ndarray,
     names: Sequence[str],
 ) -> Drawing:
-    looks = task.looks
-    if plan == FP32 or looks is None or looks.pairs is None:
+    if plan == FP32 or task.pairs is None:
         kinds = [""] * len(after)
         return Drawing(plan, agreement, {}, _marks(after, kinds, scale, names), _masks(after, kinds))
-    pairs = looks.pairs(before, after)
+    pairs = task.pairs(before, after)
     kinds = [KEPT if k in pairs else INVENTED for k in range(len(after))]
     lost = before.at(np.flatnonzero(pairs < 0))
     marks = (*_marks(lost, [LOST] * len(lost), scale, names), *_marks(after, kinds, scale, names))
