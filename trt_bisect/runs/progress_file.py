@@ -14,7 +14,7 @@ from typing import Any
 from trt_bisect.errors import BadInput
 from trt_bisect.support.codec import encode, read
 from trt_bisect.support.files import write_whole
-from trt_bisect.support.progress import Progress, TimeLeft, grown
+from trt_bisect.support.progress import Counted, Progress
 
 PROGRESS = "progress.json"
 FINISHED, RUNNING, INTERRUPTED = "finished", "running", "interrupted"
@@ -22,22 +22,20 @@ HEARTBEAT = 1.0  # seconds between two writes
 _TIMEOUT = 30.0  # seconds without a write after which a run on another machine counts as dead
 
 
-class Heartbeat:
+class Heartbeat(Counted):
     """A progress display that also writes the progress into a run folder once a second, until ``close``.
 
     A failed write is ignored.
     """
 
     def __init__(self, folder: Path, shown: Progress) -> None:
+        super().__init__()
         self._path = folder / PROGRESS
         self._shown = shown
         self._began = perf_counter()
         self._run = {"pid": os.getpid(), "born": _born(os.getpid()), "host": socket.gethostname(), "began": time()}
-        self._stage: dict[str, Any] = {}
-        self._doing = 0
         self._written: dict[str, Any] | None = None
-        self._left = TimeLeft()
-        self._set(stage="", total=None, done=0, what="")
+        self._set()
         self._write()
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._write_often, name="trt-bisect progress", daemon=True)
@@ -46,20 +44,19 @@ class Heartbeat:
     def stage(self, title: str, total: int | None) -> None:
         """Begins a stage of about ``total`` steps, None if unknown."""
         self._shown.stage(title, total)
-        self._doing = 0
-        self._set(stage=title, total=total, done=0, what="")
+        super().stage(title, total)
+        self._set()
 
     def step(self, what: str, size: int = 1) -> None:
         """Begins the step ``what``, which counts as ``size`` steps."""
         self._shown.step(what, size)
-        done, total = self._stage["done"] + self._doing, self._stage["total"]
-        self._doing = size
-        self._set(done=done, what=what, total=grown(total, done + size))
+        super().step(what, size)
+        self._set()
 
     def left(self, seconds: float | None) -> None:
         """Shows and writes the time left of the whole run; None if unknown."""
         self._shown.left(seconds)
-        self._left.tell(seconds)
+        super().left(seconds)
         self._set()
 
     def say(self, text: str) -> None:
@@ -74,10 +71,16 @@ class Heartbeat:
         with suppress(OSError):
             self._path.unlink()
 
-    def _set(self, **changed: Any) -> None:
+    def _set(self) -> None:
         left = self._left.seconds
-        times = {"seconds": round(perf_counter() - self._began, 1), "left": None if left is None else round(left, 1)}
-        self._stage = {**self._stage, **changed, **times}
+        self._stage = {
+            "stage": self._title,
+            "total": self._total,
+            "done": self._done,
+            "what": self._what,
+            "seconds": round(perf_counter() - self._began, 1),
+            "left": None if left is None else round(left, 1),
+        }
 
     def _write_often(self) -> None:
         while not self._ended.wait(HEARTBEAT):

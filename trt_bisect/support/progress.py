@@ -67,6 +67,35 @@ def grown(total: int | None, done: int) -> int | None:
     return total if total is None or done <= total else done + max(done // 4, 1)
 
 
+class Counted:
+    """The steps of a stage and the time left, as displays show them."""
+
+    def __init__(self) -> None:
+        self._left = TimeLeft()
+        self._title = self._what = ""
+        self._total: int | None = None
+        self._done = self._current_size = 0
+
+    def stage(self, title: str, total: int | None) -> None:
+        """Begins a stage of about ``total`` steps, None if unknown."""
+        self._title, self._what, self._total = title, "", total
+        self._done = self._current_size = 0
+
+    def step(self, what: str, size: int = 1) -> None:
+        """Begins the step ``what``, which counts as ``size`` steps."""
+        self._done += self._current_size
+        self._total = grown(self._total, self._done + size)
+        self._current_size, self._what = size, what
+
+    def left(self, seconds: float | None) -> None:
+        """Sets the time left of the whole job; None if unknown."""
+        self._left.tell(seconds)
+
+    @property
+    def _count(self) -> str:
+        return str(self._done) if self._total is None else f"{self._done}/{self._total}"
+
+
 class TimeUp(BaseException):
     """The time limit of a run is over. Like Ctrl-C, it passes through all error handling."""
 
@@ -121,7 +150,7 @@ def fits(shown: Progress, seconds: float) -> None:
         shown.refuse(seconds)
 
 
-class RichProgress:
+class RichProgress(Counted):
     """A bar with the step, the count and the times left, on stderr; plain lines if stderr is no terminal.
 
     Plain lines: one for each stage and at most one a minute within a stage, with the time left. With ``verbose`` each
@@ -129,6 +158,7 @@ class RichProgress:
     """
 
     def __init__(self, *, verbose: bool = False) -> None:
+        super().__init__()
         from rich.console import Console
         from rich.progress import BarColumn, Progress as Bar, ProgressColumn, Task, TextColumn, TimeElapsedColumn
         from rich.text import Text
@@ -154,10 +184,8 @@ class RichProgress:
             disable=verbose or not self._console.is_terminal,
         )
         self._bar.start()
-        self._left, self._last_line = TimeLeft(), 0.0
+        self._last_line = 0.0
         self._task: Any = None
-        self._total: int | None = None
-        self._done = self._current_size = 0
 
     def stage(self, title: str, total: int | None) -> None:
         """Begins a stage of about ``total`` steps, with a new bar."""
@@ -165,27 +193,23 @@ class RichProgress:
             self._bar.remove_task(self._task)
         if self._verbose or not self._console.is_terminal:
             self._say_stage(", ".join(filter(None, (title, self._left.text))))
-        self._total = total
-        self._done = self._current_size = 0
+        super().stage(title, total)
         self._task = self._bar.add_task(title, what="", left=self._left, **self._figures())
 
     def step(self, what: str, size: int = 1) -> None:
         """Begins the step ``what``, which counts as ``size`` steps, and moves the bar."""
         if self._verbose:
             self._say_timed(f"  {what}")
-        self._done += self._current_size
-        self._total = grown(self._total, self._done + size)
+        super().step(what, size)
         self._bar.update(self._task, what=what, **self._figures())
-        self._current_size = size
 
     def _figures(self) -> dict[str, Any]:
         completed, total = (self._done, self._total) if self._total else (0, _UNKNOWN)
-        count = str(self._done) if self._total is None else f"{self._done}/{self._total}"
-        return {"completed": completed, "total": total, "count": count}
+        return {"completed": completed, "total": total, "count": self._count}
 
     def left(self, seconds: float | None) -> None:
         """Shows the time left of the whole job, None if unknown, next to the bar or once a minute in a line."""
-        self._left.tell(seconds)
+        super().left(seconds)
         is_line = self._verbose or not self._console.is_terminal
         if is_line and seconds is not None and perf_counter() - self._last_line > _BETWEEN_LINES:
             self._say_stage(f"  {self._left.text}")
@@ -210,34 +234,24 @@ _BETWEEN_LINES = 60.0  # seconds
 _UNKNOWN = 1  # the total of a bar that stays empty, for an unknown number of steps
 
 
-class NotebookProgress:
+class NotebookProgress(Counted):
     """A bar in a notebook's output: each stage replaces the one before it, and the end removes it."""
 
     def __init__(self) -> None:
+        super().__init__()
         self._handle: Any = None
-        self._left = TimeLeft()
-        self._title = self._what = ""
-        self._total: int | None = None
-        self._done = self._current_size = 0
         self._shown_at = 0.0
 
     def stage(self, title: str, total: int | None) -> None:
         """Begins a stage of about ``total`` steps, with an empty bar."""
-        self._title, self._what, self._total = title, "", total
-        self._done = self._current_size = 0
+        super().stage(title, total)
         self._show()
 
     def step(self, what: str, size: int = 1) -> None:
         """Begins the step ``what``, which counts as ``size`` steps, and moves the bar."""
-        self._done += self._current_size
-        self._total = grown(self._total, self._done + size)
-        self._current_size, self._what = size, what
+        super().step(what, size)
         if perf_counter() - self._shown_at > _BETWEEN_UPDATES:
             self._show()
-
-    def left(self, seconds: float | None) -> None:
-        """Sets the time left of the whole job, None if unknown; the next step shows it."""
-        self._left.tell(seconds)
 
     def say(self, text: str) -> None:
         """Prints a line."""
@@ -250,8 +264,7 @@ class NotebookProgress:
             self._handle = None
 
     def _show(self) -> None:
-        count = str(self._done) if self._total is None else f"{self._done}/{self._total}"
-        text = ", ".join(filter(None, (f"{self._title} {count}", self._what, self._left.text)))
+        text = ", ".join(filter(None, (f"{self._title} {self._count}", self._what, self._left.text)))
         value = "" if self._total is None else f' value="{self._done}" max="{self._total}"'
         shown = _Shown(text, f"<progress{value}></progress> {escape(text)}")
         self._shown_at = perf_counter()
