@@ -28,6 +28,7 @@ from trt_bisect.answer.search import CHEAP_RECIPE, FEW_LAYERS, PROMISING, answer
 from trt_bisect.answer.validation import Recipe, SimilarityTarget
 from trt_bisect.builder.base import EMULATED
 from trt_bisect.builder.engines import ONNXRUNTIME
+from trt_bisect.calibration.ranges import keeping_unusable_high
 from trt_bisect.calibration.weight_rounding import round_weights, with_weights_on_grid
 from trt_bisect.data.datasets import digest_of_feeds
 from trt_bisect.errors import BadInput, TrialFailed, first_line
@@ -175,7 +176,9 @@ def of_network(plans: AnswerPlans, network: Network) -> AnswerPlans:
     """
     setup = copy(plans.setup)
     setup.data = plans.setup.data.of_network(network)
-    moved = setup.with_network(plans.experiment, network, setup.data.first_ranges)
+    ranges = setup.data.first_ranges
+    network, _ = keeping_unusable_high(network, ranges)
+    moved = setup.with_ranges(plans.experiment, ranges, network)
     return answer_plans(setup, plans.options, moved, plans.inputs, plans)
 
 

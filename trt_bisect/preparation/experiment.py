@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import islice
@@ -21,8 +20,7 @@ from trt_bisect.builder.base import Builder, BuildOptions, Engine, Outputs, Prof
 from trt_bisect.builder.engines import AUTO, ONNXRUNTIME, choose_engine, make_builder, open_builder, typing_of
 from trt_bisect.builder.pipeline import AllPlans, EmulatedBuilder
 from trt_bisect.calibration.cache import is_cache_path, is_data
-from trt_bisect.calibration.ranges import Ranges, keeping_unusable_high
-from trt_bisect.cluster.ray_cluster import open_cluster
+from trt_bisect.calibration.ranges import Ranges
 from trt_bisect.data.datasets import Dataset, Profile, digest_of_feeds, may_be_sizes, profile_of
 from trt_bisect.data.feeds import Feeds
 from trt_bisect.driver.search import Question
@@ -135,6 +133,7 @@ class Setup:
         folder: the run folder; None to keep nothing.
         judged_by: the reference that ``--reference`` names; None for the network in FP32.
         in_memory: the trials, if there is no folder.
+        cluster: its workers try plans; open while experiments are ``prepared``.
         began: the command's start, in seconds of ``perf_counter``.
         started: the command's start, in seconds since the epoch.
     """
@@ -151,7 +150,7 @@ class Setup:
     began: float = field(default_factory=perf_counter)
     started: float = field(default_factory=time)
     in_memory: TrialStore = field(default_factory=TrialStore)
-    _cluster: Cluster = field(init=False)
+    cluster: Cluster = field(init=False)
 
     @classmethod
     def of(
@@ -193,12 +192,6 @@ class Setup:
             data=GivenData(options, network, folder, progress, notes),
         )
 
-    @contextmanager
-    def with_cluster(self) -> Iterator[None]:
-        """Opens the cluster whose workers try plans, until the ``with`` block ends."""
-        with open_cluster(self.options.cluster, self.progress.say) as self._cluster:
-            yield
-
     def build_options(self) -> BuildOptions:
         """Returns the options of builders, with the run's timing cache."""
         options = self.options.build_options()
@@ -235,7 +228,7 @@ class Setup:
         options, shapes = self._profiled(network, builder.engine, feeds)
         make = partial(make_builder, builder.engine, builder.typing, network, ranges.scales, profile_shapes=shapes)
         spec = TrialSpec(builder.engine, builder.versions, make, options, feeds, timed)
-        return self._cluster.pool(spec, builder)
+        return self.cluster.pool(spec, builder)
 
     def _profiled(self, network: Network, engine: str, feeds: Iterable[Feeds]) -> tuple[BuildOptions, ProfileShapes]:
         options = self.build_options()
@@ -278,11 +271,6 @@ class Setup:
             evaluator=whole,
             parts=parts,
         )
-
-    def with_network(self, experiment: Experiment, network: Network, ranges: Ranges) -> Experiment:
-        """Returns the experiment with another network and its ranges; raises BadInput if no layer can be in INT8."""
-        network, _ = keeping_unusable_high(network, ranges)
-        return self.with_ranges(experiment, ranges, network)
 
     def with_curve(self, experiment: Experiment, session: AllPlans | None = None) -> Experiment:
         """Returns the experiment for the curve; in the emulation, ``session`` (None: a new one) runs all its plans."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from copy import copy
 from dataclasses import replace
 from functools import cached_property
@@ -32,17 +32,18 @@ from trt_bisect.report.parts import JudgedInputs
 from trt_bisect.runs import cached_inputs
 from trt_bisect.runs.cached_inputs import Form, Value, fingerprint, kept
 from trt_bisect.support.progress import Progress
-from trt_bisect.support.text import DATA, RANGES, Note, noted, shape_text
+from trt_bisect.support.text import DATA, RANGES, SHAPES, Note, noted, shape_text
 
 
 class GivenData:
-    """Opens the data given to a command, computes ranges from it, and holds samples out.
+    """Opens the data given to a command, computes ranges and statistics from it, and holds samples out.
+
+    Warnings on the data are shown at once.
 
     Attributes:
         calibration: computes the ranges; None if they do not come from data.
         holdout: the calibration data and the held-out samples; None without data.
         calibrated: the seconds that calibration took.
-        fed: statistics of the calibration data and the judged inputs.
     """
 
     def __init__(
@@ -54,7 +55,14 @@ class GivenData:
         self.holdout: Holdout | None = None
         self._opened: list[tuple[Any, Dataset]] = []
         self.calibrated = 0.0
-        self.fed = FedData(network, progress.say)
+        self._calibration: tuple[FedInput, ...] = ()
+        self._sketch, self._validation = Sketch(), Sketch()
+        self._validated_with: Dataset | None = None
+        self._pictures: dict[str, str] = {}
+        self._warnings: list[str] = []
+        self._states: list[str] = []
+        if network.part:
+            progress.say(f"PART: {network.part}")
 
     def ranges(self, calibration: Any) -> tuple[Ranges, Dataset | None]:
         """Returns the ranges, with the scales that the user fixed, and the calibration data set (None without data).
@@ -130,19 +138,18 @@ class GivenData:
     def _calibration_data(self, source: Any) -> Dataset:
         share = self._options.validation
         is_share = share is None or isinstance(share, (int, float))
-        validation = None if is_share else self.fed.validated_with(self.open(share))
-        holdout = hold_out(self.open(source), float(share or 0.0) if is_share else 0.0, validation)
+        if not is_share:
+            self._validated_with = self._validation.watching(self.open(share))
+        holdout = hold_out(self.open(source), float(share or 0.0) if is_share else 0.0, self._validated_with)
         self._notes += noted(DATA, holdout.notes())
-        self.holdout = replace(holdout, kept=self.fed.calibrated_with(holdout.kept))
-        return self.holdout.kept
+        data = self._sketch.watching(holdout.kept)
+        self._calibration = self._looked_at(data.inferences.first(MOST_SAMPLES), data.source)
+        self.holdout = replace(holdout, kept=data)
+        return data
 
     def profile(self, feeds: Iterable[Feeds]) -> Profile:
         """Returns the smallest and the largest shapes of all samples given, and the first of ``feeds`` as the usual."""
         return profile_of(feeds).covering(opened.inferences.profile for _, opened in self._opened)
-
-    def shapes(self, feeds: Iterable[Feeds]) -> dict[str, str]:
-        """Returns, as text by name, the shapes of dynamic inputs over all samples given; empty for a static network."""
-        return {} if self._network.is_static else _shapes(self.profile(feeds))
 
     def open(self, source: Any) -> Dataset:
         """Returns a path, function or object as a data set for the network; opens each source once."""
@@ -151,9 +158,81 @@ class GivenData:
                 return opened
         opened = open_dataset(source, self._network.inputs, pictures=self._options.preprocessing())
         self._opened.append((source, opened))
-        self.fed.opened(opened)
+        if opened.pictures:
+            self._pictures[opened.source] = opened.pictures
         self._notes += [note for note in noted(DATA, opened.notes) if note not in self._notes]
         return opened
+
+    def judged(
+        self, about: JudgedInputs, feeds: Sequence[Feeds], ranges: Ranges, data: Sketch, *, of_calibration: bool
+    ) -> JudgedInputs:
+        """Checks the judged inputs and the validation data, and adds notes; returns ``about`` with the findings.
+
+        Args:
+            ranges: compared with the inputs if there are no calibration data.
+            data: a few values of the data set that the inputs come from.
+            of_calibration: true if the inputs are calibration samples.
+        """
+        first, drifts, drift_of_validation = feeds[:MOST_SAMPLES], dict[str, Drift](), dict[str, Drift]()
+        fed = statistics(first) if of_calibration else self._looked_at(first, about.source)
+        calibrated_with = "" if self.holdout is None else self.holdout.kept.source
+        seen = {entry.name: entry.absmax for entry in self._calibration}
+        seen = seen or {name: float(scale) * INT8_MAX for name, scale in ranges.scales.items()}
+        if not of_calibration:
+            drifts = drift(self._sketch, data)
+            units = [*data_warnings.on_units(seen, fed, calibrated_with or ranges.origin, about.source)]
+            self._warn(units or data_warnings.on_drift(drifts, calibrated_with, about.source))
+        validation = self._validated_with
+        if validation is not None and self._sketch.values:
+            if not self._validation.values:
+                deque(validation, maxlen=0)
+            drift_of_validation = drift(self._sketch, self._validation)
+            self._warn(data_warnings.on_drift(drift_of_validation, calibrated_with, validation.source))
+        self._notes += self._notes_on(about, feeds)
+        by_use = {name: inputs for name, inputs in (("calibration", self._calibration), ("judged", fed)) if inputs}
+        return replace(
+            about,
+            fed={name: {entry.name: entry for entry in inputs} for name, inputs in by_use.items()},
+            pictures=dict(self._pictures),
+            shapes={} if self._network.is_static else _shapes(profile_of(feeds)),
+            part=self._network.part,
+            drift=drifts,
+            drift_of_validation=drift_of_validation,
+            warnings=tuple(self._warnings),
+        )
+
+    def _notes_on(self, about: JudgedInputs, feeds: Sequence[Feeds]) -> Iterator[Note]:
+        for name in self._states:
+            text = "is 0 in every sample: as a recurrent state, so only the start of a sequence is measured"
+            yield Note(SHAPES, f"'{name}' {text}")
+        if not self._network.is_static:
+            shapes = _shapes(self.profile(feeds))
+            fixed = shlex.join(word for name, shape in shapes.items() for word in ("--shape", f"{name}:{shape}"))
+            is_free = self._network.pipeline is not None or any(" to " in shape for shape in shapes.values())
+            fixes = "" if is_free else f"; to fix them: {fixed}"
+            measured = ", ".join(f"'{name}' {shape}" for name, shape in shapes.items())
+            text = f"the inputs are dynamic, and measured at the shapes of the data: {measured}{fixes}"
+            yield Note(SHAPES, text)
+        if about.faint:
+            # The search for the worst inputs skipped them.
+            text = (
+                f"{len(about.faint)} of {about.searched} samples cannot be worst inputs (first: number "
+                f"{about.faint[0]}): FP32's output is almost zero there, and float noise would decide"
+            )
+            yield Note(DATA, text)
+
+    def _looked_at(self, samples: Iterable[Feeds], source: str) -> tuple[FedInput, ...]:
+        fed, preprocessing = statistics(samples), self._pictures.get(source)
+        self._states = self._states or data_warnings.zero_states(self._network, fed)
+        if not self._warnings:
+            title = f"{source}, fed as {preprocessing}" if preprocessing else source
+            self._warn(data_warnings.on_values(self._network, fed, samples, title))
+        return fed
+
+    def _warn(self, warnings: Any) -> None:
+        for warning in warnings:
+            self._warnings.append(warning)
+            self._progress.say(f"DATA: {warning}")
 
 
 class DataCalibration:
@@ -217,102 +296,6 @@ class DataCalibration:
         return fingerprint({**parts, "counted": None if self._counted is None else sorted(self._counted)})
 
 
-class FedData:
-    """Collects statistics on the inputs, and shows warnings at once."""
-
-    def __init__(self, network: Network, say: Callable[[str], None]) -> None:
-        self._network, self._say = network, say
-        self._calibration: tuple[FedInput, ...] = ()
-        self._calibrated_with = ""
-        self._sketch, self._validation = Sketch(), Sketch()
-        self._validated_with: Dataset | None = None
-        self._pictures: dict[str, str] = {}
-        self._warnings: list[str] = []
-        self._states: list[str] = []
-        if network.part:
-            say(f"PART: {network.part}")
-
-    def opened(self, data: Dataset) -> None:
-        """Records, for the report, how the pictures of a newly opened data set become inputs."""
-        if data.pictures:
-            self._pictures[data.source] = data.pictures
-
-    def calibrated_with(self, data: Dataset) -> Dataset:
-        """Computes statistics of up to 100 samples; returns ``data``, whose first full reading records a few values."""
-        self._calibrated_with = data.source
-        data = self._sketch.watching(data)
-        self._calibration = self._looked_at(data.inferences.first(MOST_SAMPLES), data.source)
-        return data
-
-    def validated_with(self, data: Dataset) -> Dataset:
-        """Returns ``data``, whose first full reading records a few values to compare with the calibration data's."""
-        self._validated_with = self._validation.watching(data)
-        return self._validated_with
-
-    def judged(
-        self, about: JudgedInputs, feeds: Sequence[Feeds], ranges: Ranges, data: Sketch, *, of_calibration: bool
-    ) -> JudgedInputs:
-        """Checks the judged inputs and the validation data; returns ``about`` with the findings.
-
-        Args:
-            ranges: compared with the inputs if there are no calibration data.
-            data: a few values of the data set that the inputs come from.
-            of_calibration: true if the inputs are calibration samples.
-        """
-        first, drifts, drift_of_validation = feeds[:MOST_SAMPLES], dict[str, Drift](), dict[str, Drift]()
-        fed = statistics(first) if of_calibration else self._looked_at(first, about.source)
-        seen = {entry.name: entry.absmax for entry in self._calibration}
-        seen = seen or {name: float(scale) * INT8_MAX for name, scale in ranges.scales.items()}
-        if not of_calibration:
-            drifts = drift(self._sketch, data)
-            units = [*data_warnings.on_units(seen, fed, self._calibrated_with or ranges.origin, about.source)]
-            self._warn(units or data_warnings.on_drift(drifts, self._calibrated_with, about.source))
-        validation = self._validated_with
-        if validation is not None and self._sketch.values:
-            if not self._validation.values:
-                deque(validation, maxlen=0)
-            drift_of_validation = drift(self._sketch, self._validation)
-            self._warn(data_warnings.on_drift(drift_of_validation, self._calibrated_with, validation.source))
-        by_use = {name: inputs for name, inputs in (("calibration", self._calibration), ("judged", fed)) if inputs}
-        return replace(
-            about,
-            fed={name: {entry.name: entry for entry in inputs} for name, inputs in by_use.items()},
-            pictures=dict(self._pictures),
-            shapes={} if self._network.is_static else _shapes(profile_of(feeds)),
-            part=self._network.part,
-            drift=drifts,
-            drift_of_validation=drift_of_validation,
-            warnings=tuple(self._warnings),
-        )
-
-    def notes(self, shapes: Mapping[str, str]) -> list[str]:
-        """Returns sentences on recurrent states that are 0 in all samples, and on the ``shapes`` of dynamic inputs."""
-        states = [
-            f"'{name}' is 0 in every sample: as a recurrent state, so only the start of a sequence is measured"
-            for name in self._states
-        ]
-        if self._network.is_static:
-            return states
-        fixed = shlex.join(word for name, shape in shapes.items() for word in ("--shape", f"{name}:{shape}"))
-        is_free = self._network.pipeline is not None or any(" to " in shape for shape in shapes.values())
-        fixes = "" if is_free else f"; to fix them: {fixed}"
-        measured = ", ".join(f"'{name}' {shape}" for name, shape in shapes.items())
-        return [*states, f"the inputs are dynamic, and measured at the shapes of the data: {measured}{fixes}"]
-
-    def _looked_at(self, samples: Iterable[Feeds], source: str) -> tuple[FedInput, ...]:
-        fed, preprocessing = statistics(samples), self._pictures.get(source)
-        self._states = self._states or data_warnings.zero_states(self._network, fed)
-        if not self._warnings:
-            title = f"{source}, fed as {preprocessing}" if preprocessing else source
-            self._warn(data_warnings.on_values(self._network, fed, samples, title))
-        return fed
-
-    def _warn(self, warnings: Any) -> None:
-        for warning in warnings:
-            self._warnings.append(warning)
-            self._say(f"DATA: {warning}")
-
-
 def ranges_of(
     network: Network, calibration: Any, options: TensorOptions, progress: Progress
 ) -> tuple[Ranges, Dataset | None]:
@@ -353,17 +336,6 @@ def ranges_from_data(
         on_sample=lambda done: progress.step(f"sample {done}"),
         memory=options.memory_bytes,
     )
-
-
-def faint_note(about: JudgedInputs) -> list[Note]:
-    """Returns a note on faint samples that the search for the worst inputs skipped; empty if there are none."""
-    if not about.faint:
-        return []
-    text = (
-        f"{len(about.faint)} of {about.searched} samples cannot be worst inputs (first: number {about.faint[0]}): "
-        "FP32's output is almost zero there, and float noise would decide"
-    )
-    return [Note(DATA, text)]
 
 
 def _shapes(profile: Profile) -> dict[str, str]:

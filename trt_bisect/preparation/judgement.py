@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -34,14 +35,11 @@ from trt_bisect.precision import Precision
 from trt_bisect.preparation.asked_network import read_network
 from trt_bisect.preparation.two_networks import AsItRuns, Planned, as_it_runs, feeds_between
 
-if TYPE_CHECKING:
-    from typing_extensions import Self
-
 _SAME = "Give a reference with the same names of outputs."
 _BOTH = "Give with --reference what the network gave for the samples of --input, in their order."
 
 
-class Reference(ABC):
+class Reference(AbstractContextManager["Reference"]):
     """An engine whose outputs a network is judged by.
 
     Attributes:
@@ -58,13 +56,10 @@ class Reference(ABC):
     def infer(self, feeds: Feeds) -> Outputs:
         """Returns the outputs for a sample, by the names of the judged network's outputs."""
 
-    def latency(self, feeds: Feeds) -> None:  # noqa: B027 - it has no time
+    def latency(self, feeds: Feeds) -> None:
         """Returns None: a reference is not timed."""
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:  # noqa: B027 - it stays open
+    def __exit__(self, *_: object) -> None:
         """Stays open for the next use."""
 
 
@@ -259,10 +254,6 @@ class Judgement:
         fits = metric is not EQUAL or self.asked_metric.name in FRACTIONS
         return make_rule(metric, self.threshold if fits else None, DEFAULT_SHARE, entries, self._low)
 
-    def by_equality(self, outputs: Outputs) -> tuple[str, ...]:
-        """Returns the names of integer outputs, which are judged by equality."""
-        return self.integers.of(outputs)
-
     def entries(self, outputs: tuple[str, ...]) -> tuple[str, ...]:
         """Returns the names of the figures that decide a trial: those of the judged outputs, or that of the task."""
         asked_task = self.options.asked_task()
@@ -292,7 +283,7 @@ class Judgement:
     def metric(self, outputs: tuple[str, ...], reference: Sequence[Outputs]) -> Metric:
         """Returns the options' metric, or if all outputs are integers, the share of equal elements."""
         metric = self.asked_metric
-        by_equality = self.by_equality(reference[0])
+        by_equality = self.integers.of(reference[0])
         if metric is not AGREEMENT and not metric.code and all(output_of(name) in by_equality for name in outputs):
             return EQUAL
         if metric.perfect is not None:

@@ -29,6 +29,7 @@ from trt_bisect.calibration.ranges import (
     refuse_without_low,
     unusable_scales,
 )
+from trt_bisect.cluster.ray_cluster import open_cluster
 from trt_bisect.data.datasets import Dataset
 from trt_bisect.data.feeds import Feeds, size_remedy
 from trt_bisect.data.statistics import Sketch
@@ -42,12 +43,11 @@ from trt_bisect.options.concerns import AUTO, EMULATION, HEADS
 from trt_bisect.precision import PrecisionPlan
 from trt_bisect.preparation.asked_network import refuse_emulated_only
 from trt_bisect.preparation.experiment import Experiment, Setup
-from trt_bisect.preparation.given_data import faint_note
 from trt_bisect.report.parts import JudgedInputs
 from trt_bisect.runs.cached_inputs import fingerprint, load_inputs, save_inputs
 from trt_bisect.runs.journal import Journal
 from trt_bisect.support.memory import give_back_memory
-from trt_bisect.support.text import FILE, FITTING_TASK, OUTPUTS, RANGES, SHAPES, TASK, Note, listed, noted
+from trt_bisect.support.text import FILE, FITTING_TASK, OUTPUTS, RANGES, TASK, Note, listed, noted
 
 _TELLING = 8  # the number of samples whose outputs decide how a detector's head is read
 STAYS_HERE = (
@@ -66,7 +66,7 @@ def prepared(setup: Setup, *, emulated: bool = False) -> Iterator[Experiment]:
         BadInput: an argument cannot be used.
         NothingMeasured: FP32 does not run, or has no finite output.
     """
-    with setup.with_cluster(), ExitStack() as open_files:
+    with open_cluster(setup.options.cluster, setup.progress.say) as setup.cluster, ExitStack() as open_files:
         engine, strategy = chosen_engine(setup)
         ranges, data = setup.data.ranges(setup.options.calibration)
         say_engine(setup, engine)
@@ -175,9 +175,7 @@ def _judged_inputs(
         about = JudgedInputs(source.source, len(feeds))
     else:
         feeds, about = _worst_of(setup, network, engine, ranges, source)
-    about = setup.data.fed.judged(about, feeds, ranges, seen, of_calibration=given is None)
-    setup.notes += [*noted(SHAPES, setup.data.fed.notes(setup.data.shapes(feeds))), *faint_note(about)]
-    return feeds, about
+    return feeds, setup.data.judged(about, feeds, ranges, seen, of_calibration=given is None)
 
 
 def _given(setup: Setup, data: Dataset | None) -> tuple[Dataset, ...]:
@@ -314,7 +312,7 @@ def _judged(
     with_groups = [slices.with_groups(reference) for reference in references]
     names = slices.names(outputs)
     rule = judgement.rule(names, with_groups)
-    equality = set(judgement.by_equality(references[0]))
+    equality = set(judgement.integers.of(references[0]))
     by_metric = [name for name in names if name not in equality]
     classes, on_classes = classes_of(with_groups, by_metric, rule.metric.name, options.class_axis)
     on_judging = judging_notes(with_groups, by_metric, rule.metric)
@@ -342,7 +340,7 @@ def _finite_outputs(
         for kind, layers in unusable_scales(network).items():
             why, remedy = f"{kind.capitalize()}, in the file's Q/DQ pairs at {listed(layers, 4)}", KINDS[kind].remedy
         raise NothingMeasured(f"{why}: {problem}" if why else problem, remedy)
-    integers = setup.judgement.by_equality(references[0])
+    integers = setup.judgement.integers.of(references[0])
     left_out = [repr(name) for name in integers if name not in judged]
     if left_out and not setup.options.outputs:
         text = "your metric does not judge outputs of integers unless --outputs names them"
