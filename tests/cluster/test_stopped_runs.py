@@ -22,16 +22,6 @@ def of_curve(folder):
     return [plan for plan in journaled(folder) if not plan.startswith("inputs")]
 
 
-def assert_it_goes_on(lenet, folder, here):
-    """The journal is sound, and the same command goes on with it, here, to the report of a whole run."""
-    before = journaled(folder)
-    assert len(of_curve(folder)) == 4
-    arguments = (lenet / "lenet_planted.onnx", lenet / "calibration.npz")
-    resumed = trt_bisect.run(*arguments, strategy="exhaustive", explain="none", output=folder)
-    assert without_times(resumed) == without_times(here)
-    assert journaled(folder)[: len(before)] == before
-
-
 @pytest.fixture
 def stopped(lenet, tmp_path, ray_nodes, command, monkeypatch):
     """Calls a function while a run on LeNet is at a plan after the first four; exit code and stderr."""

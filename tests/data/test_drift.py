@@ -111,8 +111,9 @@ def test_inputs_that_drifted_are_a_warning_on_the_data_and_a_doubt(chain, change
     assert report.exit_code == 1
 
 
-def test_other_units_are_told_once(chain):
-    (line,) = (line for line in drifted(chain, lambda samples: 100 * samples).lines if line.kind == DATA)
+@pytest.mark.parametrize("factor", [100.0, 0.02])
+def test_other_units_are_told_once(chain, factor):
+    (line,) = (line for line in drifted(chain, lambda samples: factor * samples).lines if line.kind == DATA)
     assert "the scaling differs" in line.text
 
 

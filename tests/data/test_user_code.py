@@ -91,7 +91,10 @@ def test_the_same_function_goes_on_though_it_has_functions_in_it(planted, tmp_pa
     assert second.similarity.int8 == first.similarity.int8 > 0.05
 
 
+NOTEBOOK = {"__name__": "__main__"}
+exec(compile("def worst(r, o):\n    return 1.0\n", "/tmp/ipykernel_1/2.py", "exec"), NOTEBOOK)
 SEEN_IN_NO_FILE = {
+    "notebook": NOTEBOOK["worst"],
     **{"closure": scaled(1.0), "partial": functools.partial(plain), "built in": max, "lambda": lambda r, o: r + o},
     **{"state": Counting(1.0), "bound method": Counting(1.0).__call__},
 }
@@ -115,12 +118,6 @@ def test_the_digest_is_of_file_name_and_facts(tmp_path):
             digests.append(find_metric(f"{script}:one").code)
     assert all(map(is_reusable, digests))
     assert len(set(digests)) == 4
-
-
-def test_a_function_of_a_notebook_is_known_in_this_run_alone():
-    scope = {"__name__": "__main__"}
-    exec(compile("def worst(r, o):\n    return 1.0\n", "/tmp/ipykernel_1/2.py", "exec"), scope)
-    assert not is_reusable(code_digest(scope["worst"]))
 
 
 def test_an_accuracy_over_another_constant_is_measured_anew(planted, tmp_path):

@@ -13,7 +13,6 @@ from trt_bisect.calibration.histogram import Calibrator
 from trt_bisect.errors import BadInput
 from trt_bisect.model.network import load_network
 from trt_bisect.options.concerns import RunOptions
-from trt_bisect.precision import int8_set
 from trt_bisect.preparation import given_data, preparation as stages
 from trt_bisect.preparation.experiment import Setup
 from trt_bisect.support.progress import Silent
@@ -54,12 +53,6 @@ def prepared(network, calibration, folder=None, dataset=None, inputs=None, **opt
         yield setup, experiment
 
 
-def full_int8(experiment):
-    network = experiment.network
-    plan = int8_set(len(network.layers), network.quantizable, experiment.whole.high)
-    return experiment.rule.similarity(experiment.whole.measure(plan))
-
-
 def scales(ranges, names=None):
     return {name: ranges.scales[name].tobytes() for name in names or ranges.scales}
 
@@ -98,14 +91,6 @@ def test_a_calibrator_that_the_user_names_is_kept(network, asked, origin):
     with prepared(network, data(), **asked) as (setup, experiment):
         assert experiment.ranges.origin == origin
         assert len(setup.data.candidates) == len(CANDIDATES)
-
-
-def test_a_candidate_measures_what_a_run_with_its_calibrator_measures(network):
-    with prepared(network, data(), inputs=data(2)) as (setup, experiment):
-        found = {ranges.origin: full_int8(setup.with_ranges(experiment, ranges)) for ranges in setup.data.candidates}
-    for calibrator in ("minmax", "mse"):
-        with prepared(network, data(), inputs=data(2), calibrator=calibrator) as (_, experiment):
-            assert found[calibrator] == full_int8(experiment)
 
 
 def test_a_resumed_run_does_not_calibrate_again_whatever_calibrator_it_names(network, tmp_path, passes):

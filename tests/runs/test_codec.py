@@ -52,19 +52,9 @@ def test_numbers_of_numpy_are_numbers() -> None:
     assert json.loads(encode([np.float32(0.5), np.int64(3), np.bool_(True), Path("a/b")])) == [0.5, 3, True, "a/b"]
 
 
-@pytest.mark.parametrize(
-    ("text", "place"),
-    [
-        ('{"rows": [{"name": 1, "value": 1}], "by_name": {}}', "$.rows[0].name"),
-        ('{"rows": [], "by_name": {"a": "b"}}', "$.by_name[...]"),
-        ('{"rows": [{"name": "a", "value": true}], "by_name": {}}', "$.rows[0].value"),
-        ('{"rows": []}', "by_name"),
-    ],
-)
-def test_a_wrong_field_is_named_with_its_path(text: str, place: str) -> None:
-    with pytest.raises(Malformed) as caught:
-        decode(_Table, text)
-    assert place in str(caught.value)
+def test_a_wrong_field_is_named_with_its_path() -> None:
+    with pytest.raises(Malformed, match=r"\$\.rows\[0\]\.name"):
+        decode(_Table, '{"rows": [{"name": 1, "value": 1}], "by_name": {}}')
 
 
 @pytest.mark.parametrize("text", ["", "[", "[]", "null", '{"rows": ', '{"rows": NaN, "by_name": {}}'])
