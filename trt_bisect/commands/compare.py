@@ -4,7 +4,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from itertools import chain
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -93,7 +92,7 @@ def compare(
     sort_column(options.sort)
     if model is not None and options.other is None:
         options = with_most_sensitive(model, options)
-    folder = None if options.output is None else Path(options.output)
+    folder = options.folder
     board = open_board(options.tensorboard, options.tensorboard_detail)
     with output_folder(folder), closing(options.progress or default_progress()) as shown:
         comparing = _Comparing(options, shown, board)
@@ -109,12 +108,11 @@ def compare(
 class _Low(Planned):
     data: Dataset | None
     notes: tuple[str, ...]
-    scales: Scales
-    observer: str
+    ranges: Ranges
     unquantized_round: bool
 
     def shaped(self, network: Network) -> Planned:
-        return Planned(_writer(network, self.scales, unquantized_round=self.unquantized_round), self.plan)
+        return Planned(_writer(network, self.ranges.scales, unquantized_round=self.unquantized_round), self.plan)
 
 
 def _writer(network: Network, scales: Scales, *, unquantized_round: bool = False) -> PlanWriter:
@@ -130,7 +128,7 @@ def _in_low(network: Network, options: CompareOptions, progress: Progress) -> _L
     writer = _writer(network, ranges.scales, unquantized_round=options.unquantized_round)
     plan = network.full(network.base or Precision.FP32)
     notes = (*fixed_notes(network), *network.notes, *kept_high)
-    return _Low(writer, plan, data, notes, ranges.scales, ranges.origin, options.unquantized_round)
+    return _Low(writer, plan, data, notes, ranges, options.unquantized_round)
 
 
 def _data(
@@ -208,9 +206,7 @@ class _Comparing:
 
     def _emulated(self, planned: _Low) -> Comparison:
         network = planned.network
-        samples = _data(self.options, self.options.inputs, network.inputs, planned.data)
-        if samples is None:
-            raise BadInput("No data was given to run.", "Give --input with one or more samples.")
+        samples = self._samples(planned)
         first, every = _opened(samples)
         origins = planned.origins()
         groups = groups_within(network, origins, first, self.options.memory_bytes, runs=2)
@@ -220,7 +216,7 @@ class _Comparing:
         return self._result(
             tensors,
             network.low,
-            planned.observer,
+            planned.ranges.origin,
             given=network.scales,
             weights=compare_weights(network, planned.weights()),
             model=network.source,
@@ -230,6 +226,12 @@ class _Comparing:
             notes=(*planned.notes, *of_engine),
             engine_tensors=on_engine,
         )
+
+    def _samples(self, low: _Low) -> Dataset:
+        samples = _data(self.options, self.options.inputs, low.network.inputs, low.data)
+        if samples is None:
+            raise BadInput("No data was given to run.", "Give --input with one or more samples.")
+        return samples
 
     def _for_two(self, network: object, specs: tuple[TensorSpec, ...]) -> Dataset:
         options = self.options
@@ -254,21 +256,19 @@ class _Comparing:
 
     def _against_reference(self, low: _Low) -> Comparison:
         options, network = self.options, low.network
-        samples = _data(options, options.inputs, network.inputs, low.data)
-        if samples is None:
-            raise BadInput("No data was given to run.", "Give --input with one or more samples.")
+        samples = self._samples(low)
         saved = options.saved_outputs
         runs = as_it_runs(options.reference, options) if saved is None else None
         if saved is not None:
             runs = AsItRuns(str(saved), network.inputs, SavedOutputs(network, samples, saved).infer)
         if runs is not None:
-            return self._by_names(runs, low.as_it_runs(), low, samples, low.observer, low.notes)
+            return self._by_names(runs, low.as_it_runs(), low, samples, low.ranges.origin, low.notes)
         assert options.reference is not None
         reference = read_network(options, options.reference, None)
         theirs = feeds_between(network, reference)
         first, every = _opened(samples)
         two = TwoNetworks(reference, network, theirs(first), options.memory_bytes, planned=low.shaped)
-        return self._matched(two, reference, network, samples, map(theirs, every), low.observer, low.notes)
+        return self._matched(two, reference, network, samples, map(theirs, every), low.ranges.origin, low.notes)
 
     def _matched(
         self,
@@ -376,7 +376,7 @@ class _Comparing:
         return self._result(
             tensors,
             network.low if network else self.options.low_precision,
-            planned.observer if planned else "",
+            planned.ranges.origin if planned else "",
             given=planned.network.scales if planned else (),
             weights=compare_weights(planned.network, planned.weights()) if planned else ((), ()),
             model=network.source if network else "",
@@ -413,9 +413,9 @@ def _on_engine(
     build = BuildOptions(debug_tensors=True, plugins=options.libraries(onnxruntime=False), device=options.device)
     build = replace(build, sizes=samples.profile.sizes)
     shapes = {} if network.is_static else samples.profile.shapes
-    writer = PlanWriter(network, planned.scales, GraphTarget.ONNXRUNTIME)
+    writer = PlanWriter(network, planned.ranges.scales, GraphTarget.ONNXRUNTIME)
     try:
-        builder = open_builder(TENSORRT, "strong", network, planned.scales, build, shapes)
+        builder = open_builder(TENSORRT, "strong", network, planned.ranges.scales, build, shapes)
         tensors: tuple[EngineTensor, ...] = ()
         for plan in (network.free_plan(), planned.plan):
             with builder.build(plan) as engine:
@@ -457,7 +457,7 @@ def profile(model: GivenModel, options: ProfileOptions) -> Profile:
     Raises:
         BadInput: an argument cannot be used, or no layer is left.
     """
-    folder = None if options.output is None else Path(options.output)
+    folder = options.folder
     board = open_board(options.tensorboard, options.tensorboard_detail)
     network = asked_network(options, model, options.shapes).as_in_file()
     layers = _chosen(network, options.prefix, options.op_types)

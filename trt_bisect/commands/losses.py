@@ -4,7 +4,7 @@ import hashlib
 import math
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import closing
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -28,7 +28,7 @@ from trt_bisect.model.qdq import GraphTarget, PlanWriter
 from trt_bisect.model.session import make_session
 from trt_bisect.options.commands import SensitivityOptions, WorstOptions
 from trt_bisect.options.concerns import INT16, MIXED, FixedLayerOptions
-from trt_bisect.options.declare import takes
+from trt_bisect.options.declare import shared, takes
 from trt_bisect.precision import Precision, PrecisionPlan, low_of
 from trt_bisect.preparation.asked_network import (
     SENSITIVITY_FILE,
@@ -77,7 +77,7 @@ def sensitivity(model: GivenModel, options: SensitivityOptions) -> Sensitivity:
         EngineUnavailable: the engine cannot be used here.
         NothingMeasured: the FP32 network itself could not be run.
     """
-    folder = None if options.output is None else Path(options.output)
+    folder = options.folder
     with working_in(folder, options.progress or default_progress()) as shown:
         network = as_emulated(asked_network(options, model, options.shapes), options.engine)
         setup = Setup.of(options, network, folder, shown, judgement=_AnythingGoes)
@@ -105,14 +105,12 @@ def with_most_sensitive(model: GivenModel, options: _Given) -> _Given:
     counts = [pattern.removeprefix(TOP) for pattern in patterns if pattern.startswith(TOP)]
     if is_measured or not counts or not all(map(str.isdecimal, counts)):
         return options
-    shared = {field.name: getattr(options, field.name) for field in fields(options) if field.init}
-    known = {field.name for field in fields(SensitivityOptions) if field.init}
-    shared = {name: value for name, value in shared.items() if name in known and name not in ("threshold", *names)}
-    if shared.get("precision") in (MIXED, INT16):  # of ``run`` alone: nothing is high here
-        del shared["precision"]
-    if shared.get("progress") is not None:
-        shared["progress"] = PrefixedProgress(shared["progress"], "top")
-    measured: Sensitivity = sensitivity.job(model, SensitivityOptions(**shared))
+    given = shared(options, SensitivityOptions) | dict.fromkeys(names, ())
+    if given.get("precision") in (MIXED, INT16):  # of ``run`` alone: nothing is high here
+        del given["precision"]
+    if given.get("progress") is not None:
+        given["progress"] = PrefixedProgress(given["progress"], "top")
+    measured: Sensitivity = sensitivity.job(model, SensitivityOptions(**given))
     most = [op.op_name for op in measured.sorted_by("loss", way=_BOTH)]
     if folder is not None:
         return options
@@ -274,7 +272,7 @@ def worst(model: GivenModel, options: WorstOptions) -> WorstReport:
     options = with_most_sensitive(model, options)
     if options.other is not None:
         refuse_with_other(options)
-    folder = None if options.output is None else Path(options.output)
+    folder = options.folder
     with output_folder(folder), closing(options.progress or default_progress()) as shown:
         network = as_emulated(asked_network(options, model, options.shapes), options.engine)
         setup = Setup.of(options, network, None, shown, _WorstJudgement)

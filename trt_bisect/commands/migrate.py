@@ -17,7 +17,7 @@ import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from copy import deepcopy
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -47,7 +47,7 @@ from trt_bisect.model.qdq import GraphTarget, PlanWriter
 from trt_bisect.model.session import make_session, use_device
 from trt_bisect.options.commands import MigrateOptions
 from trt_bisect.options.concerns import EXPLAIN_NOTHING, NONE, RunOptions
-from trt_bisect.options.declare import asked_gpu, read_toml, takes
+from trt_bisect.options.declare import asked_gpu, read_toml, shared, takes
 from trt_bisect.precision import Precision, PrecisionPlan
 from trt_bisect.recipe.files import QDQ_NETWORK, recipe_files
 from trt_bisect.recipe.trtexec import Build, strong_command
@@ -416,13 +416,8 @@ def _proof(
     progress.stage("Comparing with the plan of the cache", len(feeds))
     difference = _difference(network, ranges, plan, path, feeds, progress)
     progress.stage("Measuring against FP32", None)
-    shared: dict[str, Any] = {
-        option.name: getattr(options, option.name)
-        for option in fields(RunOptions)
-        if option.init and hasattr(options, option.name) and option.name not in ("output", "progress")
-    }
     run_options = replace(
-        RunOptions(**shared),
+        RunOptions(**shared(options, RunOptions)),
         reference=network.source,
         plan={"layers": {network.layers[k].name: str(Precision.INT8) for k in plan.lowered}},
         output=folder / RUN,

@@ -1,7 +1,7 @@
 """The options of all commands but ``run``: those of ``concerns`` that a command takes, its own, and fixed values."""
 
 from collections.abc import Sequence
-from dataclasses import field, fields
+from dataclasses import field
 from typing import Annotated, Any
 
 from trt_bisect.driver.curves import FULL
@@ -28,7 +28,7 @@ from trt_bisect.options.concerns import (
     ShapeOptions,
     UnquantizedOptions,
 )
-from trt_bisect.options.declare import Option, fixed
+from trt_bisect.options.declare import Option, fixed, shared
 from trt_bisect.options.kinds import (
     Curve,
     Data,
@@ -109,7 +109,7 @@ class PipelineOptions(RunOptions):
         """Returns these options for ``run`` on the networks of the pipeline merged into one, with ``samples`` as its
         data; ``validation``: the held-out data, if given.
         """
-        options = {each.name: getattr(self, each.name) for each in fields(RunOptions)}
+        options = shared(self, RunOptions)
         options |= {"calibration": samples, "inputs": None, "progress": progress}
         options["dataset"] = None if self.labels is None else samples
         options["validation"] = validation[0] if validation else self.validation

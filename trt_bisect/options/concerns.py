@@ -407,6 +407,11 @@ class OutputOptions(Options):
     tensorboard_detail: Annotated[Detail | None, Option(repeated=False)] = None
     progress: Annotated[Progress | None, Option(repeated=False)] = None
 
+    @property
+    def folder(self) -> Path | None:
+        """The folder of ``output``; None: nothing is written."""
+        return None if self.output is None else Path(self.output)
+
 
 class MeasuringOptions(
     OutputOptions,

@@ -265,6 +265,12 @@ class Options:
         return cls(**values)
 
 
+def shared(given: Options, taker: type[Options]) -> dict[str, Any]:
+    """Returns the values of the options that ``taker``, another class, takes too, as keywords for it."""
+    both = {option.keyword for option in declared(taker)} & {option.keyword for option in declared(type(given))}
+    return {keyword: getattr(given, keyword) for keyword in both}
+
+
 def repeated(given: Options) -> dict[str, tuple[str, ...]]:
     """Returns, by flag, the words that repeat the given options on a command line, without options at their defaults.
 

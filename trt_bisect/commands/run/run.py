@@ -82,7 +82,7 @@ def run(model: GivenModel, options: RunOptions, command: str = "", began: float 
     rule = make_rule(metric, threshold, low=low)
     refuse_accuracy(options)
     options = with_most_sensitive(model, options)
-    folder = None if options.output is None else Path(options.output)
+    folder = options.folder
     board = open_board(options.tensorboard, options.tensorboard_detail)
     progress = options.progress or default_progress()
     source = model.source if isinstance(model, Network) else name_of(model) or type(model).__name__

@@ -65,7 +65,7 @@ def verify(model: GivenModel, options: VerifyOptions) -> Verification:
     if options.inputs is None or options.outputs is None:
         lacks = "outputs" if options.outputs is None else "inputs"
         raise BadInput(f"The engine's {lacks} are missing.", "Give --input with what it got, and --outputs.")
-    folder = None if options.output is None else Path(options.output)
+    folder = options.folder
     with output_folder(folder), closing(options.progress or default_progress()) as shown:
         try:
             result = _Verifying(model, options, shown).verified()
@@ -264,7 +264,7 @@ class _Verifying:
         yield from suspected.on_outputs({name: self.reference[0][name] for name in held.engine[0]})
 
     def _next(self, answer: str, cause: Tried | None) -> Iterator[str]:
-        network, folder = self.file.network, self.options.output
+        network, folder = self.file.network, self.options.folder
         if answer == SAME:
             yield "NEXT: the loss, if any, is in the file: find its layers with"
             yield f"  trt-bisect run {network.source} --calibration DATA --input {self.data.source}"
@@ -274,7 +274,7 @@ class _Verifying:
             flags = f"--layerPrecisions={layers} --layerOutputTypes={layers}"
             yield f"NEXT: {NEXT[cause.kind].format(layers=', '.join(cause.layers), flags=flags)}"
             if cause.kind == KERNEL and folder is not None:
-                written = write_minimal(self.file, cause.layers, Path(folder) / KERNEL)
+                written = write_minimal(self.file, cause.layers, folder / KERNEL)
                 yield f"  {written} has the layer alone with its input, for a bug report"
         else:
             yield "NEXT: save the engine's inner tensors, and give their folder with --tensors:"
