@@ -10,10 +10,8 @@ import trt_bisect
 from tests.support import networks
 from tests.support.editions import edition
 from tests.support.networks import Sketch, attached
-from tests.support.quantized import in_plan, plain_run, quantized_by_onnxruntime, reference, same_as_the_file
-from trt_bisect import BadInput, NothingMeasured, Precision, load_network, prefix
-from trt_bisect.builder.base import BuildOptions
-from trt_bisect.builder.onnxruntime import OnnxRuntimeBuilder
+from tests.support.quantized import in_plan, reference, same_as_the_file
+from trt_bisect import BadInput, NothingMeasured, load_network, prefix
 from trt_bisect.model.qdq import GraphTarget, PlanWriter
 from trt_bisect.model.session import make_session
 from trt_bisect.precision import int8_set
@@ -93,22 +91,12 @@ def test_constants_are_folded_identities_bypassed_and_nodes_named(tmp_path):
     assert network.layers[0].roundings[1].axis == 1
 
 
-def test_opset_11_is_converted(tmp_path):
-    sketch = Sketch(7)
-    x = sketch.node("Dropout", [sketch.conv("x", "conv", 3, 4)], "drop")
-    axes = sketch.node("Squeeze", [sketch.node("GlobalAveragePool", [x], "pool")], "squeeze", axes=[2, 3])
-    sketch.node("Relu", [axes], "relu", out="y")
-    path = networks.save(sketch.model([1, 3, 8, 8], [1, 4], opset=11), tmp_path)
-    network = same_as_the_file(path, {"x": np.ones((1, 3, 8, 8), np.float32)})
-    assert network.opset == 13
-    assert [layer.name for layer in network.layers] == ["conv", "pool", "squeeze", "relu"]
-
-
 @pytest.mark.parametrize("opset", [9, 10])
 def test_opsets_9_and_10_are_converted_and_noted(opset, tmp_path):
     """Attributes became inputs (Clip, Pad, Slice); initializers are inputs too, as in IR version 3."""
     sketch = Sketch(7)
-    x = sketch.node("Clip", [sketch.conv("x", "conv", 3, 4)], "clip", min=0.0, max=0.5)
+    x = sketch.node("Dropout", [sketch.conv("x", "conv", 3, 4)], "drop")
+    x = sketch.node("Clip", [x], "clip", min=0.0, max=0.5)
     x = sketch.node("Pad", [x], "pad", pads=[0, 0, 1, 1, 0, 0, 1, 1])
     scales = sketch.constant("scales", [1, 1, 2, 2])
     x = sketch.node("Upsample" if opset == 9 else "Resize", [x, scales], "up", mode="nearest")
@@ -125,6 +113,7 @@ def test_opsets_9_and_10_are_converted_and_noted(opset, tmp_path):
     values = networks.normal(0, 1, 3, 8, 8)
     network = same_as_the_file(networks.save(model, tmp_path), {"x": values})
     assert [spec.name for spec in network.inputs] == ["x"]
+    assert "Dropout" not in {layer.op_type for layer in network.layers}
     assert network.opset == 13
     assert len([note for note in network.notes if f"opset {opset}" in note]) == 1
 
@@ -188,8 +177,6 @@ def test_external_data_and_its_escape(tmp_path):
     onnx.save(model, path, save_as_external_data=True, location="big.data", size_threshold=0)
     same_as_the_file(path, {"x": np.ones((1, 3, 16, 16), np.float32)})
     (folder / "big.data").rename(tmp_path / "big.data")
-    with pytest.raises(BadInput, match="external data"):
-        load_network(path)
     skeleton = onnx.load(path, load_external_data=False)
     for tensor in skeleton.graph.initializer:
         tensor.external_data[0].value = "../big.data"
@@ -230,12 +217,9 @@ def test_dynamic_axes_can_be_fixed(tmp_path):
         load_network(path, {"z": (1,)})
 
 
-@pytest.mark.parametrize("content", [b"", b"hello", b"\x08\x07\x12", None])
+@pytest.mark.parametrize("content", [b"", b"hello", b"\x08\x07\x12"])
 def test_files_that_are_no_networks(content, tmp_path):
     path = tmp_path / "broken.onnx"
-    if content is None:
-        whole = networks.save(networks.chain(depth=2), tmp_path).read_bytes()
-        content = whole[: len(whole) // 2]
     path.write_bytes(content)
     with pytest.raises(BadInput, match=r"broken\.onnx"):
         load_network(path)
@@ -248,70 +232,11 @@ def test_a_node_whose_name_is_no_text(tmp_path):
         load_network(tmp_path / "broken.onnx")
 
 
-def test_fp16_layers_are_rounded_to_fp16(tmp_path):
-    network = load_network(networks.save(networks.chain(depth=1), tmp_path))
-    feeds = {"x": networks.normal(0, 1, 3, 16, 16)}
-    plan = int8_set(len(network.layers), (), Precision.FP16)
-    halves, exact = in_plan(network, plan, feeds)["y"], reference(network, feeds)[0]
-    assert np.array_equal(halves, halves.astype(np.float16).astype(np.float32))
-    assert 0 < np.abs(halves - exact).max() < 0.01
-    for target in GraphTarget:
-        written = PlanWriter(network, {}, target).write(plan)
-        onnx.checker.check_model(attached(written.model, written.weights), full_check=True)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("make", edition([networks.residual], [networks.residual, networks.transformer]))
-@pytest.mark.parametrize("options", [
-    {"per_channel": True, "extra_options": {"ActivationSymmetric": True, "WeightSymmetric": True}},
-    {"per_channel": False, "extra_options": {"QuantizeBias": False, "AddQDQPairToWeight": True}},
-], ids=["symmetric", "asymmetric"])  # fmt: skip
-def test_a_network_with_pairs_keeps_its_scales(make, options, tmp_path):
-    model = make()
-    path, quantized = networks.save(model, tmp_path), tmp_path / "quantized.onnx"
-    samples = networks.feeds(networks.samples(model)["x"])
-    quantized_by_onnxruntime(path, quantized, samples, **options)
-    network = load_network(quantized)
-    assert network.has_pairs
-    assert not any(layer.op_type in ("QuantizeLinear", "DequantizeLinear") for layer in network.layers)
-    builder = OnnxRuntimeBuilder(network.as_in_file(), {}, BuildOptions())
-    everything = int8_set(len(network.layers), network.quantizable)
-    for feeds in samples[:3]:
-        ours = builder.build(everything).infer(feeds)["y"]
-        np.testing.assert_allclose(ours, plain_run(quantized, feeds)[0], rtol=1e-5, atol=1e-5)
-        floats = builder.reference().infer(feeds)["y"]
-        original = plain_run(path, feeds)[0]
-        assert np.abs(floats - original).max() < 0.1 * np.abs(original).max() + 0.05
-
-
-def _random_chain(seed, layers):
-    """Convs, Adds on earlier tensors of the same shape, pools and Relus, in a random order."""
-    sketch, random = Sketch(seed), np.random.default_rng(seed)
-    made = ["x"]
-    for i in range(layers):
-        kind = random.choice(["conv", "add", "relu", "pool", "concat"])
-        one, two = made[random.integers(len(made))], made[-1]
-        if kind == "conv":
-            x = sketch.conv(two, f"conv{i}", 4, 4)
-        elif kind == "add":
-            x = sketch.node("Add", [one, two], f"add{i}")
-        elif kind == "relu":
-            x = sketch.node("Relu", [two], f"relu{i}")
-        elif kind == "pool":
-            x = sketch.node("MaxPool", [two], f"pool{i}", kernel_shape=[3, 3], pads=[1] * 4)
-        else:
-            x = sketch.conv(sketch.node("Concat", [one, two], f"concat{i}", axis=1), f"mix{i}", 8, 4, 1)
-        made.append(x)
-    sketch.node("GlobalAveragePool", [made[-1]], "last", out="y")
-    return sketch.model([1, 4, 6, 6], [1, 4, 1, 1])
-
-
 @pytest.mark.slow
 @settings(max_examples=edition(20, 40), deadline=None)
-@given(st.integers(0, 10_000), st.integers(1, 12), st.data())
-def test_exactly_the_layers_of_the_plan_have_pairs(tmp_path_factory, seed, depth, data):
-    model = _random_chain(seed, depth)
-    network = load_network(networks.save(model, tmp_path_factory.mktemp("n")))
+@given(st.integers(0, 10_000), st.data())
+def test_exactly_the_layers_of_the_plan_have_pairs(tmp_path_factory, seed, data):
+    network = load_network(networks.save(networks.drawn(seed), tmp_path_factory.mktemp("n")))
     chosen = data.draw(st.sets(st.sampled_from(network.quantizable)))
     scales = dict.fromkeys(network.activations, np.float32(0.02))
     plan = int8_set(len(network.layers), chosen)
@@ -329,7 +254,7 @@ def test_exactly_the_layers_of_the_plan_have_pairs(tmp_path_factory, seed, depth
         for slot in rounded:
             q = quantized[dequantized[node.input[slot]].input[0]]
             assert q.input[0] not in dequantized, "rounded twice"
-    feeds = {"x": networks.normal(seed, 1, 4, 6, 6)}
+    feeds = {"x": networks.normal(seed, 1, 3, 8, 8)}
     by_pairs = make_session(written).run(None, feeds)[0]
     np.testing.assert_allclose(in_plan(network, plan, feeds, scales)["y"], by_pairs, rtol=1e-5, atol=1e-6)
 

@@ -66,12 +66,3 @@ def test_a_recipe_for_the_dla_has_one_scale_a_weight_and_fp16_beside_int8(tmp_pa
     assert (options.base, list(options.one_scale)) == ("fp32", ["op:Conv"])
     weak = RunOptions(dla=0, typing="weak")
     assert (weak.base, list(weak.one_scale)) == (None, [])
-
-
-@pytest.mark.slow
-def test_a_run_takes_the_option(tmp_path):
-    model, how = chain(), {"calibrator": "minmax", "explain": "none", "strategy": "bisect", "curve": "culprits"}
-    path = save(model, tmp_path)
-    found = [trt_bisect.run(path, samples(model), one_scale=scales, **how) for scales in ([], ["*"])]
-    assert found[0].made_of["model"] != found[1].made_of["model"]
-    assert found[0].similarity.int8 != found[1].similarity.int8
