@@ -8,26 +8,23 @@ from pathlib import Path
 import numpy as np
 import onnxruntime
 
+from tests.support.quantized import plain_session
+
 Feeds = dict[str, np.ndarray]
 Outputs = dict[str, np.ndarray]
 Cuts = Mapping[str, Sequence[int]]
 """By output the places on axis 1 where it is cut, and each piece is judged by itself."""
-MODES = ("off", "on", "float")
+MODES: Mapping[str, Mapping[str, bool]] = {
+    "off": {"optimised": False, "integers": True},
+    "on": {"integers": True},
+    "float": {},
+}
 """Graph optimisations off; on, as a plain session has them, with integer kernels; on without integer kernels."""
 
 
 def session(path: Path, mode: str) -> onnxruntime.InferenceSession:
     """A session on the CPU; ``mode`` is one of ``MODES``."""
-    options = onnxruntime.SessionOptions()
-    levels = onnxruntime.GraphOptimizationLevel
-    options.graph_optimization_level = levels.ORT_DISABLE_ALL if mode == "off" else levels.ORT_ENABLE_ALL
-    options.log_severity_level = 3
-    options.add_session_config_entry(
-        "session.intra_op.allow_spinning", "0"
-    )  # waiting threads leave the cores to others
-    if mode == "float":
-        options.add_session_config_entry("session.disable_quant_qdq", "1")
-    return onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+    return plain_session(path, **MODES[mode])
 
 
 def read_samples(path: Path, opened: onnxruntime.InferenceSession) -> list[Feeds]:

@@ -121,9 +121,12 @@ def too_many(row: Row, builds: Sequence[Build], *, dropped: bool = False) -> lis
     if not dropped:
         bounds |= {"same": beside, "noise": beside}
     most = bounds.get(row["standin"], row["builds"])
-    texts = [f"more than {most} builds"] if row["builds"] > most else []
-    again = row["builds"] - row["distinct"]
-    return [*texts, f"{again} builds of a plan that was built before"] if again else texts
+    texts = []
+    if row["builds"] > most:
+        texts.append(f"more than {most} builds")
+    if again := row["builds"] - row["distinct"]:
+        texts.append(f"{again} builds of a plan that was built before")
+    return texts
 
 
 def run(subject: Subject, files: Files, folder: Path) -> Report:
@@ -152,16 +155,18 @@ def table(rows: Sequence[Row]) -> Table:
     result = Table("network", *standins, box=None)
     result.caption = f"builds at {stored['commit']} / now; x where the answer is wrong"
     for network in dict.fromkeys(row["network"] for row in rows):
-        cells = [_cell(before.get((network, name)), found.get((network, name))) for name in standins]
+        cells = []
+        for name in standins:
+            pair = (_text(rows_of.get((network, name))) for rows_of in (before, found))
+            cells.append("/".join(pair))
         result.add_row(network, *cells)
     return result
 
 
-def _cell(before: Row | None, now: Row | None) -> str:
-    texts = []
-    for row in (before, now):
-        texts.append("-" if row is None else f"{row['builds']}{'' if row['right'] else 'x'}")
-    return "/".join(texts)
+def _text(row: Row | None) -> str:
+    if row is None:
+        return "-"
+    return str(row["builds"]) if row["right"] else f"{row['builds']}x"
 
 
 if __name__ == "__main__":

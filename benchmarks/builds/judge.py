@@ -65,9 +65,8 @@ class Bench:
     def scales(self, calibrator: str) -> Scales:
         """The scales of a calibrator, from all calibration data."""
         (chosen,) = (each for each in CANDIDATES if str(each) == calibrator)
-        return (
-            magnitudes(self.network, read_samples(self.files[1], session(self.files[0], "float"))).ranges(chosen).scales
-        )
+        samples = read_samples(self.files[1], session(self.files[0], "float"))
+        return magnitudes(self.network, samples).ranges(chosen).scales
 
     def holds(self, written: Written, difference: Difference | None = None, margin: float = 0.0) -> bool:
         """Returns true if the stand-in builds a file and meets the threshold on all inputs.
@@ -85,52 +84,37 @@ class Bench:
             save_model(changed.model, changed.weights, path)
             opened = session(path, "float")
         outputs = [infer(opened, feeds) for feeds in self.feeds]
-        cuts, threshold = dict(self.subject.cuts), 1.0 - (1.0 - self.subject.threshold) * (1.0 - margin)
-        pairs = list(zip(self.references, outputs, strict=True))
-        close = all(worst(reference, output, cuts) >= threshold for reference, output in pairs)
-        return close and all(_varies([(r[name], o[name]) for r, o in pairs]) for name in self.references[0])
+        threshold = 1.0 - (1.0 - self.subject.threshold) * (1.0 - margin)
+        for reference, output in zip(self.references, outputs, strict=True):
+            if worst(reference, output, self.subject.cuts) < threshold:
+                return False
+        return all(_varies(self.references, outputs, name) for name in self.references[0])
 
 
-def _varies(pairs: Sequence[tuple[np.ndarray, np.ndarray]]) -> bool:
+def _varies(references: Sequence[Outputs], outputs: Sequence[Outputs], name: str) -> bool:
     """Returns false if an output no longer depends on the input as in FP32: D of docs/concepts/metrics.md is below 0.5.
 
     Args:
-        pairs: FP32's output and the other one, for each input.
+        references: FP32's outputs for each input.
+        outputs: the other ones.
+        name: that of the output.
     """
-    references, outputs = (np.array([array.ravel() for array in side], np.float64) for side in zip(*pairs, strict=True))
-    v, w = references - references.mean(axis=0), outputs - outputs.mean(axis=0)
-    together = cosine(v, w)
+    v, w = (np.array([row[name].ravel() for row in rows], np.float64) for rows in (references, outputs))
+    v, w = v - v.mean(axis=0), w - w.mean(axis=0)
+    if cosine(v, w) < LEAST_D:
+        return False
     each = [cosine(a, b) for a, b in zip(v, w, strict=True)]
-    return together >= LEAST_D and (v.shape[1] < FEW_NUMBERS or float(np.median(each)) >= LEAST_D)
+    return v.shape[1] < FEW_NUMBERS or float(np.median(each)) >= LEAST_D
 
 
-@dataclass(frozen=True)
-class Recipe:
-    """A recipe as a run wrote it.
-
-    Attributes:
-        network: the float network, with changes if the run made some.
-        plan: the precision of each layer.
-    """
-
-    network: Network
-    plan: PrecisionPlan
-    scales: Scales
-    file: Path
-
-    @classmethod
-    def read(cls, folder: Path) -> Recipe:
-        """Reads the folder ``recipe`` of a run."""
-        content = json.loads((folder / "plan.json").read_text())
-        network = load_network(folder / "network.onnx")
-        plan = network.full(Precision(content["high"]))
-        for name, precision in content["layers"].items():
-            plan = plan.keeping([network.layer_named(name).index], Precision(precision))
-        return cls(network, plan, content["scales"], folder / "network.qdq.onnx")
-
-    def written(self, plan: PrecisionPlan) -> Written:
-        """The file of another plan of the same network and scales."""
-        return PlanWriter(self.network, self.scales, GraphTarget.TENSORRT).write(plan)
+def read_recipe(folder: Path) -> tuple[Network, PrecisionPlan, Scales]:
+    """Reads the folder ``recipe`` of a run: the float network, with changes if the run made some, plan and scales."""
+    content = json.loads((folder / "plan.json").read_text())
+    network = load_network(folder / "network.onnx")
+    plan = network.full(Precision(content["high"]))
+    for name, precision in content["layers"].items():
+        plan = plan.keeping([network.layer_named(name).index], Precision(precision))
+    return network, plan, content["scales"]
 
 
 def faults(bench: Bench, report: Report | None, folder: Path) -> Iterator[str]:
@@ -156,30 +140,31 @@ def faults(bench: Bench, report: Report | None, folder: Path) -> Iterator[str]:
         if difference.scales is None or difference.scales[1] > FAR:
             yield "no recipe is said to hold, and the base holds on the stand-in"
         return
-    recipe = Recipe.read(folder / "recipe")
-    file = Written(onnx.load(recipe.file), {})
+    changed, plan, scales = read_recipe(folder / "recipe")
+    file = Written(onnx.load(folder / "recipe" / "network.qdq.onnx"), {})
     if not bench.holds(file):
         yield "the recipe misses on the stand-in"
-    in_plan = {recipe.network.layers[k].name for k in recipe.network.quantizable if k not in recipe.plan.int8}
+    in_plan = {changed.layers[k].name for k in changed.quantizable if k not in plan.int8}
     if in_plan - set(difference.refuses) != set(report.recipe.high) - set(difference.refuses):
         yield f"the report has {sorted(report.recipe.high)} high, the recipe {sorted(in_plan)}"
     for layer in (*difference.wrong, *difference.refuses):
-        if recipe.network.layer_named(layer).index in recipe.plan.int8:
+        if changed.layer_named(layer).index in plan.int8:
             yield f"'{layer}' is not high"
-    margin = 0.0 if report.answer is None else report.answer.margin
-    margin = margin if bench.holds(file, margin=margin) else 0.0
+    margin = 0.0
+    if report.answer is not None and bench.holds(file, margin=report.answer.margin):
+        margin = report.answer.margin
     # Culprits are decided before the other layers high go to FP16, where that pays.
-    in_fp32 = recipe.plan.keeping(recipe.plan.fp16, Precision.FP32)
+    in_fp32, of_changed = plan.keeping(plan.fp16, Precision.FP32), PlanWriter(changed, scales, GraphTarget.TENSORRT)
     for culprit in report.culprits:
-        index = recipe.network.layer_named(culprit).index
-        back = [plan.keeping([index], Precision.INT8) for plan in (in_fp32, recipe.plan)]
-        if all(bench.holds(recipe.written(plan), margin=margin) for plan in back):
+        index = changed.layer_named(culprit).index
+        back = [of_changed.write(each.keeping([index], Precision.INT8)) for each in (in_fp32, plan)]
+        if all(bench.holds(each, margin=margin) for each in back):
             yield f"'{culprit}' is no culprit: the recipe holds with it in INT8"
     if bench.subject.every_plan:
-        yield from _cheaper(bench, recipe, writer)
+        yield from _cheaper(bench, plan, writer)
 
 
-def _cheaper(bench: Bench, recipe: Recipe, writer: PlanWriter) -> Iterator[str]:
+def _cheaper(bench: Bench, recipe: PrecisionPlan, writer: PlanWriter) -> Iterator[str]:
     """Yields the set of layers that holds at a smaller cost than the recipe's, of all sets."""
     network = bench.network
     costs = shares(times_by_macs(network, facts_for(network, bench.feeds[0])))
@@ -188,7 +173,7 @@ def _cheaper(bench: Bench, recipe: Recipe, writer: PlanWriter) -> Iterator[str]:
         return sum(costs[k][Precision.FP32] for k in layers)
 
     sets = [kept for size in range(len(network.quantizable) + 1) for kept in combinations(network.quantizable, size)]
-    found = cost(tuple(k for k in network.quantizable if k not in recipe.plan.int8))
+    found = cost(tuple(k for k in network.quantizable if k not in recipe.int8))
     for kept in sorted(sets, key=cost):
         if cost(kept) >= found - SAME_COST:
             return

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 import onnx
 
+from benchmarks.answer.judge import Cuts
 from benchmarks.answer.published import NETWORKS, make_networks
 from benchmarks.builds.standin import Difference
 from benchmarks.measure import ROOT
 from tests.support import networks
 
-SAMPLES = ROOT / "samples"
 Files = tuple[Path, Path, Path]
 """A network, its calibration data, and its inputs."""
 
@@ -40,18 +40,20 @@ class Subject:
     factor: float
     culprit: str = ""
     threshold: float = 0.99
-    cuts: tuple[tuple[str, tuple[int, ...]], ...] = ()
+    cuts: Cuts = field(default_factory=dict)
     every_plan: bool = False
 
 
-def _sample(network: str, calibration: str, inputs: str) -> Callable[[Path], Files]:
-    return lambda _: (SAMPLES / network, SAMPLES / calibration, SAMPLES / inputs)
+def _sample(network: str, inputs: str) -> Callable[[Path], Files]:
+    path = ROOT / "samples" / network
+    return lambda _: (path, path.with_name("calibration.npz"), path.with_name(inputs))
 
 
 def _published(name: str) -> Callable[[Path], Files]:
     def make(_: Path) -> Files:
         make_networks()
-        return NETWORKS / name / "network.onnx", NETWORKS / name / "given.npz", NETWORKS / name / "given.npz"
+        inputs = NETWORKS / name / "given.npz"
+        return NETWORKS / name / "network.onnx", inputs, inputs
 
     return make
 
@@ -60,8 +62,7 @@ def _drawn(make: Callable[[], onnx.ModelProto], *pairs: tuple[str, str]) -> Call
     """A network with drawn weights, a culprit planted between the layers of each pair."""
 
     def write(folder: Path) -> Files:
-        model = networks.planted(make(), *pairs)
-        data = folder / "given.npz"
+        model, data = networks.planted(make(), *pairs), folder / "given.npz"
         np.savez(data, **networks.samples(model))  # type: ignore[arg-type]
         return networks.save(model, folder), data, data
 
@@ -75,57 +76,28 @@ def _mobile() -> onnx.ModelProto:
     return model
 
 
-_TWO_BLOCKS = ("block12.conv1", "block12.conv2"), ("block13.conv1", "block13.conv2")
-_THREE_DOWNS = tuple((f"block{number}.up", f"block{number}.down") for number in (1, 3, 5))
+_BLOCKS = ("block12.conv1", "block12.conv2"), ("block13.conv1", "block13.conv2")
+_DOWN = "block0.up", "block0.down"
+_DOWNS = tuple((f"block{number}.up", f"block{number}.down") for number in (1, 3, 5))
 _TWO_PROJECTIONS = tuple((f"block{number}.depthwise", f"block{number}.project") for number in (5, 11))
 SUBJECTS = (
+    Subject("lenet", _sample("lenet/lenet_planted.onnx", "digits.npz"), "conv2", 1.0, "ip2", every_plan=True),
     Subject(
-        "lenet",
-        _sample("lenet/lenet_planted.onnx", "lenet/calibration.npz", "lenet/digits.npz"),
-        "conv2",
-        1.0,
-        "ip2",
-        every_plan=True,
+        "transformer", _drawn(networks.transformer, ("block0.up", "block0.down")), "block0.mix", 0.5, "block0.down"
     ),
-    Subject(
-        "transformer",
-        _drawn(networks.transformer, ("block0.up", "block0.down")),
-        "block0.mix",
-        0.5,
-        "block0.down",
-    ),
-    Subject(
-        "transformer-three",
-        _drawn(lambda: networks.transformer(6), *_THREE_DOWNS),
-        "block2.mix",
-        0.5,
-        "block3.down",
-    ),
-    Subject(
-        "resnet-two",
-        _drawn(lambda: networks.residual(14), *_TWO_BLOCKS),
-        "block9.conv2",
-        2.0,
-        "block13.conv2",
-    ),
+    Subject("transformer-three", _drawn(lambda: networks.transformer(6), *_DOWNS), "block2.mix", 0.5, "block3.down"),
+    Subject("resnet-two", _drawn(lambda: networks.residual(14), *_BLOCKS), "block9.conv2", 2.0, "block13.conv2"),
     Subject("resnet", _drawn(lambda: networks.residual(14)), "block9.conv2", 2.0),
     Subject("mobile-two", _drawn(_mobile, *_TWO_PROJECTIONS), "block8.depthwise", 2.0, "block5.project"),
     Subject(
         "detector",
-        _sample("detector/detector.onnx", "detector/calibration.npz", "detector/test.npz"),
+        _sample("detector/detector.onnx", "test.npz"),
         "/model.10/conv/Conv",
         2.0,
         threshold=0.95,
-        cuts=(("output0", (4,)),),
+        cuts={"output0": [4]},
     ),
-    Subject(
-        "ocr",
-        _sample("ocr/network.onnx", "ocr/calibration.npz", "ocr/inputs.npz"),
-        "p2o.Conv.40",
-        1.0,
-        "p2o.Conv.3",
-        threshold=0.95,
-    ),
+    Subject("ocr", _sample("ocr/network.onnx", "inputs.npz"), "p2o.Conv.40", 1.0, "p2o.Conv.3", threshold=0.95),
     Subject("akiki-vad", _published("akiki-vad"), "/model/encoder.2/Conv", 1.0, "/model/head/MatMul"),
     Subject("page-classifier", _published("page-classifier"), "Conv.12", 1.0),
 )

@@ -14,8 +14,8 @@ file alone, so a recipe that a run wrote can be judged without the run.
 
 from __future__ import annotations
 
+import copy
 import hashlib
-import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -26,6 +26,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper, shape_inference
 
+from benchmarks.verify.standin import in_float32, rescaled
 from trt_bisect.builder import engines
 from trt_bisect.builder.base import MEASURED, Builder, BuildOptions, Latency, precisions_in
 from trt_bisect.builder.engines import ONNXRUNTIME, EngineStatus
@@ -77,7 +78,7 @@ class Build:
 
     Attributes:
         key: a digest of the file that the engine is built from. It is equal in every process.
-        text: the plan, the network and the scales, as a person reads them.
+        text: the plan, as a person reads it.
         refused: the build failed.
     """
 
@@ -92,30 +93,31 @@ def compiled(written: Written, difference: Difference) -> Written:
     Raises:
         TrialFailed: a layer that it refuses is in INT8.
     """
-    model = onnx.ModelProto()
-    model.CopyFrom(written.model)
-    graph = model.graph
-    dequantized = {output for node in graph.node if node.op_type == "DequantizeLinear" for output in node.output}
-    low = {node.name for node in graph.node if dequantized.intersection(node.input)}
+    model = copy.deepcopy(written.model)
+    dequantized = {output for node in model.graph.node if node.op_type == "DequantizeLinear" for output in node.output}
+    low = {node.name for node in model.graph.node if dequantized.intersection(node.input)}
     for layer in difference.refuses:
         if layer in low:
             node = layer if difference.tells else "{ForeignNode[...]}"
             raise TrialFailed("build failed", f"Could not find any implementation for node {node}.")
     for layer, factor in difference.wrong.items():
         if layer in low:
-            _spoil(graph, layer, factor)
-    for layer in difference.disobeys:
-        if layer in low:
-            _in_floats(graph, layer)
+            _spoil(model.graph, layer, factor)
+    model = in_float32(model, low.intersection(difference.disobeys))
     if difference.scales is not None:
         least, most = np.log(difference.scales)
-        _rescale(graph, lambda random: float(np.exp(random.uniform(least, most))), str(difference.seed))
+        model = rescaled(model, lambda name: np.exp(_drawn(str(difference.seed), name).uniform(least, most)))
     if difference.jitter:
-        deviation = difference.jitter
-        _rescale(graph, lambda random: 1.0 + deviation * float(random.standard_normal()), _digest_of(written))
+        digest = _digest_of(written)
+        model = rescaled(model, lambda name: 1.0 + difference.jitter * _drawn(digest, name).standard_normal())
     if difference.base16:
         _in_fp16(model)
     return Written(model, written.weights)
+
+
+def _drawn(seed: str, name: str) -> np.random.Generator:
+    """Returns the generator of a scale."""
+    return np.random.default_rng(int(hashlib.sha256(f"{seed} {name}".encode()).hexdigest()[:8], 16))
 
 
 class StandIn:
@@ -145,11 +147,7 @@ class StandIn:
     @contextmanager
     def installed(self) -> Iterator[None]:
         """Makes this process use the stand-in wherever it opens an engine other than ONNX Runtime."""
-        make_builder, engine_status, engine_version = (
-            engines.make_builder,
-            engines.engine_status,
-            engines.engine_version,
-        )
+        make_builder, engine_status, version = engines.make_builder, engines.engine_status, engines.engine_version
 
         def make(
             engine: str, typing: str, network: Network, scales: Scales, options: BuildOptions, *shapes: Any
@@ -161,15 +159,12 @@ class StandIn:
         def status(name: str) -> EngineStatus:
             return engine_status(name) if name == ONNXRUNTIME else EngineStatus(name, VERSION, ("strong",), "stand-in")
 
-        def version(name: str) -> str:
-            return engine_version(name) if name == ONNXRUNTIME else VERSION
-
         # The names that the module's own functions look up: those functions may have been imported anywhere.
         with mock.patch.multiple(
             engines,
             make_builder=make,
             engine_status=status,
-            engine_version=version,
+            engine_version=lambda name: version(name) if name == ONNXRUNTIME else VERSION,
             IsolatedBuilder=lambda make, *_: make(),
         ):
             yield
@@ -192,15 +187,14 @@ class StandInBuilder:
         self._network = network
         self._writer = PlanWriter(network, scales, GraphTarget.TENSORRT)
         self._threads = options.threads
-        self._made_of = f"network {network.digest()[:6]}, scales {_digest_of_scales(scales)[:6]}"
 
     def build(self, plan: PrecisionPlan) -> StandInEngine:
         """Builds the engine of a plan; raises TrialFailed if the stand-in refuses one of its layers."""
         written = self._writer.write(plan)
-        key, text = _digest_of(written), f"{_text_of(plan, self._network)} ({self._made_of})"
+        key, text = _digest_of(written), _text_of(plan, self._network)
         if self._standin.before_build is not None:
             self._standin.before_build(Build(key, text))
-        difference = self._standin.difference
+        difference, quantizable = self._standin.difference, self._network.quantizable
         try:
             changed = compiled(written, difference)
         except TrialFailed:
@@ -209,15 +203,15 @@ class StandInBuilder:
         self._standin.builds.append(Build(key, text))
         session = make_session(changed, threads=self._threads)
         ran = precisions_in(self._network, plan)
-        told = {self._network.layers[k].name: ran[k] for k in self._network.quantizable}
+        told = {self._network.layers[k].name: ran[k] for k in quantizable}
         for name in told.keys() & set(difference.disobeys):
             index = self._network.layer_named(name).index
             if difference.tells:
                 ran[index] = told[name] = str(Precision.FP32)
             elif index in plan.lowered:
                 del told[name]
-        in_floats = len(self._network.quantizable) - len(plan.lowered.intersection(self._network.quantizable))
-        return StandInEngine(session, ran, 1.0 + in_floats / max(1, len(self._network.quantizable)), told)
+        in_floats = len(quantizable) - len(plan.lowered.intersection(quantizable))
+        return StandInEngine(session, ran, 1.0 + in_floats / max(1, len(quantizable)), told)
 
     def reference(self) -> StandInEngine:
         """Builds the network in FP32."""
@@ -263,10 +257,6 @@ def _digest_of(written: Written) -> str:
     return hashlib.sha256(graph + weights.encode()).hexdigest()
 
 
-def _digest_of_scales(scales: Scales) -> str:
-    return hashlib.sha256(json.dumps({name: float(scales[name]) for name in sorted(scales)}).encode()).hexdigest()
-
-
 def _spoil(graph: onnx.GraphProto, layer: str, factor: float) -> None:
     """Adds ``factor`` times its magnitude to the output of a layer."""
     place = next(k for k, node in enumerate(graph.node) if node.name == layer)
@@ -281,31 +271,6 @@ def _spoil(graph: onnx.GraphProto, layer: str, factor: float) -> None:
     ]
     for offset, each in enumerate(added, 1):
         graph.node.insert(place + offset, each)
-
-
-def _in_floats(graph: onnx.GraphProto, layer: str) -> None:
-    """Makes a layer read what its pairs read."""
-    made_by = {output: node for node in graph.node for output in node.output}
-    node = next(node for node in graph.node if node.name == layer)
-    for slot, tensor in enumerate(node.input):
-        dequantize = made_by.get(tensor)
-        if dequantize is None or dequantize.op_type != "DequantizeLinear":
-            continue
-        quantize = made_by[dequantize.input[0]]
-        node.input[slot] = quantize.input[0]
-
-
-def _rescale(graph: onnx.GraphProto, factor: Callable[[np.random.Generator], float], seed: str) -> None:
-    """Multiplies the scale of each activation by a factor that ``seed`` and the name of the scale draw."""
-    constants = {tensor.name: tensor for tensor in graph.initializer}
-    scales = {
-        node.input[1] for node in graph.node if node.op_type == "QuantizeLinear" and node.input[0] not in constants
-    }
-    for name in scales & constants.keys():
-        values = numpy_helper.to_array(constants[name])
-        drawn = np.random.default_rng(int(hashlib.sha256(f"{seed} {name}".encode()).hexdigest()[:8], 16))
-        changed = (values * factor(drawn)).astype(values.dtype)
-        constants[name].CopyFrom(numpy_helper.from_array(changed, name))
 
 
 def _in_fp16(model: onnx.ModelProto) -> None:

@@ -17,7 +17,6 @@ import sys
 import tempfile
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +28,7 @@ from benchmarks.builds.standin import Build, Difference, StandIn
 from benchmarks.measure import command_line
 from benchmarks.reliability.forked import import_everything, start_function
 from trt_bisect.report.model import Report
+from trt_bisect.report.parts import REPORT
 
 KILLED = "SIGKILL"
 BY = (KILLED, "Ctrl-C")
@@ -36,56 +36,45 @@ Answer = tuple[str, tuple[str, ...], tuple[str, ...]]
 """The verdict, the culprits, and the layers kept high."""
 
 
-@dataclass(frozen=True)
-class Sitting:
-    """A run in a process of its own, on a stand-in.
+def sitting(
+    subject: Subject, files: Files, difference: Difference, folder: Path, at: int = 0, by: str = KILLED
+) -> tuple[Answer | None, list[str]]:
+    """Does a run in a process of its own, on a stand-in.
 
-    Attributes:
+    Args:
+        subject: the network.
+        files: its files.
+        difference: the stand-in's.
         folder: for the run folder, and ``builds.txt`` with a line for each build of all sittings.
         at: the number of the build at which it is stopped, from 1; 0 for none.
         by: one of ``BY``.
+
+    Returns:
+        The words of the report, None without one; and the keys of the builds of all sittings in the folder.
     """
+    log, count = folder / "builds.txt", 0
 
-    subject: Subject
-    files: Files
-    difference: Difference
-    folder: Path
-    at: int = 0
-    by: str = KILLED
+    def note(build: Build) -> None:
+        nonlocal count
+        count += 1
+        with log.open("a") as file:
+            file.write(f"{build.key}\n")
+        if count == at:
+            if by == KILLED:
+                os.kill(os.getpid(), signal.SIGKILL)
+            raise KeyboardInterrupt
 
-    def run(self) -> None:
-        """Runs it until it ends."""
-        (self.folder / "said").mkdir(parents=True, exist_ok=True)
-        start_function(self._work, self.folder / "said").ended()
+    def work() -> None:
+        with StandIn(difference, note).installed():
+            run(subject, files, folder / "run")
 
-    def builds(self) -> list[str]:
-        """The keys of the builds of all sittings in the folder, in their order."""
-        log = self.folder / "builds.txt"
-        return log.read_text().split() if log.exists() else []
-
-    def answer(self) -> Answer | None:
-        """Returns the words of the report in the folder; None without one."""
-        try:
-            report = Report.load(self.folder / "run")
-        except FileNotFoundError:
-            return None
-        return report.verdict, report.culprits, report.recipe.high
-
-    def _work(self) -> None:
-        count = 0
-
-        def note(build: Build) -> None:
-            nonlocal count
-            count += 1
-            with (self.folder / "builds.txt").open("a") as log:
-                log.write(f"{build.key}\n")
-            if count == self.at:
-                if self.by == KILLED:
-                    os.kill(os.getpid(), signal.SIGKILL)
-                raise KeyboardInterrupt
-
-        with StandIn(self.difference, note).installed():
-            run(self.subject, self.files, self.folder / "run")
+    (folder / "said").mkdir(parents=True, exist_ok=True)
+    start_function(work, folder / "said").ended()
+    answer = None
+    if (folder / "run" / REPORT).exists():
+        report = Report.load(folder / "run")
+        answer = report.verdict, report.culprits, report.recipe.high
+    return answer, log.read_text().split() if log.exists() else []
 
 
 def measure(
@@ -125,24 +114,20 @@ def measure(
 def _stopped(
     subject: Subject, files: Files, difference: Difference, folder: Path, *, last: bool
 ) -> Iterator[dict[str, Any]]:
-    whole = Sitting(subject, files, difference, folder)
-    whole.run()
-    answer, count = whole.answer(), len(whole.builds())
+    answer, builds = sitting(subject, files, difference, folder)
+    count = len(builds)
     shutil.rmtree(folder)
     for at in [max(1, count - 1)] if last else range(1, count + 1):
         for by in BY:
-            first = Sitting(subject, files, difference, folder, at, by)
-            first.run()
-            before = first.builds()
-            second = Sitting(subject, files, difference, folder)
-            second.run()
+            _, before = sitting(subject, files, difference, folder, at, by)
+            resumed, everything = sitting(subject, files, difference, folder)
             yield {
                 "stopped at": at,
                 "of": count,
                 "by": by,
-                "builds": len(second.builds()),
-                "twice": built_twice(before, second.builds()),
-                "same": answer is not None and second.answer() == answer,
+                "builds": len(everything),
+                "twice": built_twice(before, everything),
+                "same": answer is not None and resumed == answer,
             }
             shutil.rmtree(folder)
 

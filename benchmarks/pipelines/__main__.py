@@ -12,18 +12,19 @@ from __future__ import annotations
 import json as to_json
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnx
-import onnxruntime as ort
 
 import trt_bisect
+from benchmarks.answer.judge import Outputs, infer, session, worst
 from benchmarks.measure import ROOT, command_line
 from benchmarks.pipelines import published
-from benchmarks.pipelines.subject import Nets, Outputs, Subject
+from benchmarks.pipelines.subject import Nets, Subject
 from tests.support.networks import Sketch, chain, planted, residual
 
 SAME = 1e-4
@@ -108,24 +109,13 @@ def digits() -> list[np.ndarray]:
         return [digit[None] for digit in data["data"][::10]]
 
 
-def plain(file: Path) -> Callable[[Outputs], Outputs]:
-    """Returns a network in ONNX Runtime, without its INT8 kernels."""
-    options = ort.SessionOptions()
-    options.add_session_config_entry("session.disable_quant_qdq", "1")
-    session = ort.InferenceSession(file, options, providers=["CPUExecutionProvider"])
-    names = [output.name for output in session.get_outputs()]
-    return lambda feeds: dict(zip(names, session.run(names, feeds), strict=True))
-
-
 def figure_of(subject: Subject, floats: Nets, recipe: Nets) -> float:
     """Returns the worst cosine of any output over the samples."""
-    worst = 1.0
+    figures = []
     for sample in subject.samples():
         reference, outputs = subject.function(floats, sample), subject.function(recipe, sample)
-        for name, array in reference.items():
-            a, b = (np.ravel(values).astype(np.float64) for values in (array, outputs[name]))
-            worst = min(worst, float(a @ b / np.linalg.norm(a) / np.linalg.norm(b)))
-    return worst
+        figures.append(worst(reference, outputs, {}))
+    return min(figures)
 
 
 def row_of(subject: Subject, folder: Path) -> dict[str, Any]:
@@ -137,8 +127,10 @@ def row_of(subject: Subject, folder: Path) -> dict[str, Any]:
     how |= {"calibrator": subject.calibrator, "threshold": subject.threshold, "high": subject.high}
     how |= {"output": folder / "run", "history": "none"}
     report = trt_bisect.run_pipeline(subject.function, networks=files, inputs=subject.samples(), **how)
-    recipe = {name: plain(folder / "run" / "recipe" / name / "network.qdq.onnx") for name in files}
-    figure = figure_of(subject, {name: plain(file) for name, file in files.items()}, recipe)
+    floats: Nets = {name: partial(infer, session(file, "float")) for name, file in files.items()}
+    in_recipe = {name: folder / "run" / "recipe" / name / "network.qdq.onnx" for name in files}
+    recipe: Nets = {name: partial(infer, session(file, "float")) for name, file in in_recipe.items()}
+    figure = figure_of(subject, floats, recipe)
     reported = report.similarity.recipe
     return {
         "pipeline": subject.name,

@@ -16,9 +16,10 @@ import numpy as np
 import onnx
 from onnx import numpy_helper
 
+from benchmarks.answer.judge import Outputs
 from benchmarks.answer.published import make_networks
 from benchmarks.measure import ROOT, WORK
-from benchmarks.pipelines.subject import Nets, Outputs, Subject
+from benchmarks.pipelines.subject import Nets, Subject
 
 NAME = "published"
 """The names of these pipelines begin so."""

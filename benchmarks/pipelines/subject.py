@@ -8,7 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 import onnx
 
-Outputs = dict[str, np.ndarray]
+from benchmarks.answer.judge import Outputs
+
 Nets = Mapping[str, Callable[[Outputs], Outputs]]
 
 

@@ -21,8 +21,8 @@ from random import Random
 from typing import Any
 
 import numpy as np
-import onnxruntime
 
+from benchmarks.answer.judge import cosine, infer, read_samples, session
 from benchmarks.reliability.forked import import_everything, run
 from benchmarks.reliability.kill import Undisturbed, undisturbed
 from benchmarks.reliability.subjects import TrialSpec, differences, result, subjects, tell
@@ -121,16 +121,15 @@ def stopped_and_resumed(
 
 def worst_figure(subject: TrialSpec, report: Report, network: Path) -> float:
     """Returns the worst figure of a network in plain ONNX Runtime on all samples of the run's calibration file."""
-    options = onnxruntime.SessionOptions()
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    fp32, quantized = (onnxruntime.InferenceSession(path, options) for path in (report.model, network))
-    data = np.load(subject.arguments[subject.arguments.index("--calibration") + 1])
+    fp32, quantized = session(Path(report.model), "off"), session(network, "off")
     figures = []
-    for k in range(min(len(data[name]) for name in data.files)):
-        feeds = {name: data[name][k : k + 1] for name in data.files}
-        for a, b in zip(fp32.run(None, feeds), quantized.run(None, feeds), strict=True):
-            a, b = a.astype(np.float64).ravel(), b.astype(np.float64).ravel()
-            cosine, noise = a @ b / np.linalg.norm(a) / np.linalg.norm(b), (a - b) @ (a - b)
-            sqnr = 10 * np.log10(a @ a / noise) if noise else np.inf
-            figures.append(cosine if report.metric == "cosine" else sqnr)
+    for feeds in read_samples(Path(subject.arguments[subject.arguments.index("--calibration") + 1]), fp32):
+        outputs = infer(quantized, feeds)
+        for name, exact in infer(fp32, feeds).items():
+            if report.metric == "cosine":
+                figures.append(cosine(exact, outputs[name]))
+            else:
+                error = exact.astype(np.float64) - outputs[name]
+                signal, noise = np.sum(exact.astype(np.float64) ** 2), np.sum(error**2)
+                figures.append(10 * np.log10(signal / noise) if noise else np.inf)
     return float(min(figures))

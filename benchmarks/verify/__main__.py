@@ -45,7 +45,7 @@ def measure(*, only: tuple[str, ...] = (), group: Group | None = None, json: Pat
         right = count = 0
         for cause, name, given in _cases(each, only):
             began = time.process_time()
-            result = trt_bisect.verify(given.model, **given.options, progress=Silent())
+            result = trt_bisect.verify(**given, progress=Silent())
             rows.append({"group": each, **_row(cause, name, result, time.process_time() - began)})
             told.print("  ".join(f"{key} {value}" for key, value in rows[-1].items()))
             right += rows[-1]["right"]

@@ -5,53 +5,31 @@ TensorRT's fusions guide where tensors are rounded: what a convolution makes for
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import copy
+from collections.abc import Callable, Container, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 import onnx
 import onnxruntime as ort
 from onnx import TensorProto, helper, numpy_helper, shape_inference
 
+from benchmarks.answer.judge import infer
+from tests.support.quantized import plain_session
+from trt_bisect.model.file import refill
+
 Tensors = dict[str, np.ndarray]
 PRODUCTS = ("Conv", "ConvTranspose", "Gemm", "MatMul")
 FUSED = ("Relu", "Clip", "Add", "BatchNormalization")
 OWN_IN_INT8 = ("AveragePool", "Concat", "GlobalAveragePool", "MaxPool", "Resize")
-ELEMENTWISE = {
-    *FUSED,
-    "LeakyRelu",
-    "HardSwish",
-    "HardSigmoid",
-    "Mul",
-    "Sub",
-    "Div",
-    "Sigmoid",
-    "Tanh",
-    "Erf",
-    "Pow",
-    "Sqrt",
-    "Exp",
-}
+ELEMENTWISE = {*FUSED, *"LeakyRelu HardSwish HardSigmoid Mul Sub Div Sigmoid Tanh Erf Pow Sqrt Exp".split()}
 
 
-def session(model: onnx.ModelProto | str, **options: Any) -> ort.InferenceSession:
-    """Returns a session; ``level`` is that of the optimisations, ``integers`` for INT8 kernels, ``threads`` of one."""
-    chosen = ort.SessionOptions()
-    chosen.log_severity_level = 4
-    chosen.graph_optimization_level = options.get("level", ort.GraphOptimizationLevel.ORT_ENABLE_ALL)
-    chosen.intra_op_num_threads = options.get("threads", 1)
-    if not options.get("integers"):
-        chosen.add_session_config_entry("session.disable_quant_qdq", "1")
-    content = model if isinstance(model, str) else model.SerializeToString()
-    return ort.InferenceSession(content, chosen, providers=["CPUExecutionProvider"])
-
-
-def outputs_of(model: onnx.ModelProto | str, samples: Sequence[Tensors], **options: Any) -> list[Tensors]:
-    """Returns the outputs of a file for each sample."""
-    engine = session(model, **options)
-    names = [output.name for output in engine.get_outputs()]
-    return [dict(zip(names, engine.run(names, sample), strict=True)) for sample in samples]
+def outputs_of(model: onnx.ModelProto | Path, samples: Sequence[Tensors], **options: Any) -> list[Tensors]:
+    """Returns the outputs of a file for each sample, on one thread; ``options`` as of ``plain_session``."""
+    session = plain_session(model, **{"threads": 1, **options})
+    return [infer(session, sample) for sample in samples]
 
 
 class NodeByNode:
@@ -59,29 +37,30 @@ class NodeByNode:
 
     Args:
         read: changes what a node reads: node, values.
-        made: changes what a node makes: node, values read, values made.
-        keep: the tensors that ``run`` returns beside the outputs.
+        made: changes what a node makes: node, values.
+        constants: changes the matrices and kernels among the constants.
+
+    Attributes:
+        tensors: all tensors of the last sample.
     """
 
     def __init__(
         self,
         model: onnx.ModelProto,
         read: Callable[[onnx.NodeProto, list[np.ndarray]], list[np.ndarray]] | None = None,
-        made: Callable[[onnx.NodeProto, list[np.ndarray], list[np.ndarray]], list[np.ndarray]] | None = None,
+        made: Callable[[onnx.NodeProto, list[np.ndarray]], list[np.ndarray]] | None = None,
         constants: Callable[[np.ndarray], np.ndarray] | None = None,
     ) -> None:
         self._model, self._read, self._made = model, read, made
         self._constants = _constants(model)
-        if constants is not None:
-            self._constants = {
-                name: constants(values) if values.dtype == np.float32 and values.ndim > 1 else values
-                for name, values in self._constants.items()
-            }
+        for name, values in self._constants.items():
+            if constants is not None and values.dtype == np.float32 and values.ndim > 1:
+                self._constants[name] = constants(values)
         self._sessions: dict[tuple[Any, ...], ort.InferenceSession] = {}
         self.tensors: Tensors = {}
 
     def run(self, samples: Sequence[Tensors]) -> list[Tensors]:
-        """Returns the outputs for each sample; ``tensors`` has all tensors of the last one."""
+        """Returns the outputs for each sample."""
         return [self._run(sample) for sample in samples]
 
     def _run(self, sample: Tensors) -> Tensors:
@@ -101,7 +80,7 @@ class NodeByNode:
                 self._sessions[key] = self._session(node, feeds)
             found = self._sessions[key].run([name for name in node.output if name], feeds)
             if self._made is not None:
-                found = self._made(node, given, found)
+                found = self._made(node, found)
             values.update(zip([name for name in node.output if name], found, strict=True))
         self.tensors = values
         return {output.name: values[output.name] for output in self._model.graph.output}
@@ -114,7 +93,7 @@ class NodeByNode:
         outputs = [onnx.ValueInfoProto(name=name) for name in node.output if name]
         graph = helper.make_graph([node], "one", infos, outputs)
         model = helper.make_model(graph, opset_imports=self._model.opset_import, ir_version=self._model.ir_version)
-        return session(model)
+        return plain_session(model, threads=1)
 
 
 def _constants(model: onnx.ModelProto) -> Tensors:
@@ -161,7 +140,7 @@ def in_floats(model: onnx.ModelProto, dtype: Any = np.float16) -> NodeByNode:
             uses.setdefault(name, []).append(node.op_type)
     results = {output.name for output in model.graph.output}
 
-    def made(node: onnx.NodeProto, _: list[np.ndarray], found: list[np.ndarray]) -> list[np.ndarray]:
+    def made(node: onnx.NodeProto, found: list[np.ndarray]) -> list[np.ndarray]:
         readers = uses.get(node.output[0], [])
         inside = node.op_type in PRODUCTS and len(readers) == 1 and readers[0] in FUSED
         if inside and node.output[0] not in results:
@@ -169,11 +148,6 @@ def in_floats(model: onnx.ModelProto, dtype: Any = np.float16) -> NodeByNode:
         return [rounded(x) if x.dtype == np.float32 else x for x in found]
 
     return NodeByNode(model, made=made, constants=rounded)
-
-
-def bfloat16(model: onnx.ModelProto) -> NodeByNode:
-    """Returns ``in_floats`` for BF16."""
-    return in_floats(model, ml_dtypes.bfloat16)
 
 
 def quantized(
@@ -191,18 +165,17 @@ def quantized(
         per_tensor: one scale for each weight.
         held: tensors that are rounded where they are made.
     """
-    changed = onnx.ModelProto()
-    changed.CopyFrom(model)
+    changed = copy.deepcopy(model)
     graph = changed.graph
     constants = _constants(model)
     nodes: list[onnx.NodeProto] = []
-    rounded: dict[str, str] = {}
+    rounded = set[str]()
 
     def pair(name: str, scale: np.ndarray, axis: int | None) -> str:
         key = f"{name}_{'' if axis is None else axis}_dq"
         if key in rounded:
             return key
-        rounded[key] = key
+        rounded.add(key)
         zero = np.zeros(scale.shape, np.int8)
         graph.initializer.append(numpy_helper.from_array(scale.astype(np.float32), f"{key}_scale"))
         graph.initializer.append(numpy_helper.from_array(zero, f"{key}_zero"))
@@ -216,10 +189,10 @@ def quantized(
         if node.op_type in PRODUCTS and (layers is None or node.name in layers):
             for slot, name in enumerate(node.input[:2]):
                 if name in constants:
-                    values, axis = constants[name], _channel_axis(node, constants[name])
-                    if values.ndim < 2 or per_tensor:
-                        axis = None
-                    axes = tuple(k for k in range(values.ndim) if k != axis) if axis is not None else None
+                    values, axis, axes = constants[name], None, None
+                    if values.ndim > 1 and not per_tensor:
+                        axis = _channel_axis(node, values)
+                        axes = tuple(k for k in range(values.ndim) if k != axis)
                     largest = np.abs(values).max(axis=axes)
                     node.input[slot] = pair(name, np.asarray(np.where(largest > 0, largest, 1.0) / 127.0), axis)
                 elif name in scales:
@@ -230,23 +203,20 @@ def quantized(
                 node.output[slot] = f"{name}_raw"
                 key = pair(f"{name}_raw", np.asarray(scales[name]), None)
                 nodes.append(helper.make_node("Identity", [key], [name], f"{name}_held"))
-    copies = [onnx.NodeProto.FromString(node.SerializeToString()) for node in nodes]
-    del graph.node[:]
-    graph.node.extend(copies)
+    refill(graph.node, nodes)
     for entry in changed.opset_import:
         entry.version = max(entry.version, 13)
     return changed
 
 
-def _channel_axis(node: onnx.NodeProto, weight: np.ndarray) -> int | None:
+def _channel_axis(node: onnx.NodeProto, weight: np.ndarray) -> int:
     transposed = any(a.name == "transB" and a.i for a in node.attribute)
     return {"Conv": 0, "ConvTranspose": 1, "Gemm": 0 if transposed else 1}.get(node.op_type, weight.ndim - 1)
 
 
 def ranges(model: onnx.ModelProto, samples: Sequence[Tensors], percentile: float = 100.0) -> dict[str, float]:
     """Returns the INT8 scale of every float tensor: a percentile of its magnitudes over samples, by 127."""
-    observed = onnx.ModelProto()
-    observed.CopyFrom(shape_inference.infer_shapes(model))
+    observed = shape_inference.infer_shapes(model)
     results = {output.name for output in observed.graph.output}
     for value in observed.graph.value_info:
         if value.type.tensor_type.elem_type == TensorProto.FLOAT and value.name not in results:
@@ -263,7 +233,7 @@ def ranges(model: onnx.ModelProto, samples: Sequence[Tensors], percentile: float
 def with_wrong(model: onnx.ModelProto, layer: str, wrong: Callable[[np.ndarray], np.ndarray]) -> NodeByNode:
     """Returns an engine whose kernel for a node gives another output."""
 
-    def made(node: onnx.NodeProto, _: list[np.ndarray], found: list[np.ndarray]) -> list[np.ndarray]:
+    def made(node: onnx.NodeProto, found: list[np.ndarray]) -> list[np.ndarray]:
         return [wrong(found[0]).astype(np.float32), *found[1:]] if node.name == layer else found
 
     return NodeByNode(model, made=made)
@@ -271,8 +241,7 @@ def with_wrong(model: onnx.ModelProto, layer: str, wrong: Callable[[np.ndarray],
 
 def without(model: onnx.ModelProto, layers: Sequence[str]) -> onnx.ModelProto:
     """Returns a file whose nodes of these names give what they read first."""
-    changed = onnx.ModelProto()
-    changed.CopyFrom(model)
+    changed = copy.deepcopy(model)
     for node in changed.graph.node:
         if node.name in layers:
             node.op_type = "Identity"
@@ -281,16 +250,16 @@ def without(model: onnx.ModelProto, layers: Sequence[str]) -> onnx.ModelProto:
     return changed
 
 
-def in_float32(model: onnx.ModelProto, layers: Sequence[str]) -> onnx.ModelProto:
+def in_float32(model: onnx.ModelProto, layers: Container[str]) -> onnx.ModelProto:
     """Returns a Q/DQ file in which some nodes read what their pairs read."""
-    changed = onnx.ModelProto()
-    changed.CopyFrom(model)
+    changed = copy.deepcopy(model)
     makers = {output: node for node in changed.graph.node for output in node.output}
     for node in changed.graph.node:
-        for slot, name in enumerate(node.input if node.name in layers else ()):
-            maker = makers.get(name)
-            if maker is not None and maker.op_type == "DequantizeLinear":
-                node.input[slot] = makers[maker.input[0]].input[0]
+        if node.name not in layers:
+            continue
+        for slot, name in enumerate(node.input):
+            if name in makers and makers[name].op_type == "DequantizeLinear":
+                node.input[slot] = makers[makers[name].input[0]].input[0]
     return changed
 
 
@@ -332,14 +301,13 @@ def between(model: onnx.ModelProto, layers: Sequence[str]) -> list[str]:
     return stored
 
 
-def rescaled(model: onnx.ModelProto, factor: float) -> onnx.ModelProto:
-    """Returns a Q/DQ file with the scales of activations times a factor."""
-    changed = onnx.ModelProto()
-    changed.CopyFrom(model)
-    constants = {t.name: t for t in changed.graph.initializer}
-    for node in list(changed.graph.node):
-        if node.op_type == "QuantizeLinear" and node.input[0] not in constants:
-            tensor = constants[node.input[1]]
-            values = np.asarray(numpy_helper.to_array(tensor) * np.float32(factor))
-            tensor.CopyFrom(numpy_helper.from_array(values, tensor.name))
+def rescaled(model: onnx.ModelProto, factor: Callable[[str], float]) -> onnx.ModelProto:
+    """Returns a Q/DQ file with the scale of each activation times the factor of its name."""
+    changed = copy.deepcopy(model)
+    constants = {tensor.name: tensor for tensor in changed.graph.initializer}
+    rounding = [node for node in changed.graph.node if node.op_type == "QuantizeLinear"]
+    for name in {node.input[1] for node in rounding if node.input[0] not in constants} & constants.keys():
+        values = numpy_helper.to_array(constants[name])
+        scaled = np.asarray(values * factor(name)).astype(values.dtype)
+        constants[name].CopyFrom(numpy_helper.from_array(scaled, name))
     return changed

@@ -50,7 +50,7 @@ def verified(lenet, outputs, **more):
 def test_the_cause_of_a_stand_in_is_named(cause, name, layers, tmp_path):
     make = next(make for kind, network, make in CASES if (kind, network) == (cause, name))
     given = make(subject(name, tmp_path))
-    result = trt_bisect.verify(given.model, **given.options)
+    result = trt_bisect.verify(**given)
     assert (result.answer, result.cause, result.layers) == ("differs", cause, layers)
     assert result.exit_code == 1
     assert result.distance > result.floor
@@ -68,7 +68,7 @@ def test_of_values_that_are_not_finite_no_distance_is_told(lenet):
 
 def test_healthy_engines_of_both_files_are_their_files(lenet):
     for name, given in healthy(lenet):
-        result = trt_bisect.verify(given.model, **given.options)
+        result = trt_bisect.verify(**given)
         assert (result.answer, result.cause, result.exit_code) == ("same", None, 0), name
         assert result.distance <= result.floor < 1e-3
         assert result.similarity == pytest.approx(1.0, abs=1e-6)
@@ -181,7 +181,7 @@ def test_the_figures_of_suspicions_are_all_of_all_inputs(lenet):
 def test_a_wrong_kernel_that_inner_tensors_show_has_no_figure_of_an_emulation(lenet):
     place = 1
     given = with_wrong_kernel(place, np.negative, tensors=True)(lenet)
-    result = trt_bisect.verify(given.model, **given.options)
+    result = trt_bisect.verify(**given)
     assert (result.answer, result.cause, result.layers) == ("differs", "kernel", (lenet.products()[place],))
     assert result.explained is None
     assert not any(row.kind == "kernel" for row in result.tried)
@@ -213,7 +213,7 @@ def test_the_minimal_network_of_a_wrong_kernel_gives_what_the_layer_should_give(
     make = next(make for kind, network, make in CASES if (kind, network) == ("kernel", "transformer"))
     transformer = subject("transformer", tmp_path)
     given = make(transformer)
-    result = trt_bisect.verify(given.model, **given.options, output=tmp_path / "result")
+    result = trt_bisect.verify(**given, output=tmp_path / "result")
     assert (result.answer, result.cause, result.layers) == ("differs", "kernel", ("block0.scores",))
     folder = tmp_path / "result" / "kernel"
     session = plain_session(folder / "network.onnx")

@@ -11,10 +11,17 @@ from trt_bisect.builder.onnxruntime import OnnxRuntimeBuilder
 from trt_bisect.model.session import NO_QDQ_FUSION
 
 
-def plain_session(model, *, optimised=True):
-    """A file, or a model, as ONNX Runtime runs it, Q/DQ in float; node by node where it is not optimised."""
+def plain_session(model, *, optimised=True, integers=False, threads=0):
+    """A file, or a model, as ONNX Runtime runs it; node by node where it is not optimised.
+
+    Q/DQ pairs are computed in float, with ``integers`` by INT8 kernels where ONNX Runtime has them.
+    """
     options = ort.SessionOptions()
-    options.add_session_config_entry(*NO_QDQ_FUSION)
+    options.intra_op_num_threads = threads
+    options.log_severity_level = 3
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")  # waiting threads leave cores to others
+    if not integers:
+        options.add_session_config_entry(*NO_QDQ_FUSION)
     if not optimised:
         options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
     source = model.SerializeToString() if isinstance(model, onnx.ModelProto) else model
