@@ -13,11 +13,15 @@ from trt_bisect.analyzer import variation
 from trt_bisect.analyzer.doubts import VARIES_LESS, doubts
 from trt_bisect.analyzer.judge import Comparer, make_rule
 from trt_bisect.analyzer.metrics import BUILT_IN
-from trt_bisect.analyzer.variation import inputs_vary, variation_of, variation_text
-from trt_bisect.evaluator.trial import MEASURED, Trial
+from trt_bisect.analyzer.variation import inputs_vary, variation_text, with_variation
+from trt_bisect.evaluator.trial import MEASURED, OutputFigures, Trial
 
 COSINE = make_rule(BUILT_IN["cosine"], None)
 HOW = {"engine": "onnxruntime", "explain": "none", "calibrator": "minmax", "effort": "quick"}
+
+
+def share_left(fp32, plan):
+    return with_variation(OutputFigures({}), list(fp32), list(plan), unlike=True).values.get("variation_left")
 
 
 def by_numpy(fp32, plan):
@@ -37,10 +41,8 @@ def test_the_share_left_is_that_of_numpy(shape, held, monkeypatch):
     fp32 = (random.normal(size=(7, *shape)) + 100 * random.normal(size=shape)).astype(np.float32)
     for noise in (0.3, 1.0, 3.0):
         plan = fp32 + noise * random.normal(size=fp32.shape)
-        found = variation_of(list(fp32), list(plan), unlike=True)
-        assert found.left == pytest.approx(max(0.0, by_numpy(fp32, plan)) ** 2, abs=1e-9)
-    changed = variation_of(list(fp32), list(5 * fp32 - 70), unlike=True)
-    assert changed.left == pytest.approx(1.0)  # an offset and a factor change nothing
+        assert share_left(fp32, plan) == pytest.approx(max(0.0, by_numpy(fp32, plan)) ** 2, abs=1e-9)
+    assert share_left(fp32, 5 * fp32 - 70) == pytest.approx(1.0)  # an offset and a factor change nothing
 
 
 def test_one_loud_input_alone_does_not_decide():
@@ -50,7 +52,7 @@ def test_one_loud_input_alone_does_not_decide():
     plan = fp32.copy()
     plan[1:] = random.normal(size=(32, 1, 40))
     assert np.corrcoef(fp32.ravel(), plan.ravel())[0, 1] > 0.8
-    assert variation_of(list(fp32), list(plan), unlike=True).left < 0.25
+    assert share_left(fp32, plan) < 0.25
 
 
 def judged(fp32, plan, inputs=None):
@@ -114,9 +116,9 @@ def test_what_cannot_be_judged_is_not():
     broken = fp32.copy()
     broken[0, 0, 0, 0] = np.nan
     for side in (scores, noise, broken):
-        assert variation_of(list(side), list(side[::-1]), unlike=True).left is None
+        assert share_left(side, side[::-1]) is None
     longer = [*fp32[:-1], fp32[-1][..., :9]]
-    assert variation_of(longer, longer, unlike=True).left is None
+    assert share_left(longer, longer) is None
     loud = judged(10 * np.random.default_rng(6).normal(size=(3, 1, 9)), np.random.default_rng(7).normal(size=(3, 1, 9)))
     assert not loud.outputs["y"].note  # the metric sees it
 

@@ -14,6 +14,7 @@ import numpy as np
 from trt_bisect.analyzer.classes import LEAST_SCORE, Classes, Divergence, classes_of, find_classes, top1
 from trt_bisect.analyzer.metrics import OF_MAGNITUDES, RELATIVE, Metric, RunningSums, Sums, find_metric, least_divisor
 from trt_bisect.analyzer.rows import common_region, lost_rows, rows_at, rows_axis, rows_values
+from trt_bisect.analyzer.variation import with_variation
 from trt_bisect.builder.base import Outputs
 from trt_bisect.data.named import is_reusable
 from trt_bisect.evaluator.trial import OutputFigures
@@ -79,6 +80,7 @@ class OutputJudge:
         predicted: the classes searched for vanished ones; default: ``classes``, if their axis is known.
         faint: inputs, by index, that relative metrics leave out, besides those with an almost zero FP32 output.
         with_facts: also look for clipping and vanished classes.
+        unlike: false if the inputs are nearly equal; None to leave out how far the output varies with the input.
     """
 
     def __init__(
@@ -90,6 +92,7 @@ class OutputJudge:
         predicted: Classes | None = None,
         faint: Collection[int] = (),
         with_facts: bool = True,
+        unlike: bool | None = None,
     ) -> None:
         self._reference = [np.asarray(array) for array in reference]
         self._classes = classes or find_classes(self._reference)
@@ -111,6 +114,7 @@ class OutputJudge:
         self._keeps = sum(array.size for array in self._reference) <= _KEPT_VALUES
         self._kept: dict[int, _PreparedReference] = {}
         self._axis = rows_axis(self._reference)
+        self._unlike = unlike
 
     def figures(self, outputs: Sequence[np.ndarray]) -> OutputFigures:
         """Returns the figures of an output, one array for each input; each metric's value is that of the worst input.
@@ -126,7 +130,7 @@ class OutputJudge:
         counting = {name: [v for v in by_place if v is not None] for name, by_place in inputs.items()}
         worst = {m.name: m.worst(counting[m.name]) for m in self._metrics if counting[m.name]}
         values = {name: value for name, value in worst.items() if finite and not math.isnan(value)}
-        return OutputFigures(
+        figures = OutputFigures(
             {**values, **self._low_score, **rows_values(rows)},
             finite,
             "; ".join([*notes, *(() if finite else ("NaN or infinite values",))]),
@@ -134,6 +138,9 @@ class OutputJudge:
             pooled=rows,
             **(self._reach.facts(arrays) if finite and self._reach is not None else {}),
         )
+        if self._unlike is None:
+            return figures
+        return with_variation(figures, self._reference, arrays, unlike=self._unlike)
 
     def at(self, place: int, output: np.ndarray) -> OutputFigures | None:
         """Returns the figures for the input of index ``place``; None if FP32's output there is not finite or, for

@@ -24,14 +24,7 @@ from trt_bisect.analyzer.metrics import (
 from trt_bisect.analyzer.rows import ROWS, ROWS_MISSED, rows_missed
 from trt_bisect.analyzer.slices import Slices
 from trt_bisect.analyzer.tasks.task import FOUND, Judge, Task
-from trt_bisect.analyzer.variation import (
-    VARIATION,
-    VARIATION_MISSED,
-    Variation,
-    inputs_vary,
-    variation_of,
-    with_variation,
-)
+from trt_bisect.analyzer.variation import VARIATION, VARIATION_MISSED, inputs_vary
 from trt_bisect.builder.base import Outputs
 from trt_bisect.data.feeds import Feeds
 from trt_bisect.errors import BadInput
@@ -110,11 +103,6 @@ class Rule:
         value = figures.values.get(self.metric.name)
         return None if value is None else self.metric.loss(value)
 
-    def passes_alone(self, figures: OutputFigures) -> bool:
-        """Returns true if an output's metric meets the threshold on its worst input."""
-        own = self.own_loss(figures)
-        return own is not None and own <= self.budget
-
     def pools(self, figures: OutputFigures) -> Mapping[str, tuple[float, float]]:
         """Returns, by kind, the numbers (differing, all) over all inputs by which an output is judged too: ``rows``,
         ``labels`` or ``classes`` and, if the metric meets the threshold, ``variation``.
@@ -122,7 +110,8 @@ class Rule:
         # Labels decide if all judged outputs are integers: next to floats, a strict share of equal elements would fail
         # good plans.
         kinds = [ROWS, LABELS if self.metric is EQUAL else CLASSES]
-        if self.passes_alone(figures):
+        own = self.own_loss(figures)
+        if own is not None and own <= self.budget:
             kinds.append(VARIATION)
         return {name: counts for name, counts in figures.pooled.items() if name in kinds}
 
@@ -345,7 +334,7 @@ class Comparer:
     ) -> None:
         classes, slices = classes or {}, slices or Slices()
         self._reference, self._with_groups, self._task = reference, slices.with_groups, task
-        self._unlike = inputs_vary(inputs) if inputs else None
+        unlike = inputs_vary(inputs) if inputs else None
         self._judge: Judge | None = None
         chosen = [only] if only is not None else [*BUILT_IN.values(), extra]
         metrics = {metric.name: metric for metric in chosen if metric not in (None, AGREEMENT, EQUAL)}
@@ -364,7 +353,13 @@ class Comparer:
             if len(faint) < len(arrays):
                 predicted = group.classes if group else None
                 self._judges[name] = OutputJudge(
-                    arrays, metrics, classes.get(name), predicted=predicted, faint=faint, with_facts=with_facts
+                    arrays,
+                    metrics,
+                    classes.get(name),
+                    predicted=predicted,
+                    faint=faint,
+                    with_facts=with_facts,
+                    unlike=unlike,
                 )
 
     def __call__(self, outputs: Sequence[Outputs]) -> dict[str, OutputFigures]:
@@ -373,21 +368,9 @@ class Comparer:
         """
         parts = [self._with_groups(of_input) for of_input in outputs]
         figures = {name: judge.figures([part[name] for part in parts]) for name, judge in self._judges.items()}
-        figures |= {name: with_variation(figures[name], found) for name, found in self._variations(parts).items()}
         if self._task is not None:
             figures[self._task.entry] = self._of_task(self._task, dict(enumerate(outputs)))
         return figures
-
-    def _variations(self, parts: Sequence[Outputs]) -> dict[str, Variation]:
-        if self._unlike is None:
-            return {}
-        references = [self._with_groups(of_input) for of_input in self._reference]
-        variations = {}
-        for name, judge in self._judges.items():
-            if isinstance(judge, OutputJudge):
-                pair = ([part[name] for part in side] for side in (references, parts))
-                variations[name] = variation_of(*pair, unlike=self._unlike)
-        return variations
 
     def at(self, place: int, outputs: Outputs) -> dict[str, OutputFigures]:
         """Returns the figures by output for the input of index ``place``, without outputs that are almost zero in FP32

@@ -7,7 +7,7 @@ varying parts, each output minus its mean over all inputs, are compared too (``d
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -37,23 +37,6 @@ _LEAST_POWER = 1e-6  # An input whose varying part has less than this share of t
 _LONGEST_AXIS, _COLUMN_WEIGHT, _COLUMN_NUMBERS, _LEAST_COLUMN = 1000, 0.1, 64, 0.5
 _MOST_COLUMNS = 8
 _HELD = 1 << 21  # The most numbers in memory at a time, of all inputs together.
-
-
-@dataclass(frozen=True)
-class Variation:
-    """The comparison of the varying parts of an output.
-
-    Attributes:
-        left: the share of FP32's variation that is left; None if not judged.
-        lost_by_input: the share lost on each input; None where FP32's output is close to the mean.
-        columns: up to eight columns that no longer depend on the input, each as (axis, index); the batch is axis 0.
-        unjudged: the reason why the variation is not judged, if the metric would not show its loss; else empty.
-    """
-
-    left: float | None = None
-    lost_by_input: tuple[float | None, ...] = ()
-    columns: tuple[tuple[int, int], ...] = ()
-    unjudged: str = ""
 
 
 # Sums of v^2, w^2 and v w by input [3, inputs], and by axis for each index [3, indices]; then the sum of squares, the
@@ -88,42 +71,50 @@ def _between(arrays: Sequence[np.ndarray]) -> float:
     return within / total if total > 0.0 else 0.0
 
 
-def variation_of(reference: Sequence[np.ndarray], outputs: Sequence[np.ndarray], *, unlike: bool) -> Variation:
-    """Compares the varying parts of an output and of FP32's, both by input.
+def with_variation(
+    figures: OutputFigures, reference: Sequence[np.ndarray], outputs: Sequence[np.ndarray], *, unlike: bool
+) -> OutputFigures:
+    """Returns the figures of an output together with those of its varying part, compared with FP32's ``reference``,
+    both by input.
 
     Not judged are unequal shapes, values not finite, float noise, scores below 0.05, fewer than four inputs, and nearly
-    equal inputs (``unlike`` false).
+    equal inputs (``unlike`` false); a note says so if the metric would not show the loss of variation.
     """
     inputs, first = len(reference), reference[0]
     shapes = {array.shape for array in (*reference, *outputs)}
     if inputs < 2 or len(shapes) > 1 or not first.size or first.dtype.kind != "f":
-        return Variation()
+        return figures
     sums = _sums(reference, outputs)
     if sums is None:
-        return Variation()
+        return figures
     (v, w, product), by_place, power, least, largest = sums
-    if least >= 0.0 and largest < LEAST_SCORE:
-        return Variation()
     varies = float(v.sum()) / power if power else 0.0
-    if varies < _NOISE_POWER:
-        return Variation()
+    if (least >= 0.0 and largest < LEAST_SCORE) or varies < _NOISE_POWER:
+        return figures
     reason = ""
     if inputs < FEWEST_INPUTS:
         reason = f"{inputs} inputs are too few to tell if it still depends on the input (give {FEWEST_INPUTS} or more)"
     elif not unlike:
         reason = "the inputs are nearly equal: this cannot tell if it still depends on the input"
     if reason:
-        return Variation(unjudged=reason if varies < _SMALL_POWER else "")
-    correlation = _correlation(v.sum(), w.sum(), product.sum())
-    if first.size < _FEW_NUMBERS:
-        left = max(0.0, float(correlation)) ** 2
-        return Variation(left, (1.0 - left,) * inputs)
-    each = _correlation(v, w, product)
-    telling = v > _LEAST_POWER * np.median(v)
-    left = max(0.0, min(float(correlation), float(np.median(each[telling])))) ** 2
-    kept = np.maximum(each, 0.0) ** 2
-    lost = tuple(1.0 - float(share) if tells else None for share, tells in zip(kept, telling, strict=True))
-    return Variation(left, lost, tuple(_lost_columns(by_place, inputs * first.size)))
+        notes = [figures.note, reason if varies < _SMALL_POWER else ""]
+        return replace(figures, note="; ".join(filter(None, notes)))
+    left = max(0.0, float(_correlation(v.sum(), w.sum(), product.sum()))) ** 2
+    lost: tuple[float | None, ...] = (1.0 - left,) * inputs
+    columns: list[tuple[int, int]] = []
+    if first.size >= _FEW_NUMBERS:
+        each = np.maximum(_correlation(v, w, product), 0.0)
+        telling = v > _LEAST_POWER * np.median(v)
+        left = min(left, float(np.median(each[telling])) ** 2)
+        lost = tuple(1.0 - float(kept) if tells else None for kept, tells in zip(each**2, telling, strict=True))
+        columns = _lost_columns(by_place, inputs * first.size)
+    return replace(
+        figures,
+        values={**figures.values, LEFT: left, INPUTS: float(inputs)},
+        inputs={**figures.inputs, VARIATION: lost},
+        pooled={**figures.pooled, VARIATION: ((1.0 - left) * inputs, float(inputs))},
+        columns=tuple(columns),
+    )
 
 
 def _sums(reference: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> _Sums | None:
@@ -167,20 +158,6 @@ def _lost_columns(by_place: Mapping[int, np.ndarray], numbers: int) -> list[tupl
         found = (v >= _COLUMN_WEIGHT * v.mean()) & (_correlation(v, w, product) < _LEAST_COLUMN)
         lost += [(axis, int(place)) for place in np.flatnonzero(found)]
     return lost[:_MOST_COLUMNS]
-
-
-def with_variation(figures: OutputFigures, found: Variation) -> OutputFigures:
-    """Returns the figures of an output together with those of its variation, ``found``."""
-    inputs = len(found.lost_by_input)
-    if found.left is None:
-        return replace(figures, note="; ".join(filter(None, (figures.note, found.unjudged))))
-    return replace(
-        figures,
-        values={**figures.values, LEFT: found.left, INPUTS: float(inputs)},
-        inputs={**figures.inputs, VARIATION: found.lost_by_input},
-        pooled={**figures.pooled, VARIATION: ((1.0 - found.left) * inputs, float(inputs))},
-        columns=found.columns,
-    )
 
 
 def variation_text(name: str, values: Mapping[str, float | None]) -> str:

@@ -12,6 +12,7 @@ from trt_bisect.analyzer.tasks.detections import Detections, Head, best_class, b
 from trt_bisect.analyzer.tasks.layouts import (
     ANCHORS,
     NEARLY_ALL,
+    READY,
     Layout,
     Placed,
     anchored_head,
@@ -21,7 +22,6 @@ from trt_bisect.analyzer.tasks.layouts import (
     are_shares,
     are_sized,
     are_spread,
-    candidates,
     fitting_layouts,
     named_layout,
     parse_layout,
@@ -154,11 +154,11 @@ def _detections(boxes: np.ndarray, scores: np.ndarray, labels: np.ndarray) -> De
 
 # The columns of a row, in groups, for each known table. Boxes of centre and size are shares of the image.
 _TABLES = {
-    "x1 y1 x2 y2 score class": "xyxy score class",
-    "class score x1 y1 x2 y2": "class score xyxy",
-    "image x1 y1 x2 y2 class score": "image xyxy class score",
-    "image class score x1 y1 x2 y2": "image class score xyxy",
-    "cx cy w h score class": "xywh score class",
+    "x1 y1 x2 y2 score class": READY,
+    "class score x1 y1 x2 y2": "class,score,xyxy",
+    "image x1 y1 x2 y2 class score": "image,xyxy,class,score",
+    "image class score x1 y1 x2 y2": "image,class,score,xyxy",
+    "cx cy w h score class": "xywh,score,class",
 }
 
 
@@ -174,7 +174,7 @@ def _table(reference: Sequence[Outputs]) -> Head | None:
 
 
 def _table_head(name: str, title: str, every: np.ndarray) -> Head | None:
-    layout = Layout(tuple((group, ()) for group in _TABLES[title].split()))
+    layout = Layout(_TABLES[title])
     if every.shape[-1] != layout.width:
         return None
     scores = layout.of("score", every)
@@ -198,7 +198,7 @@ def _table_head(name: str, title: str, every: np.ndarray) -> Head | None:
 
 def _rows_with_masks(reference: Sequence[Outputs]) -> Head | None:
     sizes = {value.shape[1] for value in reference[0].values() if value.ndim == 4}
-    columns = [Layout((("xyxy", ()), ("score", ()), ("class", ()), ("masks", (size,)))) for size in sizes if size > 1]
+    columns = [Layout(f"{READY},masks:{size}") for size in sizes if size > 1]
     places = fitting_layouts(reference, lambda *_: columns)
     if len(places) != 1:
         return None
@@ -219,16 +219,13 @@ def placed_head(placed: Placed, remark: str = "", kind: str = "") -> Head:
 def _boxes_and_scores(reference: Sequence[Outputs], kind: str = "") -> Head | None:
     first = reference[0]
     fours = [n for n, v in first.items() if v.dtype.kind == "f" and v.ndim in (3, 4) and v.shape[-1] == 4]
-    forms: dict[str, str | None] = {}
-    for name in fours:
-        rows = _rows(reference, name)
-        if are_in_order(rows):
-            forms[name] = "corners"
-        else:
-            forms[name] = "centres" if are_sized(rows) else None
-    for boxes in sorted(fours, key=lambda name: (sums_of_one(_rows(reference, name)), forms[name] != "corners")):
-        form, many, rows = forms[boxes], math.prod(first[boxes].shape[1:-1]), _rows(reference, boxes)
-        if form is None or not are_spread((rows[:, :2] + rows[:, 2:]) / 2 if form == "corners" else rows[:, :2]):
+    by_name = {name: _rows(reference, name) for name in fours}
+    for boxes in sorted(fours, key=lambda name: (sums_of_one(by_name[name]), not are_in_order(by_name[name]))):
+        form, many, rows = "corners", math.prod(first[boxes].shape[1:-1]), by_name[boxes]
+        centres = (rows[:, :2] + rows[:, 2:]) / 2
+        if not are_in_order(rows):
+            form, centres = "centres", rows[:, :2]
+        if not (form == "corners" or are_sized(rows)) or not are_spread(centres):
             continue
         others = {name: value for name, value in first.items() if name != boxes}
         fitting = [n for n, v in others.items() if v.dtype.kind == "f" and v.ndim == 3 and many in v.shape[1:]]
@@ -348,8 +345,10 @@ def _yolo_head(name: str, rows: np.ndarray, last: bool, many: int, extra: int) -
     queries = _are_queries(rows[:, :4], many)
     objectness = last and width > 5 and not queries
     classes = width - 4 - objectness
-    placed = Placed(name, Layout(candidates(classes, objectness=objectness)), last)
-    what = "YOLO v5 candidates: cx cy w h, objectness" if objectness else "candidates: cx cy w h"
+    before, what = "xywh", "candidates: cx cy w h"
+    if objectness:
+        before, what = "xywh,objectness", "YOLO v5 candidates: cx cy w h, objectness"
+    placed = Placed(name, Layout(f"{before},classes:{classes}"), last)
     unread = f"; {extra} mask coefficients are not judged" if extra else ""
     note = f"'{name}' as {what}, {classes} classes{unread}"
     return Head((name,), note, lambda outputs: placed.read(outputs, ""), not queries)

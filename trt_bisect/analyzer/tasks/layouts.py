@@ -10,6 +10,7 @@ import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
 
 import numpy as np
@@ -103,37 +104,41 @@ def about_boxes(boxes: np.ndarray, points: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Layout:
-    """The columns of a row in groups, each a name and a shape, such as ``("keypoints", (17, 3))``."""
+    """The columns of a row in groups, as ``--head`` names them, such as ``xywh,classes:1,keypoints:17x3``."""
 
-    groups: tuple[tuple[str, tuple[int, ...]], ...]
+    text: str
 
     def __str__(self) -> str:
-        return ",".join(f"{name}:{'x'.join(map(str, shape))}" if shape else name for name, shape in self.groups)
+        return self.text
+
+    @cached_property
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """The shape of each group of columns, by the group's name."""
+        shapes = {}
+        for group in filter(None, self.text.split(",")):
+            name, _, shape = group.partition(":")
+            shapes[name] = tuple(map(int, shape.split("x"))) if shape else ()
+        return shapes
 
     @property
     def width(self) -> int:
         """The number of columns of a row."""
-        return sum(_width(name, shape) for name, shape in self.groups)
+        return sum(_width(name, shape) for name, shape in self.shapes.items())
 
     @property
     def more_width(self) -> int:
         """The number of columns of keypoints, angle or masks."""
-        return sum(_width(name, shape) for name, shape in self.groups if name in BEHIND)
+        return sum(_width(name, shape) for name, shape in self.shapes.items() if name in BEHIND)
 
     @property
     def is_ready(self) -> bool:
         """True if rows are chosen detections, not candidates."""
         return "class" in self.shapes
 
-    @property
-    def shapes(self) -> dict[str, tuple[int, ...]]:
-        """The shape of each group of columns, by the group's name."""
-        return dict(self.groups)
-
     def of(self, name: str, rows: np.ndarray) -> np.ndarray:
         """Returns the columns of the group ``name``, ``[n, columns]``; no columns without this group."""
         first = 0
-        for group, shape in self.groups:
+        for group, shape in self.shapes.items():
             if group == name:
                 return rows[:, first : first + _width(group, shape)]
             first += _width(group, shape)
@@ -202,17 +207,8 @@ class Layout:
         return bool(about_boxes(self.boxes(sure), self.of("keypoints", sure).reshape(len(sure), -1, 2)).mean() >= 0.5)
 
 
-Groups = tuple[tuple[str, tuple[int, ...]], ...]
-READY: Groups = (("xyxy", ()), ("score", ()), ("class", ()))
+READY = "xyxy,score,class"
 """The columns of detections that the network has chosen itself."""
-
-
-def candidates(classes: int, *, objectness: bool) -> Groups:
-    """Returns the groups of a candidate's columns: centre and size, ``objectness`` if true, and scores of ``classes``
-    classes.
-    """
-    before: Groups = (("xywh", ()), ("objectness", ())) if objectness else (("xywh", ()),)
-    return *before, ("classes", (classes,))
 
 
 def _width(name: str, shape: tuple[int, ...]) -> int:
@@ -226,18 +222,16 @@ _SHARES = ("score", "objectness", "classes")
 
 def parse_layout(text: str) -> Layout:
     """Returns a layout such as ``xywh,classes:1,keypoints:17x3``; raises BadInput for another text."""
-    groups: list[tuple[str, tuple[int, ...]]] = []
-    for name in map(str.strip, text.split(",")):
-        if not _GROUP.match(name):
+    groups = list(map(str.strip, text.split(",")))
+    for group in groups:
+        if not _GROUP.match(group):
             raise BadInput(
-                f"--head has no columns '{name}'.",
+                f"--head has no columns '{group}'.",
                 "Give the columns in their order: xywh or xyxy, then classes:N, or score and class, and what follows "
                 "of objectness, angle, keypoints:Kx3, keypoints:Kx2 and masks:N; of raw maps dfl:N and classes:N, or "
                 f"yolov5 or yolov7. An example: {LAYOUT}.",
             )
-        kind, _, shape = name.partition(":")
-        groups.append((kind, tuple(map(int, shape.split("x"))) if shape else ()))
-    layout = Layout(tuple(groups))
+    layout = Layout(",".join(groups))
     boxes = [name for name in layout.shapes if name in _BOXES]
     is_scored = ("classes" in layout.shapes) != ("score" in layout.shapes and "class" in layout.shapes)
     halves = ("score" in layout.shapes) == ("class" in layout.shapes)
@@ -334,7 +328,7 @@ class _Scale:
     begin: int = 0  # Its first channel or, in an output [B, channels, N] of all scales, its first cell.
 
 
-_ANY = Layout(())
+_ANY = Layout("")
 
 
 def raw_head(reference: Sequence[Outputs], layout: Layout = _ANY, without: Sequence[str] = ()) -> Head | None:

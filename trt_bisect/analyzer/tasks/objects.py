@@ -23,13 +23,11 @@ from trt_bisect.analyzer.tasks.layouts import (
     BINS,
     NEARLY_ALL,
     READY,
-    Groups,
     Layout,
     MakeLayouts,
     Placed,
     about_boxes,
     are_shares,
-    candidates,
     fitting_layouts,
     named_layout,
     parse_layout,
@@ -62,7 +60,7 @@ def pose(asked: AskedTask, reference: Sequence[Outputs]) -> Task:
             for before in (READY, *_scored(classes - 4, last)):
                 points = (rows.shape[1] - Layout(before).width) // values
                 if points > 0:
-                    yield Layout((*before, ("keypoints", (points, values))))
+                    yield Layout(f"{before},keypoints:{points}x{values}")
 
     head = _beside_lists(asked, reference, "keypoints") or _raw(asked, reference, "keypoints")
     if head is None:
@@ -109,9 +107,9 @@ def obb(asked: AskedTask, reference: Sequence[Outputs]) -> Task:
     """
 
     def layouts(rows: np.ndarray, last: bool) -> Iterator[Layout]:
-        yield Layout((("xywh", ()), *READY[1:], ("angle", ())))
+        yield Layout("xywh,score,class,angle")
         for before in _scored(rows.shape[1] - 5, last):
-            yield Layout((*before, ("angle", ())))
+            yield Layout(f"{before},angle")
 
     head = _raw(asked, reference, "angle")
     if head is None:
@@ -225,7 +223,7 @@ def _head_with_prototypes(asked: AskedTask, reference: Sequence[Outputs]) -> Hea
     def layouts(rows: np.ndarray, last: bool) -> Iterator[Layout]:
         for size in sorted(set(sizes.values())):
             for before in (READY, *_scored(rows.shape[1] - 4 - size, last)):
-                yield Layout((*before, ("masks", (size,))))
+                yield Layout(f"{before},masks:{size}")
 
     if asked.head is not None or not fitting_layouts(reference, layouts):
         raw = _raw_instances(asked, reference, sizes)
@@ -350,12 +348,12 @@ def _with_more(head: Head, name: str, outputs: Outputs) -> list[Detections]:
     return [replace(image, more=more) for image in head.read(outputs)]
 
 
-def _scored(classes: int, last: bool) -> Iterator[Groups]:
+def _scored(classes: int, last: bool) -> Iterator[str]:
     # Only rows (last) may have an objectness, as in YOLO v5.
     if classes > 0:
-        yield candidates(classes, objectness=False)
+        yield f"xywh,classes:{classes}"
     if classes > 1 and last:
-        yield candidates(classes - 1, objectness=True)
+        yield f"xywh,objectness,classes:{classes - 1}"
 
 
 _SUPPORTED = {"keypoints": POSE_OUTPUTS, "angle": OBB_OUTPUTS, "masks": INSTANCES_OUTPUTS}
