@@ -14,7 +14,7 @@ from rich.console import Console
 from tests.support.networks import chain, save
 from trt_bisect.builder import engines
 from trt_bisect.builder.base import BuildOptions
-from trt_bisect.builder.engines import EngineStatus, choose_engine, choose_typing, engine_status, make_builder
+from trt_bisect.builder.engines import EngineStatus, choose_engine, engine_status, make_builder, typing_of
 from trt_bisect.builder.tensorrt_build import import_tensorrt, version_of
 from trt_bisect.errors import BadInput, EngineUnavailable
 from trt_bisect.model.network import load_network
@@ -155,7 +155,7 @@ def test_all_that_is_missing_is_named_at_once(machine):
 def test_a_typing_that_is_not_there_is_refused(engine, version, asked, message, monkeypatch):
     monkeypatch.setattr(engines, "engine_version", lambda _: version)
     with pytest.raises(BadInput, match=message):
-        choose_typing(engine, asked)
+        typing_of(engine, asked)
 
 
 @pytest.mark.parametrize(
@@ -269,12 +269,12 @@ def test_onnxruntime_is_known_under_every_name_of_its_package(monkeypatch):
 )
 def test_a_job_is_weakly_typed_where_the_engine_of_its_user_is(machine, version, asked, low, cached, typing):
     machine({"tensorrt": version})
-    assert engines.typing_of("tensorrt", asked, low, cached=cached) == typing
+    assert typing_of("tensorrt", asked, low, cached=cached) == typing
 
 
 def test_fp8_and_weak_typing_exclude_each_other():
     with pytest.raises(BadInput, match="FP8"):
-        engines.typing_of("tensorrt", "weak", FP8)
+        typing_of("tensorrt", "weak", FP8)
 
 
 def test_bf16_needs_tensorrt_10(machine, tmp_path):

@@ -67,7 +67,7 @@ SCRIPTS = {
 def run_apart(gpu_check, monkeypatch):
     """Runs a check, by itself or its name, on TensorRT, which can be used here."""
     monkeypatch.setattr(gpu_check, "_why_not", lambda engine: "")
-    monkeypatch.setattr(gpu_check, "choose_typing", lambda *_: "weak")
+    monkeypatch.setattr(gpu_check, "typing_of", lambda *_: "weak")
 
     def call(check, left=100):
         check = gpu_check.BY_NAME.get(check, check)

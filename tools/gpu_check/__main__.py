@@ -50,7 +50,7 @@ from bench import (  # noqa: E402
 )
 
 from trt_bisect._version import __version__, versions  # noqa: E402
-from trt_bisect.builder.engines import choose_typing  # noqa: E402
+from trt_bisect.builder.engines import typing_of  # noqa: E402
 from trt_bisect.builder.tensorrt_build import RTX, TENSORRT, import_tensorrt  # noqa: E402
 from trt_bisect.errors import EngineUnavailable  # noqa: E402
 from trt_bisect.support.machine import find_gpu  # noqa: E402
@@ -190,7 +190,7 @@ def _run_apart(
     why_not = _why_not(engine)
     if why_not:
         return {**made, "outcome": NOT_HERE, "message": why_not}
-    if choose_typing(engine, os.environ.get("GPU_CHECK_TYPING", "auto")) not in check.typings:
+    if typing_of(engine, os.environ.get("GPU_CHECK_TYPING", "auto")) not in check.typings:
         return {**made, "outcome": NOT_HERE, "message": f"only with {' or '.join(check.typings)} typing"}
     if not has_gpu and not rehearse and (check.needs_gpu or engine == TENSORRT):
         return {**made, "outcome": NEEDS_GPU, "message": ""}

@@ -12,7 +12,7 @@ from measures import cosine, outputs_of, relative_difference
 
 from trt_bisect.builder.base import BuildOptions
 from trt_bisect.builder.debug_tensors import ENGINE, FIRST_WITH_UNFUSED, engine_tensors
-from trt_bisect.builder.engines import choose_typing, engine_status, engine_version, make_builder
+from trt_bisect.builder.engines import engine_status, engine_version, make_builder, typing_of
 from trt_bisect.builder.inspector import engine_layers
 from trt_bisect.builder.onnxruntime import OnnxRuntimeBuilder
 from trt_bisect.builder.tensorrt_build import RTX, new_config, parse_file, serialize, start_tensorrt, version_of
@@ -39,7 +39,7 @@ NOISY_SAMPLES = 16
 def start(bench: Experiment) -> None:
     """Import, version, the NumPy that goes with it, GPU, and a ``trt.Builder``."""
     bench.figure("version", engine_version(bench.engine))
-    bench.figure("typing", choose_typing(bench.engine, subjects.TYPING))
+    bench.figure("typing", typing_of(bench.engine, subjects.TYPING))
     if bench.gpu:
         gpu = find_gpu()
         bench.figure("gpu", gpu.name)

@@ -13,7 +13,7 @@ import onnx
 
 from tests.support import networks
 from trt_bisect.builder.base import Builder, BuildOptions
-from trt_bisect.builder.engines import choose_typing, engine_version, make_builder
+from trt_bisect.builder.engines import engine_version, make_builder, typing_of
 from trt_bisect.builder.tensorrt_build import TENSORRT, version_of
 from trt_bisect.calibration.collect import calibrate
 from trt_bisect.calibration.ranges import Ranges
@@ -153,7 +153,7 @@ def maker_of(
     return partial(
         make_builder,
         engine,
-        choose_typing(engine, TYPING),
+        typing_of(engine, TYPING),
         subject.network,
         subject.ranges.scales,
         options_for(engine, timing_cache, force_int8=force_int8),

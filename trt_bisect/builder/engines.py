@@ -15,7 +15,7 @@ from trt_bisect.builder.tensorrt_build import RTX, TENSORRT, import_tensorrt, ve
 from trt_bisect.builder.tensorrt_engine import import_pycuda
 from trt_bisect.errors import BadInput, EngineUnavailable
 from trt_bisect.model.network import Network
-from trt_bisect.model.quantizer import BF16, FLOAT_TYPES, FP8, LowPrecision, Scales
+from trt_bisect.model.quantizer import BF16, FLOAT_TYPES, FP8, INT8, LowPrecision, Scales
 from trt_bisect.support.machine import InstalledGpu, find_gpu, visible_gpus
 from trt_bisect.support.table import Column
 from trt_bisect.support.text import counted
@@ -141,39 +141,27 @@ def engine_version(engine: str) -> str:
     return str(import_tensorrt(engine).__version__)
 
 
-def choose_typing(engine: str, typing: str = AUTO) -> str:
-    """Returns ``weak`` or ``strong``: the typing asked for, or strong for ``auto``.
-
-    Raises BadInput if the engine lacks the typing, and EngineUnavailable if the engine cannot be imported.
-    """
-    if typing not in (AUTO, *TYPINGS):
-        raise BadInput(f"There is no typing '{typing}'.", f"Use {AUTO}, {' or '.join(TYPINGS)}.")
-    version = engine_version(engine)
-    choices = _typings(engine, version)
-    if typing == AUTO:
-        return choices[0]
-    if typing not in choices:
-        why = ": it is gone in TensorRT 11" if engine == TENSORRT else ""
-        raise BadInput(f"{engine} {version} has no {typing} typing{why}.", f"Use '--typing {choices[0]}', or 'auto'.")
-    return typing
-
-
-def typing_of(engine: str, typing: str, low: LowPrecision, *, cached: bool = False) -> str:
+def typing_of(engine: str, typing: str = AUTO, low: LowPrecision = INT8, *, cached: bool = False) -> str:
     """Returns ``weak`` or ``strong``: the typing asked for, or for ``auto`` the one that suits the low precision.
 
     ``auto`` is weak for TensorRT before 10.12 if the scales are a calibration cache's (``cached``), and before 10 in
     FP16 or BF16; else strong. Raises BadInput if the engine lacks the typing or FP8 is to be weak, and
     EngineUnavailable if the engine cannot be imported.
     """
+    if typing not in (AUTO, *TYPINGS):
+        raise BadInput(f"There is no typing '{typing}'.", f"Use {AUTO}, {' or '.join(TYPINGS)}.")
     if low is FP8 and typing == "weak":
         raise BadInput("FP8 needs strong typing.", "Leave out --typing weak.")
-    if low is FP8:
-        typing = "strong"
-    if typing == AUTO and engine == TENSORRT:
-        version = version_of(engine_version(engine))
-        in_floats = low.precision in FLOAT_TYPES and version < _FIRST_STRONG
-        typing = "weak" if in_floats or (cached and version < _CACHE_DEPRECATED) else AUTO
-    return choose_typing(engine, typing)
+    version = engine_version(engine)
+    choices = _typings(engine, version)
+    if typing == AUTO:
+        in_floats = low.precision in FLOAT_TYPES and version_of(version) < _FIRST_STRONG
+        from_cache = cached and low is not FP8 and version_of(version) < _CACHE_DEPRECATED
+        return "weak" if engine == TENSORRT and (in_floats or from_cache) else choices[0]
+    if typing not in choices:
+        why = ": it is gone in TensorRT 11" if engine == TENSORRT else ""
+        raise BadInput(f"{engine} {version} has no {typing} typing{why}.", f"Use '--typing {choices[0]}', or 'auto'.")
+    return typing
 
 
 def _typings(engine: str, version: str) -> tuple[str, ...]:
