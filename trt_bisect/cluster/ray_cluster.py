@@ -203,11 +203,6 @@ class _Event(NamedTuple):
     refused: str
 
 
-class _Task(NamedTuple):
-    key: str
-    content: Any
-
-
 def serve(descriptor: int, parent: int) -> None:
     """Answers the requests of the process ``parent``, a ``RayCluster``'s, over the connection ``descriptor``."""
     isolation.serve(descriptor, parent, RayProcess())
@@ -224,7 +219,7 @@ class RayProcess:
         ray.init(address=address, logging_level=logging.ERROR, log_to_driver=False, ignore_reinit_error=True)
         self._call = ray.remote(_make_call())
         self._content: Any = None
-        self._under_way: dict[Any, _Task] = {}
+        self._under_way: dict[Any, tuple[str, Any]] = {}  # by reference, the plan's key and its content
         self._needs: dict[str, int] = {}
         self._nodes = dict[str, tuple[str, int]]()
         self._refused: dict[str, str] = {}
@@ -260,9 +255,9 @@ class RayProcess:
         """
         if content:
             self._content = self._ray.put(np.frombuffer(content, np.uint8))
-        self._submit(_Task(key, self._content))
+        self._submit(key, self._content)
 
-    def _submit(self, task: _Task) -> None:
+    def _submit(self, key: str, content: Any) -> None:
         from ray.util.scheduling_strategies import NodeLabelSchedulingStrategy, NotIn
 
         where: Any = "SPREAD"
@@ -270,7 +265,7 @@ class RayProcess:
             where = NodeLabelSchedulingStrategy(hard={"ray.io/node-id": NotIn(*self._refused)})
         call = self._call.options(max_retries=TRIES - 1, scheduling_strategy=where, **self._needs)
         # In a list, since Ray fetches an argument that is a reference.
-        self._under_way[call.remote(__version__, [task.content], task.key)] = task
+        self._under_way[call.remote(__version__, [content], key)] = key, content
 
     def wait(self, seconds: float) -> _Event:
         """Waits at most ``seconds`` for a plan to end; returns its key and result, if any, messages, and the number
@@ -281,14 +276,14 @@ class RayProcess:
             raise EngineUnavailable(f"The cluster is gone: {first_line(error)}", GOES_ON) from error
         key, result = "", None
         if done:
-            task = self._under_way.pop(done[0])
-            result = self._result(done[0], task)
-            key = "" if result is None else task.key
+            key, content = self._under_way.pop(done[0])
+            result = self._result(done[0], key, content)
+            key = "" if result is None else key
         places, refused = self._places(), next(iter(self._refused.values()), "")
         notes, self._said = self._said, []
         return _Event(key, result, notes, places, refused)
 
-    def _result(self, reference: Any, task: _Task) -> Any:
+    def _result(self, reference: Any, key: str, content: Any) -> Any:
         try:
             node, refusal, result = self._ray.get(reference)
         except self._ray.exceptions.RayTaskError as error:
@@ -301,7 +296,7 @@ class RayProcess:
             name = self._nodes[node][0] if node in self._nodes else node
             self._said.append(f"Node {name} is not used, since its figures would differ: {refusal}")
         self._refused[node] = refusal
-        self._submit(task)
+        self._submit(key, content)
         return None
 
     def abandon(self) -> None:
