@@ -104,7 +104,7 @@ class Engine:
     def figures(self, fit: Fit = FIT) -> dict[str, Any]:
         """The figures that are printed."""
         total, by_model = self.predicted(fit), self.by_model(fit)
-        reformats = [k for k, kernel in enumerate(self.kernels) if kernel.is_reformat]
+        reformats = [k for k, kernel in enumerate(self.kernels) if kernel.kernel.kind is Kind.REFORMAT]
         return {
             "measured_ms": round(self.measured_ms, 4),
             "predicted_ms": round(total.ms, 4),

@@ -288,18 +288,15 @@ class EngineKernel:
 
     Attributes:
         kernel: the layer in the form from which times are predicted.
+        network_layers: as in ``EngineLayer``.
         is_convolution: true also for a fully connected layer run as a convolution.
         ms: its mean milliseconds in one inference; 0 if the profile lacks it.
     """
 
     kernel: Kernel
+    network_layers: tuple[str, ...]
     is_convolution: bool
     ms: float
-
-    @property
-    def is_reformat(self) -> bool:
-        """True if the layer only changes a tensor's type or format."""
-        return self.kernel.kind is Kind.REFORMAT
 
 
 def profiled_kernels(graph: Path, profile: Path) -> tuple[EngineKernel, ...]:
@@ -327,7 +324,8 @@ def profiled_kernels(graph: Path, profile: Path) -> tuple[EngineKernel, ...]:
         except (TypeError, ValueError, AttributeError) as error:
             problem = f"'{graph}' has a layer that cannot be read, '{layer.get('Name')}': {first_line(error)}"
             raise BadInput(problem, _DETAILED) from error
-        kernels.append(EngineKernel(kernel, _is_convolution(layer), layer_times.pop(0) if layer_times else 0.0))
+        names, ms = _engine_layer(layer).network_layers, layer_times.pop(0) if layer_times else 0.0
+        kernels.append(EngineKernel(kernel, names, _is_convolution(layer), ms))
     return tuple(kernels)
 
 
@@ -355,13 +353,13 @@ def kernels_of(network: Network, profile: Path) -> tuple[tuple[Kernel, float], .
     Raises BadInput if a file cannot be used, or no kernel contains a layer of the network.
     """
     graph = graph_beside(profile)
-    kernels = profiled_kernels(graph, profile)
     indices = {layer.name: layer.index for layer in network.layers}
     timed = []
-    for kernel, part in zip(kernels, engine_layers(graph.read_text(encoding="utf-8")), strict=True):
-        layers = () if kernel.is_reformat else tuple(sorted({indices[n] for n in part.network_layers if n in indices}))
-        if kernel.ms > 0.0 and kernel.kernel.kind is not Kind.NOTHING:
-            timed.append((replace(kernel.kernel, layers=layers), kernel.ms / 1e3))
+    for part in profiled_kernels(graph, profile):
+        if part.ms > 0.0 and part.kernel.kind is not Kind.NOTHING:
+            names = () if part.kernel.kind is Kind.REFORMAT else part.network_layers
+            layers = tuple(sorted({indices[name] for name in names if name in indices}))
+            timed.append((replace(part.kernel, layers=layers), part.ms / 1e3))
     if not any(kernel.layers for kernel, _ in timed):
         why = "Profile an engine of this network: its layers are named after the nodes of the ONNX file."
         raise BadInput(f"No layer of the engine in '{graph}' is a layer of the network.", why)
