@@ -74,19 +74,19 @@ def test_the_bar_escapes_names_and_tells_step_and_count(monkeypatch):
     displays = []
 
     class Handle:
-        def update(self, shown):
+        def update(self, shown, raw):
             displays.append(shown)
 
-    monkeypatch.setattr("IPython.display.display", lambda shown, display_id: displays.append(shown) or Handle())
+    monkeypatch.setattr("IPython.display.display", lambda shown, **_: displays.append(shown) or Handle())
     shown = NotebookProgress()
     shown.stage("two <b>", 4)
     shown.step("first", 2)
     shown._shown_at = 0.0
     shown.step("second")
-    assert repr(displays[-1]) == "two <b> 2/4, second"
-    assert '<progress value="2" max="4"></progress> two &lt;b&gt; 2/4, second' in displays[-1]._repr_html_()
+    html = '<progress value="2" max="4"></progress> two &lt;b&gt; 2/4, second'
+    assert displays[-1] == {"text/plain": "two <b> 2/4, second", "text/html": html}
     shown.close()
-    assert displays[-1]._repr_html_() == ""
+    assert displays[-1]["text/html"] == ""
 
 
 @pytest.fixture

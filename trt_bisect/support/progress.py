@@ -260,32 +260,20 @@ class NotebookProgress(Counted):
     def close(self) -> None:
         """Removes the bar, at the end of the job."""
         if self._handle is not None:
-            self._handle.update(_Shown("", ""))
+            self._handle.update({"text/plain": "", "text/html": ""}, raw=True)
             self._handle = None
 
     def _show(self) -> None:
         text = ", ".join(filter(None, (f"{self._title} {self._count}", self._what, self._left.text)))
         value = "" if self._total is None else f' value="{self._done}" max="{self._total}"'
-        shown = _Shown(text, f"<progress{value}></progress> {escape(text)}")
+        shown = {"text/plain": text, "text/html": f"<progress{value}></progress> {escape(text)}"}
         self._shown_at = perf_counter()
         if self._handle is None:
             from IPython.display import display
 
-            self._handle = display(shown, display_id=True)  # type: ignore[no-untyped-call]
+            self._handle = display(shown, raw=True, display_id=True)  # type: ignore[no-untyped-call]
         else:
-            self._handle.update(shown)
-
-
-@dataclass(frozen=True)
-class _Shown:
-    text: str
-    html: str
-
-    def __repr__(self) -> str:
-        return self.text
-
-    def _repr_html_(self) -> str:
-        return self.html
+            self._handle.update(shown, raw=True)
 
 
 _BETWEEN_UPDATES = 0.1  # seconds
