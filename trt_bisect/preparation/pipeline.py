@@ -136,7 +136,11 @@ class Program:
             problem = f"The function gives {_quoted(outputs)} for {label}, and {_quoted(self.lost[0])} for the first."
             raise BadInput(problem, "Return the same outputs for every sample; an array may be empty.")
         self.calls.append(calls.count)
-        self.lost.append({name: _not_finite(array) for name, array in outputs.items()})
+        lost = {}
+        for name, array in outputs.items():
+            shape = [max(size, 1) for size in array.shape]
+            lost[name] = np.full(shape, np.nan, array.dtype if array.dtype.kind == "f" else np.float64)
+        self.lost.append(lost)
         return outputs
 
     def _run(self, sample: Any, engines: Mapping[str, Infer], calls: _Calls) -> Outputs:
@@ -152,11 +156,6 @@ def _reason(error: BaseException, calls: _Calls) -> str:
     if isinstance(error, _TooManyCalls):
         return f"it calls its networks more than {calls.most} times (--most-calls)"
     return raised(error)  # type: ignore[arg-type]  # the other kind is an Exception
-
-
-def _not_finite(array: np.ndarray) -> np.ndarray:
-    shape = tuple(max(size, 1) for size in array.shape)
-    return np.full(shape, np.nan, array.dtype if array.dtype.kind == "f" else np.float64)
 
 
 def named_outputs(returned: Any) -> Outputs:
@@ -281,15 +280,20 @@ def opened(
         keeping = {name: partial(_keep, engines[name].infer, by_name[name], spill) for name in networks}
         outputs = program.in_fp32(place, keeping)
         parts = [digest_of_feeds(outputs), *(digest_of_feeds(feeds) for calls in by_name.values() for feeds in calls)]
-        digests.append(hashlib.sha256("".join(parts).encode()).digest())
+        digest = hashlib.sha256("".join(parts).encode()).digest()
+        digests.append(int.from_bytes(digest[:8], "little", signed=True))
     calls = {name: sum(len(by_name[name]) for by_name in fed) / len(fed) for name in networks}
     code = code_digest(function)
     network = merged(Pipeline(networks, program, f"{code} {most}", calls))
     if not is_reusable(code):
         text = "the function is a closure, or not from a source file: another run measures it again"
         network = replace(network, notes=(*network.notes, text))
-    never = {name: _fallback(fed, name, own) for name, own in networks.items()}
-    feeds = iter([_first(place, digests[place], by_name, never) for place, by_name in enumerate(fed)])
+    never = {}  # what a network that the function does not call is fed
+    for name, own_network in networks.items():
+        zeros = {spec.name: np.zeros([size or 1 for size in spec.shape], spec.dtype) for spec in own_network.inputs}
+        never[name] = next(chain.from_iterable(by_name[name] for by_name in fed), zeros)
+    first = ({name: next(iter(own), never[name]) for name, own in by_name.items()} for by_name in fed)
+    feeds = iter([_row([place, digests[place]], by_name) for place, by_name in enumerate(first)])
     rows = partial(_rows_of, fed, never, given_feeds)
     sets = []
     for samples in given:
@@ -314,20 +318,6 @@ def _keep(infer: Infer, calls: list[Feeds], spill: Spill, feeds: Feeds) -> Outpu
     return infer(feeds)
 
 
-def _fallback(fed: Sequence[Mapping[str, list[Feeds]]], name: str, network: Network) -> Feeds:
-    first = next(chain.from_iterable(by_name[name] for by_name in fed), None)
-    zeros = {spec.name: np.zeros([size or 1 for size in spec.shape], spec.dtype) for spec in network.inputs}
-    return first or zeros
-
-
-def _first(place: int, digest: bytes, calls: Mapping[str, list[Feeds]], never: Mapping[str, Feeds]) -> Feeds:
-    feeds = {SAMPLE: np.array([place, int.from_bytes(digest[:8], "little", signed=True)], np.int64)}
-    for name, own in calls.items():
-        first = own[0] if own else never[name]
-        feeds |= {prefix_of(name) + tensor: array for tensor, array in first.items()}
-    return feeds
-
-
 def _rows_of(
     fed: Sequence[Mapping[str, list[Feeds]]],
     never: Mapping[str, Feeds],
@@ -341,7 +331,11 @@ def _rows_of(
         own = [feeds for place in places for feeds in fed[place][name]]
         calls[name] = given.get(name) or own or [never[name]]
     for number in range(max(map(len, calls.values()))):
-        row = {SAMPLE: np.array([-1, number], np.int64)}
-        for name, own in calls.items():
-            row |= {prefix_of(name) + tensor: array for tensor, array in own[number % len(own)].items()}
-        yield row
+        yield _row([-1, number], {name: own[number % len(own)] for name, own in calls.items()})
+
+
+def _row(numbers: Sequence[int], by_name: Mapping[str, Feeds]) -> Feeds:
+    row = {SAMPLE: np.array(numbers, np.int64)}
+    for name, feeds in by_name.items():
+        row |= {prefix_of(name) + tensor: array for tensor, array in feeds.items()}
+    return row
