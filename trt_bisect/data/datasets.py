@@ -315,22 +315,17 @@ def _read_arrays(path: Path, specs: tuple[TensorSpec, ...]) -> dict[str, np.ndar
         if path.suffix == ".npz":
             return read_archive(path)
         return {_only_input(specs, f"'{path}'").name: read_array(path)}
+    except zipfile.BadZipFile as error:
+        problem = f"The data set '{path}' is truncated, or is not a .npz."
+        raise BadInput(problem, "Copy or write the file again.") from error
     except DAMAGED as error:
-        raise _unreadable(path, error) from error
+        problem = f"The data set '{path}' cannot be read: {first_line(error)}"
+        raise BadInput(problem, "Write it again with numpy.savez (arrays only, no pickled objects).") from error
 
 
 def _of_inputs(arrays: dict[str, np.ndarray], specs: tuple[TensorSpec, ...]) -> dict[str, np.ndarray]:
     names = {spec.name for spec in specs}
     return {name: arrays[name] for name in arrays if name in names} if names <= arrays.keys() else arrays
-
-
-def _unreadable(path: Path, error: Exception) -> BadInput:
-    if isinstance(error, zipfile.BadZipFile):
-        return BadInput(f"The data set '{path}' is truncated, or is not a .npz.", "Copy or write the file again.")
-    return BadInput(
-        f"The data set '{path}' cannot be read: {first_line(error)}",
-        "Write it again with numpy.savez (arrays only, no pickled objects).",
-    )
 
 
 def _stacked(arrays: Mapping[str, np.ndarray], specs: tuple[TensorSpec, ...], source: str) -> Dataset:

@@ -119,18 +119,16 @@ class ImageInput:
             yield {self.spec.name: np.stack(rows) if len(self.spec.shape) == 4 else rows[0]}
 
     def _on_all(self, files: Sequence[Path], first: BadInput) -> BadInput:
-        broken = [file for file in files if self._is_broken(file)]
+        broken = []
+        for file in files:
+            try:
+                self._read(file)
+            except BadInput:
+                broken.append(str(file))
         if len(broken) < 2:
             return first
-        names = listed([str(file) for file in broken], _BROKEN_NAMED)
+        names = listed(broken, _BROKEN_NAMED)
         return BadInput(f"{len(broken)} pictures cannot be used: {names}. {first.problem}", first.remedy)
-
-    def _is_broken(self, file: Path) -> bool:
-        try:
-            self._read(file)
-        except BadInput:
-            return True
-        return False
 
     def _read(self, file: Path) -> np.ndarray:
         from PIL import Image, UnidentifiedImageError

@@ -88,6 +88,10 @@ def prepared(setup: Setup, *, emulated: bool = False) -> Iterator[Experiment]:
             about, random=random, warnings=(*about.warnings, *_unlike_reference(setup, builder, feeds, compare, rule))
         )
         whole = setup.whole(network, builder, ranges, feeds, compare, store)
+        given = [source for source in (setup.options.inputs, setup.options.dataset) if source is not None]
+        more = [setup.data.without_held_out(setup.data.open(source)) for source in given]
+        if data is not None and setup.options.dataset is None:
+            more.append(data)
         experiment = Experiment(
             network=network,
             ranges=ranges,
@@ -99,7 +103,7 @@ def prepared(setup: Setup, *, emulated: bool = False) -> Iterator[Experiment]:
             store=store,
             evaluator=whole,
             data=data,
-            more=_given(setup, data),
+            more=tuple(more),
             compare=compare,
             parts=parts,
             strategy=strategy,
@@ -176,12 +180,6 @@ def _judged_inputs(
     else:
         feeds, about = _worst_of(setup, network, engine, ranges, source)
     return feeds, setup.data.judged(about, feeds, ranges, seen, of_calibration=given is None)
-
-
-def _given(setup: Setup, data: Dataset | None) -> tuple[Dataset, ...]:
-    sources = [source for source in (setup.options.inputs, setup.options.dataset) if source is not None]
-    opened = [setup.data.without_held_out(setup.data.open(source)) for source in sources]
-    return (*opened, data) if data is not None and setup.options.dataset is None else tuple(opened)
 
 
 def _worst_of(
