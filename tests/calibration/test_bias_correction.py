@@ -50,7 +50,7 @@ def corrected(tmp_path_factory):
     random = np.random.default_rng(5)
     samples = [{"x": random.normal(0.3, 1, (1, 3, 10, 10)).astype(np.float32)} for _ in range(COUNT)]
     ranges = calibrate(network, samples, "percentile", 98.0)
-    plan = int8_set(len(network.layers), network.quantizable)
+    plan = network.free_plan(network.quantizable)
     return network, samples, ranges, plan, *correct_biases(network, ranges.scales, plan, samples)
 
 

@@ -13,7 +13,7 @@ from tests.support.quantized import plain_session
 from trt_bisect.calibration.collect import calibrate
 from trt_bisect.calibration.weight_rounding import round_weights
 from trt_bisect.model.qdq import GraphTarget, PlanWriter
-from trt_bisect.precision import Precision, int8_set
+from trt_bisect.precision import Precision
 
 GRIDS = {"conv": 0, "depthwise": 0, "gemm": 0, "matmul": 1}
 """By layer, the axis of its weight that has a step for each output."""
@@ -82,7 +82,7 @@ def test_layers_that_stay_high_have_the_weights_of_the_file(case):
 
 def test_the_recipes_file_rounds_the_new_weights_to_themselves(case):
     network, samples, rounded, _ = case
-    plan = int8_set(len(network.layers), network.quantizable)
+    plan = network.free_plan(network.quantizable)
     ours, files = (outputs(rounded, samples, plan, target) for target in GraphTarget)
     np.testing.assert_allclose(ours, files, rtol=1e-5, atol=1e-5)
     scales = calibrate(network, samples, "minmax").scales

@@ -13,7 +13,6 @@ from tests.support.quantized import in_plan, plain_run
 from trt_bisect.calibration.collect import calibrate
 from trt_bisect.model.equalise import equalise
 from trt_bisect.model.file import save_model
-from trt_bisect.precision import int8_set
 
 ANY = ["batch", "channels", "height", "width"]
 
@@ -32,7 +31,7 @@ def saved(network, folder):
 
 def in_int8(network, feeds):
     """The output in full INT8, with min-max ranges."""
-    plan = int8_set(len(network.layers), network.quantizable)
+    plan = network.free_plan(network.quantizable)
     return in_plan(network, plan, feeds, calibrate(network, [feeds], "minmax").scales)[network.outputs[0].name]
 
 

@@ -9,18 +9,16 @@ from onnxruntime.quantization import QuantType
 import trt_bisect
 from tests.support import networks
 from tests.support.by_hand import cosine
+from tests.support.flawed_structures import pair
 from tests.support.networks import Sketch
-from tests.support.quantized import plain_run, quantized_by_onnxruntime
+from tests.support.quantized import in_plan, plain_run, quantized_by_onnxruntime, reference
 from tests.support.records import texts
 from trt_bisect import BadInput, load_network
-from trt_bisect.builder.base import BuildOptions
-from trt_bisect.builder.onnxruntime import OnnxRuntimeBuilder
 from trt_bisect.model.file import save_model
 from trt_bisect.model.qdq import GraphTarget, PlanWriter
 from trt_bisect.model.quantizer import Quantizer
 from trt_bisect.options.commands import CompareOptions
 from trt_bisect.options.concerns import RunOptions
-from trt_bisect.precision import int8_set
 from trt_bisect.preparation.asked_network import asked_network
 from trt_bisect.support.text import percent
 
@@ -32,14 +30,13 @@ def by_onnxruntime(path, feeds):
 
 def int8_and_float(network, feeds):
     """The first output of full INT8 and of the network without a pair."""
-    builder = OnnxRuntimeBuilder(network, {}, BuildOptions())
-    everything = int8_set(len(network.layers), network.quantizable)
-    return [next(iter(made.infer(feeds).values())) for made in (builder.build(everything), builder.reference())]
+    (low,) = in_plan(network, network.free_plan(network.quantizable), feeds).values()
+    return low, reference(network, feeds)[0]
 
 
 def full_int8(network):
     """The network with all its pairs, written for TensorRT."""
-    return PlanWriter(network, {}, GraphTarget.TENSORRT).write(int8_set(len(network.layers), network.quantizable))
+    return PlanWriter(network, {}, GraphTarget.TENSORRT).write(network.free_plan(network.quantizable))
 
 
 def parsed_by_tensorrt(path):
@@ -90,7 +87,7 @@ def test_a_pair_whose_sides_differ_is_no_rounding_and_stays(tmp_path):
     onnx.save(model, path)
     network = load_network(path)
     assert not network.has_pairs
-    found = OnnxRuntimeBuilder(network, {}, BuildOptions()).reference().infer(feeds)["y"]
+    (found,) = reference(network, feeds)
     np.testing.assert_allclose(found, by_onnxruntime(path, feeds), rtol=1e-6)
 
 
@@ -122,34 +119,29 @@ def half_network(folder, opset, stored):
         stored: the weights are integers in the file; else FP16 with a pair.
     """
     sketch = Sketch(7)
-    zero = sketch.constant("zero", 0, np.int8)
 
-    def pair(x, name, scale):
-        scale = sketch.constant(f"{name}.scale", scale, np.float16)
-        levels = sketch.node("QuantizeLinear", [x, scale, zero], f"{name}.q")
-        return sketch.node("DequantizeLinear", [levels, scale, zero], name)
+    def rounded(x, name, scale):
+        return pair(sketch, x, name, scale, kind=np.float16)
 
     def weight(name, *shape):
         values = sketch.random.normal(0, 0.3, shape)
         scales = (np.abs(values).max(axis=tuple(range(1, len(shape)))) / 127).astype(np.float16)
-        with_it = [sketch.constant(f"{name}.scale", scales, np.float16)]
-        with_it.append(sketch.constant(f"{name}.zero", np.zeros(scales.shape), np.int8))
-        levels = np.rint(values / scales.astype(np.float64).reshape(-1, *(1 for _ in shape[1:])))
-        if stored:
-            integers = sketch.constant(f"{name}.stored", np.clip(levels, -128, 127), np.int8)
-        else:
+        if not stored:
             floats = sketch.constant(f"{name}.float", values, np.float16)
-            integers = sketch.node("QuantizeLinear", [floats, *with_it], f"{name}.q", axis=0)
-        return sketch.node("DequantizeLinear", [integers, *with_it], name, axis=0)
+            return pair(sketch, floats, name, scales, axis=0, kind=np.float16)
+        levels = np.rint(values / scales.astype(np.float64).reshape(-1, *(1 for _ in shape[1:])))
+        given = [sketch.constant(f"{name}.stored", np.clip(levels, -128, 127), np.int8)]
+        given.append(sketch.constant(f"{name}.scale", scales, np.float16))
+        return sketch.node("DequantizeLinear", given, name, axis=0)
 
     x = sketch.node("Cast", ["x"], "in", to=TensorProto.FLOAT16)
     bias = sketch.constant("b0", sketch.random.normal(0, 0.1, 8), np.float16)
-    skip = sketch.node("Conv", [pair(x, "x0", 0.03), weight("w0", 8, 3, 3, 3), bias], "conv0", pads=[1] * 4)
+    skip = sketch.node("Conv", [rounded(x, "x0", 0.03), weight("w0", 8, 3, 3, 3), bias], "conv0", pads=[1] * 4)
     skip = sketch.node("Relu", [skip], "relu0")
-    x = sketch.node("Conv", [pair(skip, "x1", 0.03), weight("w1", 8, 8, 3, 3)], "conv1", pads=[1] * 4)
-    x = sketch.node("Relu", [sketch.node("Add", [x, pair(skip, "x2", 0.04)], "add")], "relu1")
+    x = sketch.node("Conv", [rounded(skip, "x1", 0.03), weight("w1", 8, 8, 3, 3)], "conv1", pads=[1] * 4)
+    x = sketch.node("Relu", [sketch.node("Add", [x, rounded(skip, "x2", 0.04)], "add")], "relu1")
     x = sketch.node("Flatten", [sketch.node("GlobalAveragePool", [x], "pool")], "flat")
-    x = sketch.node("Gemm", [pair(x, "x3", 0.01), weight("w2", 10, 8)], "fc", transB=1)
+    x = sketch.node("Gemm", [rounded(x, "x3", 0.01), weight("w2", 10, 8)], "fc", transB=1)
     sketch.node("Cast", [x], "out", out="y", to=TensorProto.FLOAT)
     model = sketch.model(["n", 3, 8, 8], ["n", 10], opset=opset)
     model.ir_version = 10

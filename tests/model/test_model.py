@@ -11,7 +11,7 @@ from tests.support import networks
 from tests.support.editions import edition
 from tests.support.networks import Sketch, attached
 from tests.support.quantized import in_plan, reference, same_as_the_file
-from trt_bisect import BadInput, NothingMeasured, load_network, prefix
+from trt_bisect import BadInput, NothingMeasured, load_network
 from trt_bisect.model.qdq import GraphTarget, PlanWriter
 from trt_bisect.model.session import make_session
 from trt_bisect.precision import int8_set
@@ -162,7 +162,7 @@ def test_control_flow_is_one_layer_and_stays_in_float(tmp_path):
     assert not choice.quantizable
     assert "conv_out" in choice.inputs
     scales = dict.fromkeys(network.activations, np.float32(0.01))
-    everything = prefix(len(network.layers), len(network.layers) - 1)
+    everything = network.free_plan(network.quantizable)
     written = PlanWriter(network, scales, GraphTarget.ONNXRUNTIME).write(everything)
     if_node = next(node for node in written.model.graph.node if node.op_type == "If")
     assert if_node.attribute[0].g.node[0].input[0] == "conv_out"

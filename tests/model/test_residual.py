@@ -9,13 +9,13 @@ import pytest
 from onnx import helper
 
 from tests.support import networks
+from tests.support.flawed_structures import pair
 from tests.support.networks import Sketch
 from tests.support.quantized import in_plan, plain_run
 from trt_bisect.builder.base import BuildOptions
 from trt_bisect.model.layers import Rounding
 from trt_bisect.model.network import load_network
 from trt_bisect.model.qdq import GraphTarget, PlanWriter
-from trt_bisect.precision import prefix
 
 WIDTH = 4
 
@@ -214,18 +214,16 @@ SCALES = {"x": np.float32(0.03), "first_relu_out": np.float32(0.02), "main_relu_
 
 def with_pairs(sketch, tensor, name, weight=None):
     """A pair with the scale of ``SCALES``, or of a weight with one an output channel."""
-    scale = SCALES[name] if weight is None else np.abs(weight).max(axis=(1, 2, 3)) / np.float32(127)
-    axis = {} if weight is None else {"axis": 0}
-    made = [sketch.constant(f"{name}.scale", scale), sketch.constant(f"{name}.zero", np.zeros(scale.shape), np.int8)]
-    rounded = sketch.node("QuantizeLinear", [tensor, *made], f"{name}.q", **axis)
-    return sketch.node("DequantizeLinear", [rounded, *made], f"{name}.dq", **axis)
+    if weight is None:
+        return pair(sketch, tensor, name, SCALES[name])
+    return pair(sketch, tensor, name, np.abs(weight).max(axis=(1, 2, 3)) / np.float32(127), axis=0)
 
 
 def test_full_int8_is_what_onnx_runtime_makes_of_a_file_with_pairs_drawn_by_hand(tmp_path):
     network = load_network(networks.save(residual_block(lambda _sketch, tensor, *_: tensor), tmp_path))
     feeds = {"x": networks.normal(5, 1, 3, 8, 8)}
     (theirs,) = plain_run(residual_block(with_pairs), feeds, optimised=False)
-    ours = in_plan(network, prefix(len(network.layers), len(network.layers) - 1), feeds, SCALES)["y"]
+    ours = in_plan(network, network.free_plan(network.quantizable), feeds, SCALES)["y"]
     np.testing.assert_allclose(ours, theirs, rtol=1e-6, atol=1e-6)
 
 
@@ -237,7 +235,7 @@ def test_tensorrt_takes_the_pairs_where_they_stand(draw, tmp_path):
 
     network, _ = loaded(draw, tmp_path)
     builder = TensorRTStrongBuilder(network, scales_for(network), BuildOptions(), {}, engine=RTX)
-    plan = prefix(len(network.layers), len(network.layers) - 1)
+    plan = network.free_plan(network.quantizable)
     parsed = builder.network_definition(plan).network
     layers = {layer.name: layer for layer in map(parsed.get_layer, range(parsed.num_layers))}
     makers = {layer.get_output(0).name: layer.type for layer in layers.values()}
@@ -256,7 +254,7 @@ def test_the_trials_of_another_placement_are_not_taken(tmp_path):
 
 def test_the_skip_shares_the_pair_of_the_next_convolution(tmp_path):
     network, _ = loaded(from_a_convolution, tmp_path)
-    plan = prefix(len(network.layers), len(network.layers) - 1)
+    plan = network.free_plan(network.quantizable)
     written = PlanWriter(network, scales_for(network), GraphTarget.TENSORRT).write(plan).model.graph
     reads = {node.name: list(node.input) for node in written.node}
     assert reads["sum"][0] == "main_out"

@@ -10,7 +10,7 @@ from tests.support.quantized import in_plan, plain_run, plain_tensors
 from trt_bisect.calibration.collect import calibrate
 from trt_bisect.model.file import save_model
 from trt_bisect.model.smooth import smooth
-from trt_bisect.precision import Precision, int8_set
+from trt_bisect.precision import Precision
 
 LARGE = np.array([300.0, 1, 1, 1, 1, 1, 1, 3])
 """By channel, what it is multiplied by: one takes the levels of the others."""
@@ -84,7 +84,7 @@ def in_fp32(network, feeds, folder):
 
 def error_in_int8(network, samples, reference):
     """The error of full INT8 on the first sample, relative to the output's norm."""
-    scales, plan = calibrate(network, samples, "minmax").scales, int8_set(len(network.layers), network.quantizable)
+    scales, plan = calibrate(network, samples, "minmax").scales, network.free_plan(network.quantizable)
     found = in_plan(network, plan, samples[0], scales)[network.outputs[0].name]
     return np.linalg.norm(found - reference) / np.linalg.norm(reference)
 

@@ -8,6 +8,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from tests.support import networks
+from tests.support.flawed_structures import pair
 from tests.support.quantized import plain_session
 from trt_bisect.builder.base import BuildOptions
 from trt_bisect.builder.onnxruntime import OnnxRuntimeBuilder
@@ -108,7 +109,7 @@ def test_the_graph_is_that_with_pairs_put_in_by_hand(tmp_path):
     network, feeds, scales, _builder = prepared(swish, tmp_path)
     names = ["x", "a_out", "swish_out", "relu_out", "turn_out"]
     by_hand = with_pairs(swish(), {name: scales[name] for name in names}, ["a.weight", "b.weight", "c.weight"])
-    theirs, plan = plain_session(by_hand, optimised=False), int8_set(len(network.layers), network.quantizable)
+    theirs, plan = plain_session(by_hand, optimised=False), network.free_plan(network.quantizable)
     written = PlanWriter(network, scales, GraphTarget.ONNXRUNTIME, unquantized_round=True).write(plan)
     ours = make_session(written, level=UNOPTIMISED)
     plain = OnnxRuntimeBuilder(network, scales, BuildOptions())
@@ -134,15 +135,13 @@ def test_the_switching_session_gives_what_the_plans_own_graph_gives(tmp_path, ra
 
 def test_a_network_with_pairs_of_its_own_has_nothing_more_to_round(tmp_path):
     sketch = networks.Sketch(5)
-    scale, zero = sketch.constant("scale", 0.05), sketch.constant("zero", 0, np.int8)
     x = "x"
     for name, inside in (("a", 3), ("b", 4)):
-        q = sketch.node("QuantizeLinear", [x, scale, zero], f"{name}.q")
-        x = sketch.conv(sketch.node("DequantizeLinear", [q, scale, zero], f"{name}.d"), name, inside, 4)
+        x = sketch.conv(pair(sketch, x, f"before_{name}", 0.05), name, inside, 4)
         x = sketch.node("Sigmoid", [x], f"{name}.gate") if name == "a" else x
     sketch.nodes[-1].output[0] = "y"
     network = load_network(networks.save(sketch.model([1, 3, 8, 8], [1, 4, 8, 8]), tmp_path))
-    plan = int8_set(len(network.layers), network.quantizable)
+    plan = network.free_plan(network.quantizable)
     written = [
         PlanWriter(network, {}, GraphTarget.ONNXRUNTIME, unquantized_round=on).write(plan) for on in (False, True)
     ]

@@ -10,6 +10,7 @@ from onnxruntime.quantization import quantize_dynamic
 
 import trt_bisect
 from tests.support import networks
+from tests.support.flawed_structures import pair
 from tests.support.networks import Sketch
 from tests.support.quantized import same_as_the_file
 from tests.support.records import texts
@@ -60,8 +61,7 @@ def test_convolutions_with_pairs_say_the_size_of_their_kernels(op, weight, kerne
     sketch = Sketch(20)
     name = sketch.constant("w", np.random.default_rng(0).normal(size=weight))
     if has_pairs:
-        pair = [sketch.constant("scale", np.float32(0.02)), sketch.constant("zero", 0, np.int8)]
-        name = sketch.node("DequantizeLinear", [sketch.node("QuantizeLinear", [name, *pair], "q"), *pair], "dq")
+        name = pair(sketch, name, "pair", 0.02)
     sketch.node(op, ["x", name], "conv", out="y")
     shape = [1, 3, *[8] * len(kernel)]
     network = load_network(networks.save(sketch.model({"x": shape}, {"y": [1, 4, *[None] * len(kernel)]}), tmp_path))
@@ -215,7 +215,7 @@ def test_the_domain_written_out_and_tensors_named_as_ours(tmp_path):
     onnx.save(model, path)
     network = load_network(path)
     scales = dict.fromkeys(network.activations, np.float32(0.02))
-    everything = prefix(len(network.layers), len(network.layers) - 1)
+    everything = network.free_plan(network.quantizable)
     for target in GraphTarget:
         session = make_session(PlanWriter(network, scales, target).write(everything))
         assert session.run(None, FEEDS)[0].shape == (1, 4, 1, 1)

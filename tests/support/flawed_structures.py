@@ -9,9 +9,9 @@ from tests.support.norm_in_parts import in_parts
 ACTIVATION, WEIGHT = 0.05, np.full(4, 0.01)
 
 
-def pair(sketch, x, name, scale, zero=0, dtype=np.int8, axis=None):
-    """A Q/DQ pair on ``x``; its output is ``<name>.dq_out``."""
-    scales = sketch.constant(f"{name}.scale", scale)
+def pair(sketch, x, name, scale, zero=0, dtype=np.int8, axis=None, kind=np.float32):
+    """A Q/DQ pair on ``x``, of the type ``kind``; its output is ``<name>.dq_out``."""
+    scales = sketch.constant(f"{name}.scale", scale, kind)
     zeros = sketch.constant(f"{name}.zero", np.full(np.shape(scale), zero), dtype)
     attributes = {} if axis is None else {"axis": axis}
     rounded = sketch.node("QuantizeLinear", [x, scales, zeros], f"{name}.q", **attributes)
