@@ -7,16 +7,11 @@ import pytest
 
 import trt_bisect
 from tests.support import networks
+from tests.support.by_hand import sigmoid, softmax
 from tests.support.quantized import plain_run
 from tests.support.records import texts
 from trt_bisect import BadInput, similarity
 from trt_bisect.analyzer.classes import LOGITS, OWN, SHARES, Classes, find_classes
-from trt_bisect.commands.suite import read_suite
-
-
-def softmax(values, axis):
-    powers = np.exp(values - values.max(axis=axis, keepdims=True))
-    return powers / powers.sum(axis=axis, keepdims=True)
 
 
 def entropy(p, q, axis):
@@ -29,24 +24,20 @@ def bernoulli(p, q):
     return np.mean(p * np.log(p / q) + (1 - p) * np.log((1 - p) / (1 - q)))
 
 
-def test_one_probability_a_row_is_a_yes_or_no(random):
-    p, q = random.uniform(0.1, 0.9, (2, 8, 1))
-    assert similarity(p, q, "kl") == pytest.approx(bernoulli(p, q), rel=1e-9)
-    assert similarity(np.array([[0.9]]), np.array([[0.2]]), "kl") > 1.0
-    assert similarity(p, q, "top1") == np.mean((p > 0.5) == (q > 0.5))
-
-
 def test_one_logit_a_row_goes_through_a_sigmoid(random):
     r, o = random.normal(0, 3, (2, 8, 1))
-    p, q = 1 / (1 + np.exp(-r)), 1 / (1 + np.exp(-o))
-    assert similarity(r, o, "kl") == pytest.approx(bernoulli(p, q), rel=1e-9)
+    assert similarity(r, o, "kl") == pytest.approx(bernoulli(sigmoid(r), sigmoid(o)), rel=1e-9)
     assert similarity(r, o, "top1") == np.mean((r > 0) == (o > 0))
 
 
-def test_probabilities_of_their_own_are_each_a_yes_or_no(random):
-    """Returns sigmoids for several labels: rows that do not sum to 1."""
-    p, q = random.uniform(0.1, 0.9, (2, 1, 20))
+@pytest.mark.parametrize("shape", [(8, 1), (1, 20), (1, 40, 97)])
+def test_probabilities_of_their_own_are_each_a_yes_or_no(shape, random):
+    """Sigmoids of one label, of several, and of a mask: rows that do not sum to 1."""
+    p, q = random.uniform(0.1, 0.9, (2, *shape))
+    assert find_classes([p]).kind == OWN
     assert similarity(p, q, "kl") == pytest.approx(bernoulli(p, q), rel=1e-9)
+    if shape == (8, 1):
+        assert similarity(p, q, "top1") == np.mean((p > 0.5) == (q > 0.5))
 
 
 @pytest.mark.parametrize("total", [0.985, 1.015, 1.2])
@@ -115,12 +106,6 @@ def test_where_the_axis_cannot_be_told_it_has_to_be_given(shape, random):
             similarity(r, o, name)
     assert similarity(r, o, "top1", class_axis=-1) == np.mean(r.argmax(-1) == o.argmax(-1))
     assert similarity(r, o) < 1
-
-
-def test_a_mask_of_probabilities_needs_no_axis_for_kl(random):
-    p, q = random.uniform(0.1, 0.9, (2, 1, 40, 97))
-    assert find_classes([p]).kind == OWN
-    assert similarity(p, q, "kl") == pytest.approx(bernoulli(p, q), rel=1e-9)
 
 
 def test_classes_that_fp32_rules_out_are_ruled_out_on_both_sides(random):
@@ -193,14 +178,3 @@ def test_another_axis_takes_no_figures_of_the_first(segmenting, judged, tmp_path
     second = trt_bisect.run(path, data, data, class_axis=-1, output=tmp_path / "run", **BY_CLASS)
     assert first.fingerprint != second.fingerprint
     assert first.similarity.int8 != second.similarity.int8
-
-
-def test_a_suite_may_give_the_axis(segmenting, tmp_path):
-    path, data = segmenting
-    np.savez(tmp_path / "data.npz", **data)
-    suite = tmp_path / "trt-bisect.toml"
-    suite.write_text(f'[[network]]\nmodel = "{path}"\ncalibration = "data.npz"\nclass_axis = -1\n')
-    assert read_suite(suite).networks[0].keywords["class_axis"] == -1
-    suite.write_text(f'[[network]]\nmodel = "{path}"\ncalibration = "data.npz"\nclass_axis = "last"\n')
-    with pytest.raises(BadInput, match="class_axis"):
-        read_suite(suite)

@@ -7,7 +7,7 @@ from functools import partial
 import numpy as np
 import pytest
 
-from trt_bisect.analyzer.classes import softmax
+from tests.support.by_hand import logit, softmax
 from trt_bisect.analyzer.tasks.detect import detector_head, find_head
 from trt_bisect.analyzer.tasks.detections import Detections, box_overlaps, matched, overlaps, suppressed
 from trt_bisect.analyzer.tasks.find import find_task, suggestion
@@ -68,10 +68,6 @@ def masks_too(boxes, scores):
     coefficients = rng.normal(size=(len(boxes), 4))
     y = np.concatenate([centred(boxes), scores, coefficients], axis=-1).T[None]
     return {"output0": y, "output1": rng.normal(size=(1, 4, 16, 16))}
-
-
-def logit(p):
-    return np.log(p / (1 - p))
 
 
 def detr(boxes, scores):

@@ -135,7 +135,8 @@ def test_a_single_pixel_of_a_class_does_not_count():
 def test_metrics_that_disagree(random):
     """Noise as large as the signal, on an offset of 100 signals."""
     reference = random.normal(size=(3, 1, 400))
-    assert kinds(reference + 100, reference + 100 + random.normal(size=(3, 1, 400))) == [DISAGREE]
+    (doubt,) = doubts(RULE, on(reference + 100, reference + 100 + random.normal(size=(3, 1, 400))))
+    assert (doubt.kind, "offset" in doubt.text) == (DISAGREE, True)
 
 
 def test_a_trial_that_misses_is_not_doubted(random):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from onnx import TensorProto, helper, numpy_helper
+from onnx import helper, numpy_helper
 
 import trt_bisect
 from tests.support import networks
@@ -19,19 +19,13 @@ HOW = {"engine": "onnxruntime", "explain": "none", "calibrator": "minmax", "effo
 MEMORY = 1 << 28
 
 
-def network(folder, nodes, *, out="y", size=4, **constants):
+def network(folder, nodes, *, size=4, **constants):
     """A network of ``x``, ``[1, 8]``; its constants are weights of it."""
     random = np.random.default_rng(0)
     weights = {"w": random.normal(size=(8, 8)), "v": random.normal(size=(8, size)), **constants}
     arrays = {name: np.asarray(value) if value is True else np.asarray(value, "f") for name, value in weights.items()}
     tensors = [numpy_helper.from_array(array, name) for name, array in arrays.items()]
-    values = [
-        helper.make_tensor_value_info(name, TensorProto.FLOAT, shape)
-        for name, shape in (("x", [1, 8]), (out, [1, size]))
-    ]
-    graph = helper.make_graph(nodes, "g", values[:1], values[1:], tensors)
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
-    return networks.save(model, folder)
+    return networks.save(networks.model_of(nodes, {"x": [1, 8]}, {"y": [1, size]}, tensors), folder)
 
 
 def node(op_type, inputs, output, **attributes):

@@ -5,52 +5,34 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from trt_bisect.analyzer.classes import softmax
+from tests.support.by_hand import sigmoid, softmax
+from tests.support.heads import MANY, candidates, corners, dense, keypoints, ready
 from trt_bisect.analyzer.tasks.find import TASKS, find_task, suggestion
 from trt_bisect.analyzer.tasks.task import AskedTask
 from trt_bisect.errors import BadInput
 
-MANY, SIZE, CLASSES = 525, 160, 3
+SIZE, CLASSES = 320, 3
 READ, LEFT_OUT, REFUSED = "read", "left out", "refused"
 
 
-def boxes_and_scores(random):
-    boxes = np.column_stack([random.uniform(10, 150, (MANY, 2)), random.uniform(5, 40, (MANY, 2))])
-    scores = random.uniform(0, 0.05, (MANY, CLASSES))
-    boxes[:3] = [[30, 30, 40, 30], [100, 40, 30, 45], [60, 120, 50, 35]]
-    scores[np.arange(3), np.arange(3)] = (0.9, 0.8, 0.7)
-    return boxes, scores
+def made(make, more=None, **how):
+    """Returns a function that makes outputs with ``more`` columns."""
 
+    def outputs(random):
+        boxes, scores = candidates(random, CLASSES)
+        return make(boxes, scores, *([] if more is None else [more(random, boxes).reshape(MANY, -1)]), **how)
 
-def corners(boxes):
-    return np.column_stack([boxes[:, :2] - boxes[:, 2:] / 2, boxes[:, :2] + boxes[:, 2:] / 2])
-
-
-def points(random, boxes):
-    places = boxes[:, None, :2] + random.uniform(-0.4, 0.4, (len(boxes), 5, 2)) * boxes[:, None, 2:]
-    return np.concatenate([places, random.uniform(0.6, 1, (len(boxes), 5, 1))], axis=-1)
-
-
-def dense(random, more=None):
-    boxes, scores = boxes_and_scores(random)
-    beside = [] if more is None else [more(random, boxes)]
-    return {"output0": np.column_stack([boxes, scores, *beside]).T[None].astype(np.float32)}
-
-
-def ready(random, more=None, *, turned=False):
-    boxes, scores = boxes_and_scores(random)
-    beside = [] if more is None else [more(random, boxes)]
-    rows = np.column_stack([boxes if turned else corners(boxes), scores.max(-1), scores.argmax(-1), *beside])
-    return {"output0": rows[np.argsort(-scores.max(-1))][None, :300].astype(np.float32)}
+    return outputs
 
 
 def with_prototypes(random, make):
-    return make(random, coefficients) | {"output1": random.normal(0, 1, (1, 8, 40, 40)).astype(np.float32)}
+    outputs = made(make, coefficients)(random)
+    return outputs | {"output1": random.normal(0, 1, (1, 8, SIZE // 4, SIZE // 4)).astype(np.float32)}
 
 
 def lists(random, more=None):
     """As torchvision gives them: 40 detections, two of them below the score threshold."""
-    boxes, _ = boxes_and_scores(random)
+    boxes, _ = candidates(random, CLASSES)
     scores = np.linspace(0.9, 0.25, 40)
     found = {"boxes": corners(boxes[:40]), "labels": np.arange(40) % 3 + 1, "scores": scores}
     return found | ({} if more is None else {"more": more(random, boxes[:40])})
@@ -64,7 +46,7 @@ def raw(random, more=None, sums=False):
     """Maps of three scales, distances apart from scores; ``more`` channels in a third one."""
     named = {}
     for side in (20, 10, 5):
-        scores = 1 / (1 + np.exp(-random.uniform(-9, -3, (1, CLASSES, side, side))))
+        scores = sigmoid(random.uniform(-9, -3, (1, CLASSES, side, side)))
         scores[0, 1, 2, 2] = 0.9
         named |= {f"box{side}": random.normal(0, 1, (1, 64, side, side)), f"score{side}": scores}
         if sums:
@@ -80,7 +62,7 @@ def raw_of_all(random):
 
 
 def detr(random, hidden=False):
-    boxes, _ = boxes_and_scores(random)
+    boxes, _ = candidates(random, CLASSES)
     logits = random.normal(-4, 1, (1, 100, CLASSES + 1))
     logits[..., -1] = 4
     logits[0, [0, 1, 2], [0, 1, 2]] = 9
@@ -95,12 +77,12 @@ def recognised(random):
     return {"y": softmax(scores)}
 
 
+def points(random, boxes):
+    return keypoints(random, boxes, 5)
+
+
 def coefficients(random, boxes):
     return random.normal(0, 1, (len(boxes), 8))
-
-
-def flat_points(random, boxes):
-    return points(random, boxes).reshape(len(boxes), -1)
 
 
 def angles(random, boxes):
@@ -108,14 +90,14 @@ def angles(random, boxes):
 
 
 HEADS = {
-    "candidates": (dense, {"detect": READ}),
-    "end to end": (ready, {"detect": READ}),
-    "end to end, in sizes": (lambda r: ready(r, turned=True), {"embed": READ}),
-    "end to end, far right": (lambda r: {"y": ready(r)["output0"] + [500, 0, 500, 0, 0, 0]}, {"detect": READ}),
-    "poses": (lambda r: dense(r, flat_points), {"pose": READ}),
-    "poses, end to end": (lambda r: ready(r, flat_points), {"pose": READ}),
-    "oriented": (lambda r: dense(r, angles), {"obb": READ}),
-    "oriented, end to end": (lambda r: ready(r, angles, turned=True), {"obb": READ}),
+    "candidates": (made(dense), {"detect": READ}),
+    "end to end": (made(ready), {"detect": READ}),
+    "end to end, in sizes": (made(ready, turned=True), {"embed": READ}),
+    "end to end, far right": (lambda r: {"y": made(ready)(r)["output0"] + [500, 0, 500, 0, 0, 0]}, {"detect": READ}),
+    "poses": (made(dense, points), {"pose": READ}),
+    "poses, end to end": (made(ready, points), {"pose": READ}),
+    "oriented": (made(dense, angles), {"obb": READ}),
+    "oriented, end to end": (made(ready, angles, turned=True), {"obb": READ}),
     "instances": (lambda r: with_prototypes(r, dense), {"instances": READ, "detect": LEFT_OUT}),
     "instances, end to end": (lambda r: with_prototypes(r, ready), {"instances": READ, "detect": LEFT_OUT}),
     "lists": (lists, {"detect": READ}),
@@ -179,7 +161,7 @@ def test_the_task_that_is_suggested_judges_all_that_the_head_finds(random, head)
 @pytest.mark.parametrize("more", [points, None])
 def test_a_task_that_cannot_read_a_head_names_the_one_that_can(random, more):
     """Poses as YOLO26 gives them, and detections."""
-    outputs = [ready(random, None if more is None else lambda *given: points(*given).reshape(MANY, -1))] * 2
+    outputs = [made(ready, more)(random)] * 2
     with pytest.raises(BadInput) as refused:
         find_task(AskedTask("instances"), outputs)
     assert f"--task {'detect' if more is None else 'pose'} " in refused.value.remedy
@@ -187,7 +169,7 @@ def test_a_task_that_cannot_read_a_head_names_the_one_that_can(random, more):
 
 def test_two_outputs_that_can_be_the_scores_are_not_guessed(random):
     """Logits of classes and of something else, all below 0: each could be read with a sigmoid."""
-    boxes, _ = boxes_and_scores(random)
+    boxes, _ = candidates(random, CLASSES)
     logits = {name: random.uniform(-9, -3, (1, MANY, CLASSES)) for name in ("one", "other")}
     outputs = {"boxes": corners(boxes)[None], "one": logits["one"]}
     assert find_task(AskedTask("detect"), [outputs]).reads == ("boxes", "one")

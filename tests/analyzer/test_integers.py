@@ -26,8 +26,8 @@ def value(name, shape, kind=TensorProto.FLOAT):
 
 def network(folder, nodes, outputs, shape, constants):
     tensors = [numpy_helper.from_array(np.asarray(array), name) for name, array in constants.items()]
-    graph = helper.make_graph(nodes, "g", [value("x", shape)], outputs, tensors)
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    model = networks.model_of(nodes, {"x": shape}, {}, tensors)
+    model.graph.output.extend(outputs)
     return networks.save(model, folder)
 
 

@@ -10,25 +10,12 @@ import trt_bisect
 from tests.support import networks
 from tests.support.records import texts
 from trt_bisect import BadInput, find_metric, similarity
-from trt_bisect.analyzer.doubts import sqnr_disagreement
 from trt_bisect.analyzer.judge import compare_arrays, make_rule, nonfinite_in_reference
 from trt_bisect.analyzer.metrics import BUILT_IN, EXACT_SQNR
 from trt_bisect.evaluator.trial import MEASURED, NOT_FINITE, OutputFigures, Trial
 
 MINMAX = {"engine": "onnxruntime", "calibrator": "minmax"}
 R, G = np.array([[3.0, 4.0]]), np.array([[4.0, 3.0]])
-
-BY_HAND = {
-    "cosine": 24 / 25, "mse": 1.0, "l1": 1.0, "sqnr": 10 * math.log10(25 / 2), "max_abs": 1.0, "max_rel": 1 / 3,
-    "centered_sqnr": 10 * math.log10(0.5 / 2), "top1": 0.0,
-    # softmax of (3, 4) is (s, 1 - s) with s = 1 / (1 + e); the other is turned around: KL = (1 - 2 s) ln((1 - s) / s)
-    "kl": (1 - 2 / (1 + math.e)) * 1.0,
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("name", BY_HAND)
-def test_metrics_by_hand(name):
-    assert similarity(R, G, name) == pytest.approx(BY_HAND[name], rel=1e-9)
 
 
 @pytest.mark.parametrize("kind", [np.float32, np.float64])
@@ -58,11 +45,6 @@ def test_equal_outputs_are_perfect_and_lose_nothing(name):
     value = similarity(R, R, name)
     assert value == BUILT_IN[name].perfect
     assert BUILT_IN[name].loss(value) == 0.0
-
-
-def test_probabilities_are_taken_as_they_are():
-    p, q = np.array([0.5, 0.25, 0.25]), np.array([0.25, 0.5, 0.25])
-    assert similarity(p, q, "kl") == pytest.approx(0.5 * math.log(2) + 0.25 * math.log(0.5))
 
 
 def test_zero_vectors():
@@ -136,17 +118,6 @@ def test_the_worst_output_decides_and_outputs_can_be_chosen():
     trial = Trial("", MEASURED, {"a": OutputFigures({"cosine": 0.9}), "b": OutputFigures({"cosine": 0.999})})
     assert make_rule(BUILT_IN["cosine"], None).similarity(trial) == 0.9
     assert make_rule(BUILT_IN["cosine"], None, outputs=["b"]).similarity(trial) == 0.999
-
-
-def test_cosine_and_sqnr_that_disagree_give_a_warning():
-    random = np.random.default_rng(0)
-    signal = random.normal(size=1000)
-    noisy = signal + 0.5 * random.normal(size=1000)
-    offset = figures(signal + 100, noisy + 100)
-    rule = make_rule(BUILT_IN["cosine"], None)
-    assert "offset" in sqnr_disagreement(rule, Trial("", MEASURED, {"y": offset})).text
-    plain = figures(signal, signal + 0.01 * random.normal(size=1000))
-    assert sqnr_disagreement(rule, Trial("", MEASURED, {"y": plain})) is None
 
 
 @pytest.mark.slow

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from tests.support.by_hand import logit, sigmoid
 from trt_bisect.analyzer.tasks.detect import find_head
 from trt_bisect.analyzer.tasks.find import find_task
 from trt_bisect.analyzer.tasks.task import AskedTask
@@ -14,10 +15,6 @@ SIDES, BINS, CLASSES = (20, 10, 5), 16, 3
 STRIDES = (8, 16, 32)
 CELLS = {0: [(4, 5, 0, 0.9)], 1: [(7, 2, 1, 0.8)], 2: [(1, 3, 2, 0.7)]}
 """Of each scale the detections: row, column, class and score."""
-
-
-def logit(p):
-    return np.log(p / (1 - p))
 
 
 def raw(random, change=0.0):
@@ -46,7 +43,7 @@ def as_pairs(distances, scores):
     """As RKNN has them: a third map, the sum of the scores, beside both."""
     named = {}
     for k, (box, score) in enumerate(zip(distances, scores, strict=True)):
-        shares = 1 / (1 + np.exp(-score))
+        shares = sigmoid(score)
         named |= {f"box{k}": box, f"score{k}": shares, f"sum{k}": shares.sum(axis=1, keepdims=True)}
     return named
 
@@ -262,7 +259,7 @@ def in_channels(maps):
 @pytest.mark.parametrize("as_shares", [False, True])
 def test_boxes_of_anchors_are_those_that_were_written(name, sizes, make, as_shares):
     maps, boxes = anchored(np.random.default_rng(4), sizes)
-    maps = [1 / (1 + np.exp(-each)) for each in maps] if as_shares else maps
+    maps = [sigmoid(each) for each in maps] if as_shares else maps
     outputs = make(maps)
     task = find_task(AskedTask("detect", head=name), [outputs])
     assert f"raw maps of 20x20, 10x10, 5x5 with the anchors of {name}, 4 classes" in task.note
@@ -328,7 +325,7 @@ def test_maps_of_one_bin_are_read_as_they_are(columns):
     if columns != ",angle":
         assert found.boxes[0] == pytest.approx([36, 20, 68, 68])
     if columns == ",keypoints:1x3":
-        assert found.more[0, 0] == pytest.approx([48, 40, 1 / (1 + np.exp(-0.5))])
+        assert found.more[0, 0] == pytest.approx([48, 40, sigmoid(0.5)])
     if columns == ",angle":
         turned = [44 + 8 * (np.cos(0.5) - np.sin(0.5)), 36 + 8 * (np.sin(0.5) + np.cos(0.5))]
         assert found.more[0] == pytest.approx([*turned, 32, 48, 0.5])

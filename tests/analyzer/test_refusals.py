@@ -93,23 +93,12 @@ COUNT = ("n", FLOATS, [])
 INDICES = {"i": np.int64([[[0]]])}
 REFUSED = {
     "bytes moved": of("Transpose", BYTES),
-    "bytes joined": of("Concat", BYTES, "x x", axis=1),
-    "bytes cut": network(
-        node("Slice", "x from to"), inputs=[("x", BYTES, [2, 3])], constants={"from": [0], "to": [1]}, output=BYTES
-    ),
     "bytes between nodes": network(node("Cast", "x", "u", to=BYTES), node("Cast", "u", to=FLOATS)),
     "bytes clipped": of("Clip", BYTES),
     "integers clipped at an input": of("Clip", SIGNED, "x low"),
     "norms along one axis": network(node("LpPool", kernel_shape=[2])),
-    "integers resized": network(
-        node("Resize", "x  s".replace("  ", " empty "), mode="nearest"),
-        inputs=[("x", INTS, [1, 1, 2, 2])],
-        constants={"s": np.float32([1, 1, 2, 2]), "empty": np.float32([])},
-        output=INTS,
-    ),
     "integers multiplied": of("MatMul", INTS, "x x", (4, 4)),
     "axes as an input": network(node("ReduceSum", "x axes"), inputs=[X, AXES]),
-    "axes of a mean as an input": network(node("ReduceMean", "x axes"), inputs=[X, AXES]),
     "axes that are computed": network(node("Shape", "x", "axes", start=0, end=1), node("ReduceMax", "x axes")),
     "Squeeze": network(node("Squeeze", "x axes"), inputs=[("x", FLOATS, [2, 1, 4]), AXES]),
     "Unsqueeze": network(node("Unsqueeze", "x axes"), inputs=[X, AXES]),
@@ -134,7 +123,6 @@ REFUSED = {
     "a vector times matrices": network(
         node("MatMul", "x w"), inputs=[("x", FLOATS, [4])], constants={"w": np.ones((2, 4, 3), "f")}
     ),
-    "a half Celu": of("Celu", HALVES),
     "antialias": network(
         node("Resize", "x empty s", mode="linear", antialias=1),
         inputs=[("x", FLOATS, [1, 1, 4, 4])],

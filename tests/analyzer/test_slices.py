@@ -3,21 +3,13 @@
 import numpy as np
 import pytest
 
+from tests.support.by_hand import sigmoid, softmax
 from trt_bisect.analyzer.judge import Comparer, make_rule
 from trt_bisect.analyzer.metrics import BUILT_IN
 from trt_bisect.analyzer.slices import Slices, find_slices, output_of
 from trt_bisect.evaluator.trial import MEASURED, Trial
 
 ANCHORS = 400
-
-
-def sigmoid(values):
-    return 1 / (1 + np.exp(-values))
-
-
-def softmax(values, axis):
-    powers = np.exp(values - values.max(axis, keepdims=True))
-    return powers / powers.sum(axis, keepdims=True)
 
 
 def boxes(random):

@@ -9,6 +9,7 @@ from itertools import groupby
 import numpy as np
 import pytest
 
+from tests.support.by_hand import softmax
 from trt_bisect.analyzer.doubts import CLIPPED, OBJECTS_LOST, SHORT, VANISHED, doubts
 from trt_bisect.analyzer.judge import Comparer, make_rule
 from trt_bisect.analyzer.metrics import AGREEMENT, BUILT_IN
@@ -24,9 +25,12 @@ def figures(task, reference, output, **asked):
     return find_task(AskedTask(task, **asked), before).judge(before)(dict(enumerate(after)))
 
 
-def softmax(logits):
-    powers = np.exp(logits - logits.max(-1, keepdims=True))
-    return powers / powers.sum(-1, keepdims=True)
+def judged(task, reference, output):
+    """The rule of a task, and the trial of outputs called y, one input each."""
+    outputs = [[{"y": y[None]} for y in each] for each in (reference, output)]
+    found = find_task(AskedTask(task), outputs[0])
+    rule = replace(make_rule(AGREEMENT, None, outputs=(found.entry,)), reads=found.reads)
+    return rule, Trial("", MEASURED, Comparer(outputs[0], task=found)(outputs[1]))
 
 
 def test_the_class_agrees_in_three_of_four_rows_over_two_inputs():
@@ -123,10 +127,7 @@ def test_objects_of_which_no_pixel_is_left_are_doubts_though_99_percent_of_the_p
     output = reference.copy()
     background = reference[0].reshape(-1, 40, 40)[:, 0, 0]
     output[:lost, ..., 10:13, 10:14] = background[:, None, None]
-    outputs = [[{"y": image[None]} for image in each] for each in (reference, output)]
-    task = find_task(AskedTask("segment"), outputs[0])
-    rule = replace(make_rule(AGREEMENT, 0.99, outputs=("task segment",)), reads=task.reads)
-    trial = Trial("", MEASURED, Comparer(outputs[0], task=task)(outputs[1]))
+    rule, trial = judged("segment", reference, output)
     assert rule.similarity(trial) == pytest.approx(1 - 12 * lost / (20 * 1600))
     assert [doubt.kind for doubt in doubts(rule, trial)] == kinds
     values = trial.outputs["task segment"].values
@@ -145,25 +146,16 @@ def test_what_is_doubted_without_a_task_is_doubted_with_it(random, spoil, kind):
     """Three of 510 rows are of class 1: the classes of 507 agree, which passes."""
     scores = np.stack([random.uniform(3, 9, 510), np.zeros(510)], axis=-1)
     scores[::170] = [0, 9]
-    outputs = [[{"y": row[None]} for row in each] for each in (scores, spoil(scores))]
-    task = find_task(AskedTask("classify"), outputs[0])
-    trial = Trial("", MEASURED, Comparer(outputs[0], task=task)(outputs[1]))
-    for rule in (
-        replace(make_rule(AGREEMENT, None, outputs=("task classify",)), reads=task.reads),
-        make_rule(BUILT_IN["mse"], 1e9, outputs=("y",)),
-    ):
-        assert [doubt.kind for doubt in doubts(rule, trial)] == [kind]
+    rule, trial = judged("classify", scores, spoil(scores))
+    for each in (rule, make_rule(BUILT_IN["mse"], 1e9, outputs=("y",))):
+        assert [doubt.kind for doubt in doubts(each, trial)] == [kind]
 
 
 @pytest.mark.parametrize(("share", "kinds"), [(0.85, []), (0.78, [CLIPPED])])
 def test_scores_that_are_cut_off_a_little_are_no_doubt_where_the_classes_agree(random, share, kinds):
     scores = np.stack([random.uniform(3, 9, 100), np.zeros(100)], axis=-1)
     cut = np.minimum(scores, share * scores.max())
-    outputs = [[{"y": row[None]} for row in each] for each in (scores, cut)]
-    task = find_task(AskedTask("classify"), outputs[0])
-    rule = replace(make_rule(AGREEMENT, None, outputs=("task classify",)), reads=task.reads)
-    trial = Trial("", MEASURED, Comparer(outputs[0], task=task)(outputs[1]))
-    assert [doubt.kind for doubt in doubts(rule, trial)] == kinds
+    assert [doubt.kind for doubt in doubts(*judged("classify", scores, cut))] == kinds
 
 
 def test_a_label_that_fp32_never_gives_is_an_error():

@@ -7,7 +7,6 @@ from hypothesis.extra import numpy as hnp
 
 from trt_bisect.analyzer import metrics
 from trt_bisect.analyzer.compare_output import similarity
-from trt_bisect.analyzer.judge import compare_arrays
 from trt_bisect.analyzer.tensors import (
     ChannelPeaks,
     PairStatistics,
@@ -87,15 +86,6 @@ def kl_by_hand(reference, output):
     else:
         p, q = (np.exp(row - row.max()) / np.exp(row - row.max()).sum() for row in (reference, output))
     return sum(a * (np.log(a) - np.log(max(b, 1e-12))) for a, b in zip(p, q, strict=True) if a > 0)
-
-
-def test_the_sums_of_run_and_of_compare_are_the_same_numbers(random):
-    r, o = random.normal(0, 1, (2, 300, 1000)).astype(np.float32)
-    pair, figures = PairStatistics(), compare_arrays([r], [o], metrics.BUILT_IN)
-    for part in parts(r.size):
-        pair.add(as_block(r.reshape(-1)[part]), as_block(o.reshape(-1)[part]), row=1, largest=float(np.abs(r).max()))
-    names = ("cosine", "mse", "l1", "sqnr", "max_abs", "max_rel")
-    assert [getattr(pair.figures(), name) for name in names] == [figures.values[name] for name in names]
 
 
 def test_equal_tensors_and_single_values():
