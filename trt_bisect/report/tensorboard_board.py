@@ -6,7 +6,6 @@ import importlib
 import os
 import re
 import time
-from collections import Counter
 from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
@@ -349,15 +348,15 @@ class TensorHistograms:
         ]
 
 
-def weights_of(network: Network, writer: PlanWriter, layers: Mapping[str, str]) -> dict[str, Origin]:
-    """Returns by tag the biases of ``layers``, and the float constants that INT8 can round or that have two axes or
-    more.
+def weights_of(network: Network, writer: PlanWriter, layers: Mapping[str, str]) -> Iterator[tuple[str, Origin]]:
+    """Yields with their tags the float constants of ``layers`` that INT8 can round or that have two axes or more, and
+    their biases.
 
     Each has the rounding of full INT8.
     """
-    types, kept = network.types, dict[str, Origin]()
+    types = network.types
     for layer in [layer for layer in network.layers if layer.name in layers]:
-        node, tag, number = network.skeleton.graph.node[layer.index], layers[layer.name], 0
+        node, tag = network.skeleton.graph.node[layer.index], layers[layer.name]
         roundings = {rounding.slot: rounding for rounding in layer.roundings if rounding.is_weight}
         biases = bias_names(network, layer)
         for slot, name in enumerate(node.input):
@@ -368,61 +367,35 @@ def weights_of(network: Network, writer: PlanWriter, layers: Mapping[str, str]) 
                 continue
             quantizers = writer.quantizers(layer, rounding) if rounding and layer.quantizable else ()
             axis = rounding.axis if rounding and rounding.axis is not None else weight_axis(node, slot, types)
-            kept[numbered(f"{tag}/weights", number)] = Origin(
-                tensor=name, index=layer.index, quantizers=quantizers, channel_axis=axis
-            )
-            number += 1
-        for k, name in enumerate(biases):
+            yield f"{tag}/weights", Origin(tensor=name, index=layer.index, quantizers=quantizers, channel_axis=axis)
+        for name in biases:
             if types.dtypes[name].kind == "f":
-                kept[numbered(f"{tag}/bias", k)] = Origin(tensor=name, index=layer.index)
-    return kept
-
-
-class WeightPairs:
-    """Histograms of the weights of two networks."""
-
-    def __init__(self, channels: LoudChannels) -> None:
-        self._channels, self._made = channels, dict[tuple[str, str], ChannelHistograms]()
-        self._counts = Counter[str]()
-
-    def add(self, layer: str, axis: int | None, first: np.ndarray, second: np.ndarray) -> None:
-        """Adds a weight of both networks; ``layer`` is the prefix of its tags, ``axis`` the axis of its channels."""
-        tag = numbered(f"{layer}/weights", self._counts[layer])
-        self._counts[layer] += 1
-        for kind, values in ((FP32, first), (INT8, second)):
-            self._made[tag, kind] = ChannelHistograms()
-            self._made[tag, kind].add(values, self._channels.of(tag, values, axis))
-
-    def write(self, run: LogRun, int8: Collection[int | None] | None = None) -> None:
-        """Writes the weights of the second network, or of the first if ``int8`` is None."""
-        for (tag, kind), histograms in self._made.items():
-            if (kind == FP32) == (int8 is None):
-                histograms.write(run, f"{tag}/{kind}")
+                yield f"{tag}/bias", Origin(tensor=name, index=layer.index)
 
 
 class WeightHistograms:
-    """Histograms of weights in FP32 and rounded."""
+    """Histograms of weights: in FP32 and rounded, or of two networks."""
 
-    def __init__(self, network: Network, weights: Mapping[str, Origin], channels: LoudChannels) -> None:
-        self._network, self._weights, self._channels = network, weights, channels
-        self._made: dict[tuple[str, str], ChannelHistograms] = {}
+    def __init__(self, channels: LoudChannels) -> None:
+        self._channels = channels
+        self._made: dict[str, tuple[int | None, dict[str, ChannelHistograms]]] = {}
 
-    def write(self, run: LogRun, int8: Collection[int | None] | None = None) -> None:
-        """Writes the rounded weights of the layers with the indices ``int8``; None: all weights in FP32."""
-        for tag, weight in self._weights.items():
-            if int8 is None:
-                self._histogram(tag, weight, FP32).write(run, f"{tag}/{FP32}")
-            elif weight.quantizers and weight.index in int8:
-                self._histogram(tag, weight, INT8).write(run, f"{tag}/{INT8}")
+    def add(self, tag: str, axis: int | None, sides: Mapping[str, np.ndarray], layer: int | None = None) -> None:
+        """Adds a weight with channels along ``axis``; ``tag`` gets a number if there is one with this tag.
 
-    def _histogram(self, tag: str, weight: Origin, kind: str) -> ChannelHistograms:
-        key = tag, kind
-        if key not in self._made:
-            values = self._network.constant(weight.tensor)
-            channels = self._channels.of(tag, values, weight.channel_axis)
-            if kind == INT8:
-                values = round_trips(values, weight.quantizers)
-                channels = self._channels.of(tag, values, weight.channel_axis)
-            self._made[key] = ChannelHistograms()
-            self._made[key].add(values, channels)
-        return self._made[key]
+        Args:
+            sides: its values by kind; without ``int8`` if nothing rounds it.
+            layer: the index of the layer that rounds it; None if every plan does.
+        """
+        tag = unused(tag, self._made)
+        self._made[tag] = layer, {}
+        for kind, values in sides.items():
+            histograms = self._made[tag][1][kind] = ChannelHistograms()
+            histograms.add(values, self._channels.of(tag, values, axis))
+
+    def write(self, run: LogRun, int8: Collection[int] | None = None) -> None:
+        """Writes the side ``int8`` of the weights of the layers with these indices; None: all weights in FP32."""
+        kind = FP32 if int8 is None else INT8
+        for tag, (layer, sides) in self._made.items():
+            if kind in sides and (int8 is None or layer is None or layer in int8):
+                sides[kind].write(run, f"{tag}/{kind}")

@@ -27,6 +27,7 @@ from trt_bisect.model.layers import Layer, Shape, TensorTypes
 from trt_bisect.model.network import Network
 from trt_bisect.model.observe import groups_within
 from trt_bisect.model.qdq import GraphTarget, PlanWriter
+from trt_bisect.model.quantizer import round_trips
 from trt_bisect.precision import Precision, PrecisionPlan
 from trt_bisect.report import tensorboard_board as logs
 from trt_bisect.report.answer import FrontPoint
@@ -254,7 +255,7 @@ def _attribute_value(attribute: AttributeProto) -> Value:
 
 
 class _Logs:
-    weights: logs.WeightHistograms | logs.WeightPairs | None = None
+    weights: logs.WeightHistograms | None = None
 
     def __init__(self, board: logs.Board, network: Network | None, tags: Mapping[str, str]) -> None:
         self.board, self.network = board, network
@@ -262,8 +263,12 @@ class _Logs:
         self._channels = logs.LoudChannels(board.channels)
 
     def read_weights(self, network: Network, writer: PlanWriter) -> None:
-        of_layers = logs.weights_of(network, writer, self.tags)
-        self.weights = logs.WeightHistograms(network, of_layers, self._channels)
+        self.weights = logs.WeightHistograms(self._channels)
+        for tag, weight in logs.weights_of(network, writer, self.tags):
+            sides = {logs.FP32: network.constant(weight.tensor)}
+            if weight.quantizers:
+                sides[logs.INT8] = round_trips(sides[logs.FP32], weight.quantizers)
+            self.weights.add(tag, weight.channel_axis, sides, weight.index)
 
     def histograms(self, kind: str, origins: Mapping[str, Origin]) -> logs.TensorHistograms:
         return logs.TensorHistograms(kind, origins, self.tags, self._channels, self.board.samples)
@@ -490,10 +495,11 @@ class ComparisonLogs(_Logs):
         self, weights: Iterable[tuple[Origin, np.ndarray, np.ndarray]]
     ) -> Iterator[tuple[Origin, np.ndarray, np.ndarray]]:
         """Yields the weights (origin, values in each network) unchanged and adds them to histograms."""
-        self.weights = pairs = logs.WeightPairs(self._channels)
+        self.weights = pairs = logs.WeightHistograms(self._channels)
         for origin, first, second in weights:
             if origin.layer in self.tags:
-                pairs.add(self.tags[origin.layer], origin.channel_axis, first, second)
+                sides = {logs.FP32: first, logs.INT8: second}
+                pairs.add(f"{self.tags[origin.layer]}/weights", origin.channel_axis, sides)
             yield origin, first, second
 
     def write(self, result: Comparison, writer: PlanWriter | None, plan: PrecisionPlan | None) -> None:
