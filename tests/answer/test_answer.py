@@ -30,7 +30,8 @@ from trt_bisect.model.qdq import GraphTarget, PlanWriter
 from trt_bisect.model.session import CPU, integer_sums_are_exact, make_session
 from trt_bisect.precision import Precision, int8_set
 from trt_bisect.report.answer import FUSED, NUDGED, OWN, PLAIN
-from trt_bisect.report.summary import HELD_OUT, NO_RECIPE, UNTESTED
+from trt_bisect.report.summary import HELD_OUT, UNTESTED
+from trt_bisect.report.words import NO_RECIPE
 
 OFF = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
 HOW = {"engine": "onnxruntime", "explain": "none", "precision": "fp32", "effort": "quick"}

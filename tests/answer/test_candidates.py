@@ -18,8 +18,10 @@ from tests.support import by_hand, networks
 from tests.support.quantized import plain_session
 from trt_bisect.answer.plans import AnswerPlans
 from trt_bisect.errors import BadInput
+from trt_bisect.report.given import NAMED
 from trt_bisect.report.screen.run import print_report
-from trt_bisect.report.summary import CULPRITS, NAMED, RECIPE, headline
+from trt_bisect.report.summary import CULPRITS, RECIPE
+from trt_bisect.report.words import headline
 
 THRESHOLD = 0.999
 OPTIONS = {"threshold": THRESHOLD, "explain": "none", "engine": "onnxruntime", "validation": 0, "calibrator": "minmax"}

@@ -14,7 +14,8 @@ from tests.support.records import kinds, record_of, report_from
 from trt_bisect.answer.plans import AnswerPlans
 from trt_bisect.report.choices import kept_speed
 from trt_bisect.report.parts import FAILS
-from trt_bisect.report.summary import COST, CULPRITS, RECIPE, headline
+from trt_bisect.report.summary import COST, CULPRITS, RECIPE
+from trt_bisect.report.words import headline
 
 HOW = {"margin": 0.0, "engine": "onnxruntime", "explain": "none", "calibrator": "minmax", "precision": "fp32"}
 BASED = {**HOW, "base": "fp16", "precision": None}

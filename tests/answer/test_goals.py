@@ -14,7 +14,7 @@ from tests.support.progress_doubles import StopsAt
 from tests.support.records import kinds
 from trt_bisect.commands.run.live import StoppedRun
 from trt_bisect.report.parts import SO_FAR
-from trt_bisect.report.summary import NO_RECIPE
+from trt_bisect.report.words import NO_RECIPE
 from trt_bisect.runs.progress_file import RUNNING
 from trt_bisect.support.codec import write
 

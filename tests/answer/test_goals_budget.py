@@ -22,7 +22,8 @@ from trt_bisect.precision import Precision, PrecisionPlan
 from trt_bisect.report.answer import OWN
 from trt_bisect.report.next_step import SEARCH
 from trt_bisect.report.parts import FAILS, PASSES
-from trt_bisect.report.summary import BUDGET, CULPRITS, NO_RECIPE, RECIPE
+from trt_bisect.report.summary import BUDGET, CULPRITS, RECIPE
+from trt_bisect.report.words import NO_RECIPE
 
 INT8, FP16, FP32 = Precision.INT8, Precision.FP16, Precision.FP32
 

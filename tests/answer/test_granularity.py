@@ -8,7 +8,7 @@ import trt_bisect
 from tests.support import networks
 from tests.support.quantized import plain_run
 from trt_bisect.errors import BadInput
-from trt_bisect.report.summary import EXPERIMENT
+from trt_bisect.report.given import EXPERIMENT
 
 FAST = {"engine": "onnxruntime", "calibrator": "minmax", "explain": "none", "validation": 0.0}
 

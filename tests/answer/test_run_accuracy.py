@@ -10,8 +10,9 @@ from tests.support.quantized import plain_session
 from trt_bisect.errors import BadInput
 from trt_bisect.evaluator.accuracy import chance_of
 from trt_bisect.report.answer import Accuracies
+from trt_bisect.report.given import DATA
 from trt_bisect.report.parts import WITH_DOUBTS
-from trt_bisect.report.summary import ACCURACY, DATA, accuracy_line
+from trt_bisect.report.summary import ACCURACY, accuracy_line
 
 COUNT = 20
 

@@ -19,10 +19,12 @@ from trt_bisect.precision import Precision
 from trt_bisect.recipe.commands import Setting
 from trt_bisect.recipe.trtexec import Build
 from trt_bisect.report.advice import CALIBRATOR
+from trt_bisect.report.choices import FP16_INSTEAD, cheaper_remedies
 from trt_bisect.report.explanation import Explanation, Tried
+from trt_bisect.report.given import DATA
 from trt_bisect.report.next_step import BUILD, CHEAPER, DOUBT, OTHER_LAYERS, SEARCH, WHOLE, next_step
 from trt_bisect.report.parts import FAILS, PASSES, WITH_DOUBTS
-from trt_bisect.report.summary import DATA, FP16_INSTEAD, cheaper_remedies, headline
+from trt_bisect.report.words import headline
 from trt_bisect.support.text import percent
 
 HOW = {"engine": "onnxruntime", "explain": "none", "precision": "fp32", "effort": "quick"}

@@ -11,8 +11,8 @@ from tests.support.records import record_of, texts
 from trt_bisect.analyzer.doubts import NOT_LOW
 from trt_bisect.builder.inspector import engine_layers, ran_in
 from trt_bisect.model.network import load_network
+from trt_bisect.report.given import DOUBTED
 from trt_bisect.report.parts import WITH_DOUBTS
-from trt_bisect.report.summary import DOUBTED
 from trt_bisect.support.text import FLOAT_KERNELS
 
 FILES = Path(__file__).parents[1] / "files" / "inspector"

@@ -11,8 +11,8 @@ from tests.support import networks
 from tests.support.editions import edition
 from tests.support.quantized import plain_run
 from tests.support.records import kinds, texts
+from trt_bisect.report.given import DOUBTED
 from trt_bisect.report.parts import PASSES, WITH_DOUBTS
-from trt_bisect.report.summary import DOUBTED
 from trt_bisect.support.text import OUTPUTS
 
 SCORES, BOXES = "y[:, 4:10]", "y[:, 0:4]"

@@ -31,7 +31,7 @@ from trt_bisect.report.answer import FUSED, HALF
 from trt_bisect.report.model import read_report
 from trt_bisect.report.next_step import GO_ON
 from trt_bisect.report.parts import FAILS, PASSES, SO_FAR, UNMEASURED
-from trt_bisect.report.summary import headline
+from trt_bisect.report.words import headline
 from trt_bisect.support import progress
 from trt_bisect.view.index import RunFolder
 

@@ -10,7 +10,7 @@ from tests.support import networks
 from trt_bisect.data.datasets import open_dataset
 from trt_bisect.data.feeds import TensorSpec
 from trt_bisect.data.statistics import Sketch, drift
-from trt_bisect.report.summary import DATA
+from trt_bisect.report.given import DATA
 
 SPECS = (TensorSpec("x", np.dtype(np.float32), (None, None)),)
 HOW = {"engine": "onnxruntime", "explain": "none", "calibrator": "minmax", "curve": "culprits", "effort": "quick"}

@@ -22,8 +22,9 @@ from trt_bisect.model import operators, session as sessions
 from trt_bisect.model.network import load_network
 from trt_bisect.options.concerns import RunOptions
 from trt_bisect.report.answer import RecipeLayers
+from trt_bisect.report.given import PART
 from trt_bisect.report.parts import PASSES, WITH_DOUBTS, JudgedInputs
-from trt_bisect.report.summary import PART, headline
+from trt_bisect.report.words import headline
 
 COMPILER = shutil.which("cc") or shutil.which("gcc")
 

@@ -16,8 +16,8 @@ from trt_bisect.analyzer.data_warnings import first_layer, has_large_weights, on
 from trt_bisect.calibration.collect import magnitudes
 from trt_bisect.data.datasets import open_dataset
 from trt_bisect.data.statistics import statistics
+from trt_bisect.report.given import DATA, DOUBTED
 from trt_bisect.report.parts import WITH_DOUBTS
-from trt_bisect.report.summary import DATA, DOUBTED
 
 SAMPLES = Path(__file__).resolve().parents[2] / "samples"
 

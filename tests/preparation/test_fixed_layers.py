@@ -17,7 +17,7 @@ from trt_bisect.errors import BadInput
 from trt_bisect.evaluator.trial import TrialKey
 from trt_bisect.precision import Precision, PrecisionPlan
 from trt_bisect.preparation.asked_network import matching, read_plan, refuse_emulated_only
-from trt_bisect.report.summary import EXPERIMENT, FIXED
+from trt_bisect.report.given import EXPERIMENT, FIXED
 
 FIRST, SECOND = "conv1", "conv3"
 LAYERS = ["conv0", "relu1", "conv1", "relu2", "conv2", "relu3", "conv3", "pool", "flatten", "fc"]

@@ -21,7 +21,9 @@ from trt_bisect.answer.confidence import CLOSE, KEEPS_MARGIN, ONE_SETTING
 from trt_bisect.history.store import History
 from trt_bisect.report import next_step, summary as headline
 from trt_bisect.report.answer import DECIDING
+from trt_bisect.report.choices import FP16_INSTEAD
 from trt_bisect.report.explanation import DIGITS
+from trt_bisect.report.given import DATA
 from trt_bisect.report.next_step import BUILD, SEARCH
 from trt_bisect.report.page import page_data
 from trt_bisect.report.parts import FAILS, PASSES, WITH_DOUBTS, spoken
@@ -158,19 +160,19 @@ def test_the_next_step_is_the_first_that_is_not_done(case):
     ]  # fmt: skip
     assert not (cheaper and TOO_EXPENSIVE in kinds(report.lines) and any(each.high == 0 for each in cheaper))
     if report.inputs.warnings or CONSTANT in doubted:
-        assert report.next.kind == headline.DATA
+        assert report.next.kind == DATA
     elif HELD_OUT in doubted:
         assert report.next.kind == next_step.INPUTS
     elif cheaper:
         assert report.next.kind == next_step.CHEAPER
     elif doubted:
         assert report.next.kind == next_step.DOUBT
-    elif headline.FP16_INSTEAD in kinds(report.lines):
-        assert report.next.kind == headline.FP16_INSTEAD
+    elif FP16_INSTEAD in kinds(report.lines):
+        assert report.next.kind == FP16_INSTEAD
     else:
         pays = report.recipe.meets and report.answer.cost <= 0.5
         assert report.next.kind == (SEARCH if not pays else headline.RECIPE if report.recipe.high else BUILD)
-    builds = headline.RECIPE, BUILD, headline.FP16_INSTEAD
+    builds = headline.RECIPE, BUILD, FP16_INSTEAD
     assert (report.next.kind in builds) == report.next.command.startswith("trtexec")
 
 

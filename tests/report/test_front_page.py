@@ -18,7 +18,7 @@ from trt_bisect import BadInput, Report
 from trt_bisect.report.answer import ALL_HIGH, Accuracies, FrontPoint, Goal
 from trt_bisect.report.page import PAGE
 from trt_bisect.report.parts import FRONT
-from trt_bisect.report.summary import headline
+from trt_bisect.report.words import headline
 
 ABSENT = "not in the network"
 """The name of a layer that the network lacks."""

@@ -24,7 +24,7 @@ from trt_bisect.report.html import ASSETS, asset, json_in_html
 from trt_bisect.report.network_graph import graph_of
 from trt_bisect.report.page import page_data, recipe_texts, render_page
 from trt_bisect.report.parts import PASSES, UNMEASURED, WITH_DOUBTS, ByPlan
-from trt_bisect.report.summary import headline
+from trt_bisect.report.words import headline
 
 ROOT = Path(__file__).parents[2]
 WEB = ROOT / "tools" / "web" / "page"

@@ -22,7 +22,7 @@ from trt_bisect.history.store import HISTORY
 from trt_bisect.report.page import PAGE, render_page
 from trt_bisect.report.parts import spoken
 from trt_bisect.report.screen.run import print_report
-from trt_bisect.report.summary import headline
+from trt_bisect.report.words import headline
 from trt_bisect.runs.progress_file import FINISHED
 from trt_bisect.support.voices import in_python
 from trt_bisect.view.index import RunFolder, Runs

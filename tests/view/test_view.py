@@ -9,7 +9,7 @@ from tests.support.run_states import embedded, interrupted, running
 from tests.support.view_server import TOKEN
 from trt_bisect import Report
 from trt_bisect.report.parts import REPORT, SO_FAR
-from trt_bisect.report.summary import headline
+from trt_bisect.report.words import headline
 from trt_bisect.runs.progress_file import FINISHED, INTERRUPTED, PROGRESS, RUNNING
 from trt_bisect.support.codec import write
 from trt_bisect.view import index as pace

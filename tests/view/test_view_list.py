@@ -9,8 +9,8 @@ from dataclasses import replace
 import trt_bisect
 from tests.support.run_states import interrupted, running
 from tests.support.view_server import TOKEN
+from trt_bisect.report.choices import FP16_INSTEAD
 from trt_bisect.report.parts import FAILS, REPORT, UNMEASURED
-from trt_bisect.report.summary import FP16_INSTEAD
 from trt_bisect.runs.progress_file import INTERRUPTED, RUNNING
 from trt_bisect.view.index import Row, Runs
 

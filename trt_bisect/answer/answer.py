@@ -50,7 +50,7 @@ from trt_bisect.precision import Precision, PrecisionPlan
 from trt_bisect.preparation.experiment import Experiment, Setup
 from trt_bisect.report.answer import ALL_HIGH, HALF, KNEE, PLAIN, RECIPE, UNQUANTIZED, FrontPoint
 from trt_bisect.report.choices import kept_speed
-from trt_bisect.report.summary import over_inputs
+from trt_bisect.report.words import over_inputs
 from trt_bisect.support.progress import CHECKS
 from trt_bisect.support.text import counted, percent, together
 

@@ -51,9 +51,10 @@ from trt_bisect.options.declare import asked_gpu, read_toml, shared, takes
 from trt_bisect.precision import Precision, PrecisionPlan
 from trt_bisect.recipe.files import QDQ_NETWORK, recipe_files
 from trt_bisect.recipe.trtexec import Build, strong_command
+from trt_bisect.report.given import FIXED
 from trt_bisect.report.model import Report
 from trt_bisect.report.structure import Choice, MigratedLayer, Migration, Proof
-from trt_bisect.report.summary import FIXED, NO_RECIPE
+from trt_bisect.report.words import NO_RECIPE
 from trt_bisect.support.progress import Progress, Silent, default_progress
 
 _PRECISIONS = {str(kind): kind for kind in (Precision.FP32, Precision.FP16, Precision.BF16, Precision.INT8)}

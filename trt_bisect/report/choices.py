@@ -1,16 +1,24 @@
-"""The choice among the plans that a user may ship: FP32, FP16, full INT8 and the recipe.
+"""The choice among the plans that a user may ship: FP32, FP16, full INT8 and the recipe; their speeds in words.
 
 Where FP16 passes, a recipe is worth shipping only if it keeps at least half of INT8's speedup over FP16.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from trt_bisect.model.cost import NO_GAIN, instead_of
 from trt_bisect.precision import Precision
+from trt_bisect.report.advice import CALIBRATOR
+from trt_bisect.report.answer import PlanFigures
+from trt_bisect.report.explanation import Tried
 from trt_bisect.support.text import percent
+
+if TYPE_CHECKING:
+    from trt_bisect.report.model import Report
 
 FP32, FP16, INT8, RECIPE = "fp32", "fp16", "int8", "recipe"
 """The plans; ``int8`` has all layers in the low precision."""
@@ -115,3 +123,76 @@ def costs_from(costs: str) -> str:
     if costs == "measured":
         return "(measured layer by layer)"
     return f"(predicted {costs.removeprefix('time ')})" if costs.startswith("time on") else f"(by {costs})"
+
+
+FP16_INSTEAD = "ship fp16"
+"""The kind of the line that says to ship FP16."""
+
+
+def ships_fp16(report: Report) -> bool:
+    """Returns true if the verdict says to ship FP16."""
+    return any(line.kind == FP16_INSTEAD for line in report.lines)
+
+
+def why_fp16(report: Report) -> str:
+    """Returns a clause on why to ship FP16; empty if the recipe, also in FP16, or a cheaper remedy is worth more."""
+    if report.goal.most is not None or pays_in_fp16(report) is not None:
+        return ""
+    low, costs = Precision(report.low), report.goal.costs
+    for remedy in cheaper_remedies(report)[:1]:
+        cheaper = Choice(RECIPE, True, remedy.similarity, None, report.ms_of(remedy.cost), remedy.cost)
+        if not fp16_instead((*report.choices[:-1], cheaper), low, costs):
+            return ""
+    return fp16_instead(report.choices, low, costs)
+
+
+def cheaper_remedies(report: Report) -> list[Tried]:
+    """Returns the remedies confirmed to cost less than the recipe, best first; none with ``--budget`` or ``--drop``."""
+    if report.goal.drop or report.goal.most is not None or report.answer is None:
+        return []
+    least = report.answer.cost if report.recipe.meets else math.inf
+    remedies = [
+        Tried((), CALIBRATOR, row.calibrator, row.similarity, None, True, row.by, confirmed=True)
+        for row in (report.answer.free_ranges if report.recipe.high else ())
+        if row.by is not None
+    ]
+    for tried in report.explanation.tried if report.explanation else ():
+        is_row = tried.calibrator is not None and not tried.culprits and not tried.high
+        if tried.confirmed and tried.is_cheaper(least) and not is_row:
+            remedies.append(tried)
+    return sorted(remedies, key=lambda row: row.rank)
+
+
+def pays_in_fp16(report: Report) -> PlanFigures | None:
+    """Returns the recipe with its layers in FP16, if it is worth shipping and the recipe in FP32 is not; else None."""
+    mixed, recipe = None if report.answer is None else report.answer.in_fp16, choice_of(RECIPE, report.choices)
+    if mixed is None or not mixed.meets or recipe is None:
+        return None
+    others = [choice for choice in report.choices if choice is not recipe]
+    changed = replace(recipe, gives_up=mixed.cost, ms=report.ms_of(mixed.cost))
+    low, costs = Precision(report.low), report.goal.costs
+    as_it_is, in_fp16 = (fp16_instead((*others, plan), low, costs) for plan in (recipe, changed))
+    return mixed if as_it_is and not in_fp16 else None
+
+
+def no_gain(report: Report) -> str:
+    """Returns why the low precision is predicted to save no time; empty if it does, or times were measured."""
+    return "" if report.latency or report.predicted is None else report.predicted.no_gain
+
+
+def times_from(report: Report, text: str) -> str:
+    """Returns the words that follow ``text`` if it has a time: measured, or predicted on which GPU."""
+    if " ms" not in text:
+        return ""
+    return " (measured)" if report.latency or report.predicted is None else f" (predicted on {report.predicted.gpu})"
+
+
+def other_of(report: Report) -> str:
+    """Returns the precision that costs are relative to, such as ``FP16``."""
+    return instead_of(Precision(report.low)).upper()
+
+
+def speed_of(report: Report, cost: float) -> str:
+    """Returns the speed of a plan with this cost: milliseconds, or the share of the speedup kept."""
+    ms = report.ms_of(cost)
+    return kept_speed(cost, Precision(report.low)) if ms is None else f"takes {ms:.3g} ms"

@@ -467,7 +467,7 @@ class Report(Shown):
     def overview(self) -> Overview:
         """The verdict, the next step, and the culprits with the figure if put back."""
         from trt_bisect.report.screen.run import next_lines, plan_texts, verdict_first
-        from trt_bisect.report.summary import headline
+        from trt_bisect.report.words import headline
 
         if self.titled.layers != self.layers:
             return self.titled.overview

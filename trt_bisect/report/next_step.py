@@ -13,22 +13,23 @@ from trt_bisect.model.cost import instead_of
 from trt_bisect.precision import Precision
 from trt_bisect.recipe.commands import TRT_BISECT, Setting, calibrating, running, using_fp16, using_recipe
 from trt_bisect.report.answer import AnswerFacts
-from trt_bisect.report.choices import FP16, LEAST_GAIN, MOST_GIVEN_UP, choice_of
-from trt_bisect.report.parts import UNMEASURED, WITH_DOUBTS, NextStep
-from trt_bisect.report.summary import (
-    BASE,
-    DATA,
+from trt_bisect.report.choices import (
+    FP16,
     FP16_INSTEAD,
-    NAMED,
-    RECIPE,
+    LEAST_GAIN,
+    MOST_GIVEN_UP,
     cheaper_remedies,
-    means,
+    choice_of,
     no_gain,
     other_of,
     pays_in_fp16,
     ships_fp16,
     speed_of,
 )
+from trt_bisect.report.given import DATA, NAMED
+from trt_bisect.report.parts import UNMEASURED, WITH_DOUBTS, NextStep
+from trt_bisect.report.summary import BASE, RECIPE
+from trt_bisect.report.words import means
 from trt_bisect.support.text import counted, listed, percent
 
 if TYPE_CHECKING:

@@ -19,8 +19,8 @@ from trt_bisect.report.html import WORKER, asset, rendered
 from trt_bisect.report.network_graph import NETWORK, Graph
 from trt_bisect.report.parts import TONES, LayerRow
 from trt_bisect.report.result import PageColumn, columns_by_rank
-from trt_bisect.report.summary import fragile, headline
 from trt_bisect.report.titled import titled, titles_in
+from trt_bisect.report.words import fragile, headline
 from trt_bisect.support.codec import read
 from trt_bisect.support.files import write_whole
 

@@ -14,7 +14,7 @@ from trt_bisect.model.cost import instead_of
 from trt_bisect.precision import Precision
 from trt_bisect.report.answer import FrontPoint
 from trt_bisect.report.parts import LayerRow
-from trt_bisect.report.summary import FIGURES
+from trt_bisect.report.words import FIGURES
 
 if TYPE_CHECKING:
     from pandas.io.formats.style import Styler

@@ -3,56 +3,62 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from trt_bisect.analyzer.compare_output import low_score_text
 from trt_bisect.analyzer.doubts import BY_AGREEMENT, BY_CLASS, VARIES_LESS, Bound
 from trt_bisect.analyzer.integers import CLASSES, integers_text
-from trt_bisect.analyzer.judge import ByInput, Rule
-from trt_bisect.analyzer.metrics import ACCURACY as LABELLED, FRACTIONS, JUDGING, figure_text, threshold_text
+from trt_bisect.analyzer.judge import Rule
+from trt_bisect.analyzer.metrics import FRACTIONS, threshold_text
 from trt_bisect.analyzer.rows import ROWS, rows_text
-from trt_bisect.analyzer.structure.findings import KINDS
 from trt_bisect.analyzer.tasks.task import LIKENESS_KEYS
 from trt_bisect.analyzer.variation import VARIATION, variation_text
-from trt_bisect.calibration.ranges import unusable_scales
 from trt_bisect.driver.search import Findings
 from trt_bisect.errors import OUT_OF_MEMORY
 from trt_bisect.evaluator.trial import Trial
-from trt_bisect.model.cost import instead_of
 from trt_bisect.model.network import Network
 from trt_bisect.precision import Precision
-from trt_bisect.report.advice import CALIBRATOR
 from trt_bisect.report.answer import DECIDING, DIFFUSE, Accuracies, AnswerFacts, PlanFigures
 from trt_bisect.report.choices import (
     FP16,
+    FP16_INSTEAD,
     INT8,
     MOST_GIVEN_UP,
     RECIPE as RECIPE_PLAN,
-    Choice,
     choice_of,
     costs_from,
-    fp16_instead,
     kept_speed,
+    no_gain,
+    other_of,
+    speed_of,
+    times_from,
+    why_fp16,
 )
-from trt_bisect.report.explanation import Tried
-from trt_bisect.report.parts import FAILS, PASSES, UNMEASURED, WITH_DOUBTS, LayerRow, spoken
+from trt_bisect.report.given import (
+    DOUBTED,
+    DOUBTING,
+    NAMED,
+    above_verdict,
+    base_misses,
+    fixed_lines,
+    line_of,
+    scale_lines,
+)
+from trt_bisect.report.parts import FAILS, PASSES, WITH_DOUBTS, LayerRow, spoken
+from trt_bisect.report.words import FIGURES, NO_RECIPE, asked_for, fragile, layers_high, least_text, means, over_inputs
 from trt_bisect.support.text import FITTING_TASK, MEMORY, Line, Note, counted, listed, percent, together
 
 if TYPE_CHECKING:
     from trt_bisect.report.model import Report
 
-DOUBTED, DATA, PART, RANDOM = "doubted", "data", "part", "random"
-DOUBTING = (DOUBTED, DATA, PART, RANDOM)
-EXPERIMENT, FIXED, NO_KERNEL = "experiment", "fixed", "no kernel"
 BASE, CULPRITS, UNTESTED, UNJUDGED, SPREAD = "base", "culprits", "not tested", "not judged", "spread"
 TASK, UNSURE = "task", "unsure"
 FASTER = "faster"
 BUDGET = "budget"
 INTEGERS, LENGTHS, SCORES, VARYING = "integers", "rows", "scores", "variation"
-HOLDS, RECIPE, NO_RECIPE, RANGES, TOO_EXPENSIVE = "holds", "recipe", "no recipe", "ranges", "too expensive"
-COST, FP16_INSTEAD = "cost", "ship fp16"
+HOLDS, RECIPE, RANGES, TOO_EXPENSIVE = "holds", "recipe", "ranges", "too expensive"
+COST = "cost"
 HELD_OUT = "held out"
 ACCURACY, STOPPED, FEW_INPUTS = "accuracy", "stopped", "few inputs"
 INTERRUPTED, TIME_LIMIT, NO_ROOM = "interrupted", "time limit", "no room"
@@ -66,26 +72,6 @@ _BY = {
     NO_ROOM: "a file of the run could not be written",
 }
 LARGEST_STEPS = 5
-NAMED = 4
-"""The most layers that a line names."""
-FIGURES = {
-    "cosine": "cosine similarity with FP32",
-    "sqnr": "SQNR",
-    "centered_sqnr": "SQNR with the mean taken out",
-    "mse": "mean squared error",
-    "l1": "mean absolute error",
-    "kl": "KL divergence",
-    "max_abs": "largest absolute error",
-    "max_rel": "largest relative error",
-    "top1": "top-1 agreement with FP32",
-    "agreement": "agreement with FP32",
-    "equal": "share of elements that equal FP32's",
-    LABELLED: "accuracy on the labelled data",
-}
-
-
-def _line(kind: str, text: str, layers: Sequence[str] = ()) -> Line:
-    return Line(kind, f"{kind.upper()}: {text}", tuple(layers))
 
 
 def _figure(value: float | None, text: Callable[[float], str]) -> str:
@@ -101,78 +87,32 @@ def verdict_lines(
         findings: the results of the curve.
         nothing, full: the trials with no layer low, and with all.
     """
-    lines, answer = above_verdict(report), report.answer
+    lines, answer, by_input = above_verdict(report), report.answer, report.by_input.int8
     assert answer is not None
     if answer.given is not None and answer.given.inputs == 1:
         text = "the verdict rests on a single sample (copies do not count): give more, such as you have in production"
-        lines.append(_line(FEW_INPUTS, f"{text}."))
-    elif few := _few_count(report.by_input.int8):
-        lines.append(_line(FEW_INPUTS, few))
+        lines.append(line_of(FEW_INPUTS, f"{text}."))
+    elif by_input is not None and 2 * by_input.inputs < len(by_input.values):
+        count = f"only {by_input.inputs} of {len(by_input.values)} inputs count"
+        text = f"{count}: FP32 gives nothing, or almost zero, on the others. Give more on which it finds something."
+        lines.append(line_of(FEW_INPUTS, text))
     lines += [*fixed_lines(network), *_on_plans(report, answer, network, rule, findings, nothing, full)]
     if clauses := fragile(report):
-        lines.append(_line(UNSURE, f"{'; '.join(clauses)}."))
-    lines += [_line(TASK, f"{note.text}.") for note in report.notes if note.kind == FITTING_TASK]
+        lines.append(line_of(UNSURE, f"{'; '.join(clauses)}."))
+    lines += [line_of(TASK, f"{note.text}.") for note in report.notes if note.kind == FITTING_TASK]
     if report.bound is not None and report.recipe.meets:
         lines.append(bound_line(report.bound))
     if report.accuracy is not None:
         lines.append(accuracy_line(report.accuracy, report.low, has_recipe=report.has_recipe))
     if report.stopped:
         lines.append(stopped_line(report.stopped, answer.not_done))
-    if why := _why_fp16(report):
+    if why := why_fp16(report):
         # What speaks against every figure comes before it.
         others = [line.kind not in DOUBTING for line in lines]
         lines.insert(others.index(True), _fp16_line(report, why))
         if reason := no_gain(report):
-            lines.append(_line(COST, f"{reason}."))
+            lines.append(line_of(COST, f"{reason}."))
     return tuple(lines)
-
-
-def ships_fp16(report: Report) -> bool:
-    """Returns true if the verdict says to ship FP16."""
-    return any(line.kind == FP16_INSTEAD for line in report.lines)
-
-
-def _why_fp16(report: Report) -> str:
-    if report.goal.most is not None or pays_in_fp16(report) is not None:
-        return ""
-    low, costs = Precision(report.low), report.goal.costs
-    for remedy in cheaper_remedies(report)[:1]:
-        cheaper = Choice(RECIPE_PLAN, True, remedy.similarity, None, report.ms_of(remedy.cost), remedy.cost)
-        if not fp16_instead((*report.choices[:-1], cheaper), low, costs):
-            return ""
-    return fp16_instead(report.choices, low, costs)
-
-
-def cheaper_remedies(report: Report) -> list[Tried]:
-    """Returns the remedies confirmed to cost less than the recipe, best first; none with ``--budget`` or ``--drop``."""
-    if report.goal.drop or report.goal.most is not None or report.answer is None:
-        return []
-    least = report.answer.cost if report.recipe.meets else math.inf
-    remedies = [
-        Tried((), CALIBRATOR, row.calibrator, row.similarity, None, True, row.by, confirmed=True)
-        for row in (report.answer.free_ranges if report.recipe.high else ())
-        if row.by is not None
-    ]
-    for tried in report.explanation.tried if report.explanation else ():
-        is_row = tried.calibrator is not None and not tried.culprits and not tried.high
-        if tried.confirmed and tried.is_cheaper(least) and not is_row:
-            remedies.append(tried)
-    return sorted(remedies, key=lambda row: row.rank)
-
-
-def pays_in_fp16(report: Report) -> PlanFigures | None:
-    """Returns the recipe with its layers in FP16, if it is worth shipping and the recipe in FP32 is not; else None."""
-    answer = report.answer
-    if answer is None or answer.in_fp16 is None or not answer.in_fp16.meets:
-        return None
-    recipe = choice_of(RECIPE_PLAN, report.choices)
-    fp16, int8 = choice_of(FP16, report.choices), choice_of(INT8, report.choices)
-    if recipe is None or fp16 is None or int8 is None:
-        return None
-    changed = replace(recipe, gives_up=answer.in_fp16.cost, ms=report.ms_of(answer.in_fp16.cost))
-    low, costs = Precision(report.low), report.goal.costs
-    as_it_is, in_fp16 = (fp16_instead((fp16, int8, plan), low, costs) for plan in (recipe, changed))
-    return answer.in_fp16 if as_it_is and not in_fp16 else None
 
 
 def _fp16_line(report: Report, why: str) -> Line:
@@ -183,25 +123,7 @@ def _fp16_line(report: Report, why: str) -> Line:
     if not report.goal.drop and by_input is not None:
         where = " over all inputs pooled" if by_input.together else " on the worst input"
     figure = "" if value is None else f" ({report.text(value)}{where})"
-    return _line(FP16_INSTEAD, f"FP16 meets the {_asked(report)}{figure}, and {why}{_times_from(report, why)}.")
-
-
-def no_gain(report: Report) -> str:
-    """Returns why the low precision is predicted to save no time; empty if it does, or times were measured."""
-    return "" if report.latency or report.predicted is None else report.predicted.no_gain
-
-
-def _times_from(report: Report, text: str) -> str:
-    if " ms" not in text:
-        return ""
-    return " (measured)" if report.latency or report.predicted is None else f" (predicted on {report.predicted.gpu})"
-
-
-def _few_count(figures: ByInput | None) -> str:
-    if figures is None or 2 * figures.inputs >= len(figures.values):
-        return ""
-    count = f"only {figures.inputs} of {len(figures.values)} inputs count"
-    return f"{count}: FP32 gives nothing, or almost zero, on the others. Give more on which it finds something."
+    return line_of(FP16_INSTEAD, f"FP16 meets the {asked_for(report)}{figure}, and {why}{times_from(report, why)}.")
 
 
 def _on_plans(
@@ -212,7 +134,7 @@ def _on_plans(
     int8, restored = _plan_texts(report)
     calibrator = f", calibrator {chosen[0]}" if chosen else ""
     figure = f"{int8}; {_measure(report, rule, full)}{calibrator}."
-    threshold = f"the {_asked(report)} of {_least(report)}"
+    threshold = f"the {asked_for(report)} of {least_text(report)}"
     if recipe.meets:
         yield from doubt_lines(answer)
     if (recipe.meets and not report.has_recipe) or report.verdict in (PASSES, WITH_DOUBTS):
@@ -234,9 +156,9 @@ def _on_plans(
         misses = "could not be built or run."
     elif rule.meets(full) and not report.goal.drop:
         misses = f"meets {threshold}, but misses it in another setting of the engine: {figure}"
-    yield _line(FAILS, f"full {low} {misses}")
+    yield line_of(FAILS, f"full {low} {misses}")
     yield from counted_lines(report, rule, "full " + low)
-    yield from _scale_lines(network)
+    yield from scale_lines(network)
     yield from _base_alone(report, network, rule, nothing)
     if answer.on_engines is not None:
         for line in answer.on_engines.lines:
@@ -246,7 +168,7 @@ def _on_plans(
             kept = f"{listed(recipe.high) or 'no layer'} in high precision"
             best = f"The best plan, with {kept}, measures {restored}{_in_settings(rule, answer)}."
             within = "" if report.goal.most is None else f" within the budget of {percent(report.goal.most)}"
-            yield _line(NO_RECIPE, f"no plan tried{within} meets the {_asked(report)}. {best}", recipe.high)
+            yield line_of(NO_RECIPE, f"no plan tried{within} meets the {asked_for(report)}. {best}", recipe.high)
         return
     yield from _blamed(report, network, rule, findings, full)
     with_layers = f"with {means(report)} the network"
@@ -255,7 +177,7 @@ def _on_plans(
     holds = [*holds_on(answer, text, with_layers)] if answer.given else [f"{with_layers} measures {restored}."]
     if answer.given and answer.held_out is None:
         holds += ["No held-out input tested it." if answer.has_held_out else "No input was held out to test it."]
-    yield _line(RECIPE, " ".join([*holds, _cost(report, answer, rule)]), recipe.high)
+    yield line_of(RECIPE, " ".join([*holds, _cost(report, answer, rule)]), recipe.high)
     if report.goal.most is not None:
         yield _best_within(report, restored, low)
         return
@@ -293,38 +215,24 @@ def counted_lines(report: Report, rule: Rule, low: str) -> Iterator[Line]:
         for plan, outputs in plans.items():
             figures = {name: outputs.get(name, {}) for name in rule.outputs}
             if kind == VARYING:
-                figures = {name: values for name, values in figures.items() if _passes(rule, values)}
+                metric = rule.metric.name
+                figures = {name: values for name, values in figures.items() if not _misses(rule, values.get(metric))}
             texts = [text_of(name, values) for name, values in figures.items()]
             sentences += [f"In {plan} {together(list(filter(None, texts)))}."] if any(texts) else []
         if sentences:
-            yield _line(kind, " ".join(sentences))
+            yield line_of(kind, " ".join(sentences))
 
 
-def _passes(rule: Rule, values: Mapping[str, float | None]) -> bool:
-    value = values.get(rule.metric.name)
-    return value is not None and rule.metric.loss(value) <= rule.budget
-
-
-def _scale_lines(network: Network) -> Iterator[Line]:
-    for kind, layers in unusable_scales(network).items():
-        pairs = f"{counted(len(layers), 'layer')} with such a Q/DQ pair in the file: {listed(layers, NAMED)}"
-        yield _line(kind, f"{pairs}. {KINDS[kind].why} {KINDS[kind].remedy}", layers)
-
-
-def _asked(report: Report) -> str:
-    return "accuracy target" if report.goal.drop else "threshold"
-
-
-def _least(report: Report) -> str:
-    return "-" if report.least is None else threshold_text(report.figure, report.least)
+def _misses(rule: Rule, value: float | None) -> bool:
+    return value is None or rule.metric.loss(value) > rule.budget
 
 
 def _best_within(report: Report, restored: str, low: str) -> Line:
     cost = report.answer.cost if report.answer is not None else 0.0
     best = "a plan" if report.stopped else "the most accurate plan found"
     extra = [row.name for row in report.layers if row.name in report.recipe.added and row.put_back is not None]
-    more = f" Without {listed(extra, NAMED)} in high precision it meets the {_asked(report)} too." if extra else ""
-    return _line(
+    more = f" Without {listed(extra, NAMED)} in high precision it meets the {asked_for(report)} too." if extra else ""
+    return line_of(
         BUDGET,
         f"{best} that gives up at most {percent(report.goal.most or 0.0)} of {low}'s speedup over {other_of(report)} "
         f"has {layers_high(report)}, measures {restored} and gives up {percent(cost)}.{more}",
@@ -337,44 +245,6 @@ def doubt_lines(answer: AnswerFacts) -> list[Line]:
     return [Line(DOUBTED, f"DOUBT: {doubt.text}", doubt.layers) for doubt in answer.doubts]
 
 
-_SIDES = {Precision.INT8_WEIGHT: "INT8 (weight alone)", Precision.INT8_ACTIVATION: "INT8 (activation alone)"}
-
-
-def fixed_text(network: Network) -> str:
-    """Returns the layers and the number of scales that the user fixed, as text; empty without any."""
-    by_precision: dict[str, list[str]] = {}
-    for layer in network.layers:
-        if layer.fixed is not None and not layer.refused:
-            by_precision.setdefault(_SIDES.get(layer.fixed, str(layer.fixed).upper()), []).append(layer.name)
-    parts = [f"{listed(names, NAMED)} in {precision}" for precision, names in sorted(by_precision.items())]
-    return "; ".join([*parts, *([counted(len(network.scales), "scale")] if network.scales else [])])
-
-
-def fixed_lines(network: Network) -> Iterator[Line]:
-    """Yields lines on precisions that only the emulation has, and on layers that the user fixed."""
-    fixed, low = fixed_text(network), network.low.title
-    if network.low.wide:
-        yield _line(EXPERIMENT, f"{low}, emulated only: TensorRT has no 16-bit activations.")
-    elif wide := [layer.name for layer in network.layers if layer.fixed is Precision.INT16]:
-        text = f"{listed(wide, NAMED)} with activations in INT16, emulated only: TensorRT has no 16-bit activations."
-        yield _line(EXPERIMENT, text, wide)
-    elif sides := [layer.name for layer in network.layers if layer.fixed in _SIDES]:
-        text = f"{listed(sides, NAMED)} with one side alone in {low}, emulated only: no engine is asked for that."
-        yield _line(EXPERIMENT, text, sides)
-    others = f"'Full {low}' means all other layers in {low}."
-    if fixed:
-        layers = [layer.name for layer in network.layers if layer.fixed is not None and not layer.refused]
-        text = f"you fixed {fixed}."
-        if layers:
-            text += f" {others}"
-        yield _line(FIXED, text, layers)
-    refused = [layer for layer in network.layers if layer.refused]
-    if refused:
-        names = [layer.name for layer in refused]
-        text = f"{listed(names, NAMED)} in {str(refused[0].fixed).upper()}: {refused[0].refused}. {others}"
-        yield _line(NO_KERNEL, text, names)
-
-
 def accuracy_line(accuracy: Accuracies, low: str = "int8", *, has_recipe: bool = True) -> Line:
     """Returns the line on the accuracies of FP32, full INT8 and the recipe."""
     fp32 = accuracy.fp32
@@ -385,21 +255,13 @@ def accuracy_line(accuracy: Accuracies, low: str = "int8", *, has_recipe: bool =
         parts.append(f"{name} {_share(value)}{ratio}")
     names = dict.fromkeys(name for figures in accuracy.also.values() for name in figures)
     also = [f" {name}: {', '.join(f'{k} {_share(v.get(name))}' for k, v in accuracy.also.items())}." for name in names]
-    return _line(ACCURACY, f"{', '.join(parts)}.{''.join(also)}")
+    return line_of(ACCURACY, f"{', '.join(parts)}.{''.join(also)}")
 
 
 def _share(value: float | None) -> str:
     if value is None:
         return "not measured"
     return percent(value) if 0.0 <= value <= 1.0 else f"{value:.6g}"
-
-
-def above_verdict(report: Report) -> list[Line]:
-    """Returns the lines that doubt any pass: random outputs, TensorRT's refusal, a part judged alone, wrong data."""
-    random = [_line(RANDOM, report.inputs.random)] if report.inputs.random else []
-    refused = [Line(DOUBTED, f"DOUBT: {line.text}", line.layers) for line in report.refused]
-    part = [_line(PART, report.inputs.part)] if report.inputs.part else []
-    return [*random, *refused, *part, *(_line(DATA, warning) for warning in report.inputs.warnings)]
 
 
 def _plan_texts(report: Report) -> Iterator[str]:
@@ -410,11 +272,7 @@ def _plan_texts(report: Report) -> Iterator[str]:
 
 def _in_settings(rule: Rule, answer: AnswerFacts) -> str:
     deciding = {name: answer.settings[name] for name in DECIDING if name in answer.settings}
-    missing = {
-        name: _figure(value, rule.text)
-        for name, value in deciding.items()
-        if value is None or rule.metric.loss(value) > rule.budget
-    }
+    missing = {name: _figure(value, rule.text) for name, value in deciding.items() if _misses(rule, value)}
     if len(missing) == len(deciding):
         return ""
     return f", but {' and '.join(f'{figure} with {name}' for name, figure in missing.items())}"
@@ -442,24 +300,12 @@ def _base_alone(report: Report, network: Network, rule: Rule, nothing: Trial) ->
         names = "" if network.has_pairs else f"'trt-bisect run --low {network.base}' names the layers; "
         if report.base_high:
             names = f"With {listed(report.base_high, NAMED)} in FP32 full {network.low.title} meets it; "
-        yield _line(
+        yield line_of(
             BASE,
-            f"{str(network.base).upper()} alone misses the {_asked(report)}: with no layer in "
+            f"{str(network.base).upper()} alone misses the {asked_for(report)}: with no layer in "
             f"{network.low.title} the network measures {measured}. {names}--base fp32 avoids it.",
             report.base_high,
         )
-
-
-def base_misses(network: Network, rule: Rule, nothing: Trial) -> bool:
-    """Returns true if the network misses the threshold with all layers in its base, FP16 or BF16.
-
-    False if the user fixed layers in the low precision.
-    """
-    low = network.low.precision
-    if network.base_type is None or nothing.failed or any(layer.fixed is low for layer in network.layers):
-        return False
-    loss = rule.loss(nothing)
-    return loss is None or loss > rule.budget
 
 
 def _blamed(report: Report, network: Network, rule: Rule, findings: Findings, full: Trial) -> Iterator[Line]:
@@ -468,17 +314,17 @@ def _blamed(report: Report, network: Network, rule: Rule, findings: Findings, fu
         yield Line(CULPRITS, _culprits(report, rule, full), report.culprits)
     if recipe.untested:
         also = f"the run did not test if {listed(recipe.untested, NAMED)} must stay in high precision too"
-        yield _line(UNTESTED, f"{also}: {_why_untested(report)}.", recipe.untested)
+        yield line_of(UNTESTED, f"{also}: {_why_untested(report)}.", recipe.untested)
     if recipe.faster:
         them = "them" if len(recipe.faster) > 1 else "it"
         why = f"the engine is predicted to be slower with {them} in {low}, as the types of tensors change more often"
-        yield _line(FASTER, f"{listed(recipe.faster, NAMED)} also in high precision: {why}.", recipe.faster)
+        yield line_of(FASTER, f"{listed(recipe.faster, NAMED)} also in high precision: {why}.", recipe.faster)
     judged = {row.name for row in report.layers if row.put_back is not None}
     unbuilt = [name for name in recipe.added if name not in recipe.untested and name not in judged]
     if unbuilt:
-        yield _line(UNJUDGED, f"no engine with {listed(unbuilt, NAMED)} in {low} could be measured.", unbuilt)
+        yield line_of(UNJUDGED, f"no engine with {listed(unbuilt, NAMED)} in {low} could be measured.", unbuilt)
     if report.culprits and not report.ranges.curve and _accumulates(rule, findings) and not rule.only_varies_less(full):
-        yield _line(SPREAD, _largest_steps(network, rule, findings))
+        yield line_of(SPREAD, _largest_steps(network, rule, findings))
 
 
 def _why_untested(report: Report) -> str:
@@ -498,7 +344,7 @@ def _culprits(report: Report, rule: Rule, full: Trial) -> str:
     (main, weak), parts = report.ranked_culprits, []
     if main:
         goal = "accuracy" if report.goal.drop else "threshold"
-        put_back, least = _put_back(main, report), f"{goal} {_least(report)}"
+        put_back, least = _put_back(main, report), f"{goal} {least_text(report)}"
         if rule.only_varies_less(full):
             least = (
                 f"the share of FP32's variation that is left; below {percent(1.0 - rule.missed(VARIATION))} is a miss"
@@ -521,7 +367,7 @@ def _put_back(rows: Sequence[LayerRow], report: Report) -> str:
 
 def _missed_by_weak(report: Report, rule: Rule) -> str:
     answer, (_, weak) = report.answer, report.ranked_culprits
-    only_margin = [row.put_back is not None and rule.metric.loss(row.put_back) <= rule.budget for row in weak]
+    only_margin = [not _misses(rule, row.put_back) for row in weak]
     noise = "misses the threshold by less than the noise"
     if answer is None or not any(only_margin):
         return noise
@@ -554,23 +400,12 @@ def _with_fp16_around(report: Report, around: PlanFigures, rule: Rule) -> str:
     return f"If all layers not in {report.low.upper()} run in FP16 ('--base fp16'), as in most engines, {measures}."
 
 
-def other_of(report: Report) -> str:
-    """Returns the precision that costs are relative to, such as ``FP16``."""
-    return instead_of(Precision(report.low)).upper()
-
-
 def _speed(report: Report, cost: float) -> str:
     times = {choice.plan: choice.ms for choice in report.choices if choice.ms is not None}
     if not {FP16, RECIPE_PLAN, INT8} <= times.keys():
         return f"{kept_speed(cost, Precision(report.low))} {costs_from(report.goal.costs)}"
     figures = f"{times[RECIPE_PLAN]:.3g} ms, FP16 {times[FP16]:.3g} ms, {report.low.upper()} {times[INT8]:.3g} ms"
-    return f"takes {figures}{_times_from(report, figures)}"
-
-
-def speed_of(report: Report, cost: float) -> str:
-    """Returns the speed of a plan with this cost: milliseconds, or the share of the speedup kept."""
-    ms = report.ms_of(cost)
-    return kept_speed(cost, Precision(report.low)) if ms is None else f"takes {ms:.3g} ms"
+    return f"takes {figures}{times_from(report, figures)}"
 
 
 def _subject(report: Report) -> str:
@@ -609,12 +444,12 @@ def _expensive(report: Report, answer: AnswerFacts, rule: Rule, low: str) -> Ite
             f"({', '.join(map(rule.text, needed.values()))}): with these scales every recipe must keep {pronoun}."
         )
     if sentences:
-        yield _line(COST, " ".join(sentences), [layer.name for layer in expensive])
+        yield line_of(COST, " ".join(sentences), [layer.name for layer in expensive])
 
 
 def _needed(answer: AnswerFacts, rule: Rule) -> dict[str, float]:
     figures = {layer.name: layer.alone for layer in answer.expensive if layer.alone is not None}
-    return {name: value for name, value in figures.items() if rule.metric.loss(value) > rule.budget}
+    return {name: value for name, value in figures.items() if _misses(rule, value)}
 
 
 def holds_on(answer: AnswerFacts, text: Callable[[float], str], plan: str) -> Iterator[str]:
@@ -648,7 +483,7 @@ def bound_line(bound: Bound) -> Line:
             more = f" (with {count} held-out inputs and the same miss rate the bound would be {lower})"
     missed = f"{bound.missed} of {bound.inputs} held-out inputs {did}"
     text = f"{missed}, so with {percent(bound.sure)} confidence at most {most} of similar inputs {do}{more}"
-    return _line(HELD_OUT, f"{text}.")
+    return line_of(HELD_OUT, f"{text}.")
 
 
 def _too_expensive(report: Report, answer: AnswerFacts, rule: Rule, low: str) -> Iterator[Line]:
@@ -664,7 +499,7 @@ def _too_expensive(report: Report, answer: AnswerFacts, rule: Rule, low: str) ->
     if fp16 is not None and fp16.meets is False:
         fp16_misses = "FP16 misses too ('--low fp16' names its layers), and "
     if reason := no_gain(report):
-        yield _line(TOO_EXPENSIVE, f"{fp16_misses}{reason}.")
+        yield line_of(TOO_EXPENSIVE, f"{fp16_misses}{reason}.")
         return
     less = ", less than half" if answer.cost < 1.0 else ""
     half = f" '--budget {percent(MOST_GIVEN_UP)}' searches for the most accurate plan that keeps half."
@@ -672,25 +507,12 @@ def _too_expensive(report: Report, answer: AnswerFacts, rule: Rule, low: str) ->
     needed = _needed(answer, rule)
     if sum(layer.cost for layer in answer.expensive if layer.name in needed) > MOST_GIVEN_UP:
         half = ""
-    yield _line(TOO_EXPENSIVE, f"{fp16_misses}the recipe {kept_speed(answer.cost, precision)}{less}.{half}")
-
-
-def layers_high(report: Report) -> str:
-    """Returns the number of high layers and their precision: ``2 layers in FP32``."""
-    high = set(report.recipe.high)
-    kinds = sorted({row.recipe.upper() for row in report.layers if row.name in high})
-    return f"{counted(len(high), 'layer')} in {' and '.join(kinds)}" if high else "no layer in high precision"
-
-
-def means(report: Report) -> str:
-    """Returns the recipe in short: changes of the network, and high layers."""
-    changes = report.answer.changes if report.answer is not None else ""
-    return together([*filter(None, [changes]), layers_high(report)])
+    yield line_of(TOO_EXPENSIVE, f"{fp16_misses}the recipe {kept_speed(answer.cost, precision)}{less}.{half}")
 
 
 def stopped_line(stopped: str, not_done: Sequence[str]) -> Line:
     """Returns the line on a stopped run: the reason, such as ``time limit``, and clauses on the parts left out."""
-    return _line(STOPPED, f"{_BY[stopped]}: {'; '.join(not_done)}. The same command continues from here.")
+    return line_of(STOPPED, f"{_BY[stopped]}: {'; '.join(not_done)}. The same command continues from here.")
 
 
 def memory_notes(trials: Iterable[Trial]) -> list[Note]:
@@ -701,25 +523,6 @@ def memory_notes(trials: Iterable[Trial]) -> list[Note]:
     message = short[0].message.splitlines()[0] if short[0].message else "no message"
     plans = counted(len(short), "plan")
     return [Note(MEMORY, f"{plans} ran out of memory and could not be judged; the same command tries again: {message}")]
-
-
-def over_inputs(figures: ByInput | None, figure: float | None, text: Callable[[float], str]) -> str:
-    """Returns the words that follow ``figure``: on the worst input, or over all inputs pooled; empty for one input.
-
-    ``figures``: of each input; None for one input. ``text`` writes a figure.
-    """
-    if figures is None:
-        return ""
-    misses = f"{figures.misses} {'fails' if figures.misses == 1 else 'fail'}" if figures.misses else "all pass"
-    value = None if figures.worst is None else figures.values[figures.worst]
-    # A figure that the worst input lacks, such as the share of common rows, is of all inputs.
-    counted_over_all = None not in (figure, value) and not math.isclose(figure or 0.0, value or 0.0, rel_tol=1e-6)
-    if figures.together or counted_over_all:
-        worst = "" if value is None else f"worst input {text(value)}; "
-        more = f"; invents something on {figures.invented} more" if figures.invented else ""
-        return f" pooled over {counted(figures.inputs, 'input')} ({worst}{misses}{more})"
-    mean = "" if figures.mean is None else f"mean {text(figures.mean)}, "
-    return f" on the worst of {figures.inputs} inputs ({mean}{misses})"
 
 
 def _accumulates(rule: Rule, findings: Findings) -> bool:
@@ -740,64 +543,3 @@ def _largest_steps(network: Network, rule: Rule, findings: Findings) -> str:
         f"{rule.loss_text(rule.budget)}: the loss accumulates over many layers. The largest steps of the curve are "
         f"{', '.join(largest)}."
     )
-
-
-def headline(report: Report, status: str = "finished") -> str:
-    """Returns the verdict in a sentence; for ``running`` or ``interrupted`` (``status``), the progress."""
-    verdict, is_running, threshold = report.verdict, status == "running", _least(report)
-    if status != "finished" and report.answer is not None:
-        return f"{'Still running' if is_running else 'Interrupted'}. So far: {headline(report)}"
-    if status != "finished":
-        tried = [row for row in report.layers if row.quantizable]
-        judged = f"{sum(row.outcome != 'not tried' for row in tried)} of {len(tried)} layers judged"
-        suspects = counted(sum(bool(row.suspect) for row in report.layers), "suspect")
-        return f"{'Measuring' if is_running else 'Interrupted'}: {judged}, {suspects} so far."
-    if verdict == UNMEASURED and report.stopped:
-        return f"Stopped before full {report.low.upper()} was measured on all inputs."
-    if verdict == UNMEASURED:
-        return "Nothing could be measured: no engine could be built and run."
-    full = f"Full {report.low.upper()}{' of the part that was judged' if report.inputs.part else ''}"
-    if ships_fp16(report):
-        full = f"Ship FP16. {full}"
-    if verdict == PASSES:
-        return f"{full} passes: it meets {threshold}, and no layer has to stay in high precision."
-    if verdict == WITH_DOUBTS:
-        return f"{full} passes, but doubtful: it meets {threshold}, and the doubts speak against it."
-    misses = "gives no figure" if report.figures.int8 is None else f"misses {threshold}"
-    if report.recipe.meets:
-        cure = f"{means(report)} {'restores' if means(report).startswith('1 layer') else 'restore'} it"
-    else:
-        cure = "no recipe is known yet" if _is_unfinished(report) else "no plan tried meets it"
-    return f"{full} {verdict}: it {misses}; {_blame(report)}, and {cure}."
-
-
-def fragile(report: Report) -> tuple[str, ...]:
-    """Returns clauses on facts that could reverse the verdict on the recipe."""
-    answer, metric = report.answer, JUDGING.get(report.metric)
-    if answer is None or not report.recipe.meets:
-        return ()
-    clauses = ["noise could reverse the verdict"] if answer.close else []
-    if metric is None:
-        return tuple(clauses)
-    for name, value in answer.settings.items():
-        if value is None or metric.loss(value) > metric.loss(report.threshold):
-            figure = figure_text(report.metric, value, report.threshold)
-            clauses.append(f"with {name} the network misses the threshold ({figure})")
-    return tuple(clauses)
-
-
-def _blame(report: Report) -> str:
-    if len(report.culprits) == 1:
-        return f"'{report.culprits[0]}'{report.of_unchanged} is to blame"
-    main, weak = report.ranked_culprits
-    if main and weak:
-        who = f"'{main[0].name}'" if len(main) == 1 else f"{len(main)} layers"
-        return f"{who} and {counted(len(weak), 'weak culprit')}{report.of_unchanged} are to blame"
-    if report.culprits:
-        return f"{len(report.culprits)} layers{report.of_unchanged} are to blame"
-    return "the culprits are not known yet" if _is_unfinished(report) else "no single layer is to blame"
-
-
-def _is_unfinished(report: Report) -> bool:
-    stopped = bool(report.stopped) or (report.answer is not None and bool(report.answer.not_done))
-    return stopped and not any(line.kind == NO_RECIPE for line in report.lines)

@@ -24,6 +24,7 @@ from trt_bisect.errors import BadInput
 from trt_bisect.history.queries import heights
 from trt_bisect.precision import Precision
 from trt_bisect.recipe.files import FOLDER, PLAN
+from trt_bisect.report.choices import ships_fp16
 from trt_bisect.report.comparison import Comparison, Profile
 from trt_bisect.report.explanation import EXPLANATION, PICTURES, Explanation, Pictures
 from trt_bisect.report.html import asset, environment, icon
@@ -34,7 +35,7 @@ from trt_bisect.report.page import PageData, page_data, recipe_texts, render_pag
 from trt_bisect.report.parts import REPORT, SO_FAR, TONES, UNMEASURED, spoken, with_low
 from trt_bisect.report.result import Result, TablePage
 from trt_bisect.report.structure import CheckReport
-from trt_bisect.report.summary import means, ships_fp16
+from trt_bisect.report.words import means
 from trt_bisect.runs.progress_file import FINISHED, INTERRUPTED, PROGRESS, RUNNING, is_running
 from trt_bisect.support.codec import encode, read
 from trt_bisect.support.text import counted, duration

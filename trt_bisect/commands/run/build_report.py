@@ -36,6 +36,8 @@ from trt_bisect.model.qdq import GraphTarget, PlanWriter
 from trt_bisect.options.concerns import EXPLAIN_NOTHING, MIXED, RunOptions
 from trt_bisect.preparation.experiment import Experiment, Setup, all_trials
 from trt_bisect.report.answer import Goal, RecipeLayers
+from trt_bisect.report.choices import ships_fp16
+from trt_bisect.report.given import above_verdict, base_misses
 from trt_bisect.report.model import Report
 from trt_bisect.report.network_graph import graph_of
 from trt_bisect.report.parts import (
@@ -63,10 +65,7 @@ from trt_bisect.report.summary import (
     TIME_LIMIT,
     UNCHANGED,
     UNEXPLAINED,
-    above_verdict,
-    base_misses,
     memory_notes,
-    ships_fp16,
     stopped_line,
     verdict_lines,
 )

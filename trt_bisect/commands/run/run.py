@@ -42,12 +42,15 @@ from trt_bisect.preparation.preparation import file_figure_noted, prepared
 from trt_bisect.preparation.workspace import working_in
 from trt_bisect.recipe.files import FOLDER, PLAN
 from trt_bisect.report import summary
+from trt_bisect.report.choices import FP16_INSTEAD
+from trt_bisect.report.given import EXPERIMENT, base_misses
 from trt_bisect.report.model import Report, read_report
 from trt_bisect.report.network_graph import NETWORK, graph_of
 from trt_bisect.report.next_step import BUILD, GO_ON, next_step
 from trt_bisect.report.parts import REPORT, SO_FAR, UNMEASURED
-from trt_bisect.report.summary import FP16_INSTEAD, RECIPE, headline
+from trt_bisect.report.summary import RECIPE
 from trt_bisect.report.tensorboard_board import Board, open_board
+from trt_bisect.report.words import headline
 from trt_bisect.support.codec import write
 from trt_bisect.support.progress import (
     CURVE,
@@ -336,7 +339,7 @@ class _Run:
     def _measure_base(self, nothing: Trial) -> None:
         # if the base misses with no layer low, tensors overflow in it
         experiment = self.found.experiment
-        if summary.base_misses(experiment.network, experiment.rule, nothing):
+        if base_misses(experiment.network, experiment.rule, nothing):
             overflows = self._note_overflows(experiment.network)
             kept = next((layers for layers in sets_to_keep(overflows) if self._holds_with(layers, experiment)), ())
             self._know(base_high=kept)
@@ -518,7 +521,7 @@ class _Run:
     def _saved(self) -> Report:
         options, report = self.options, reporting.report_of(self.state)
         files = report.attached.files
-        is_experiment = options.low_precision.wide or any(line.kind == summary.EXPERIMENT for line in report.lines)
+        is_experiment = options.low_precision.wide or any(line.kind == EXPERIMENT for line in report.lines)
         if self.state.answer is not None and not is_experiment:
             setting = setting_of(self.found.of_user.experiment, options, report)
             step = next_step(report, setting, accept=options.accept)

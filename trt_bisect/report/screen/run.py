@@ -19,11 +19,23 @@ from trt_bisect.analyzer.metrics import AGREEMENT, EQUAL, KAPPA, figure_text, lo
 from trt_bisect.data.statistics import FedInput
 from trt_bisect.report.advice import NO_SINGLE_CAUSE
 from trt_bisect.report.answer import AS_CHEAP, RECIPE, AnswerFacts, CalibratorRow, FrontPoint, Held
-from trt_bisect.report.choices import FP16, FP32, INT8, RECIPE as RECIPE_PLAN, Choice, choice_of, costs_from, timed_by
+from trt_bisect.report.choices import (
+    FP16,
+    FP16_INSTEAD,
+    FP32,
+    INT8,
+    RECIPE as RECIPE_PLAN,
+    Choice,
+    choice_of,
+    costs_from,
+    speed_of,
+    timed_by,
+)
 from trt_bisect.report.explanation import EXPLANATION, Cause, CulpritAdvice, Explanation, Remedy, Tried
+from trt_bisect.report.given import DOUBTING
 from trt_bisect.report.parts import FOLLOWS, NOT_TRIED, STYLES, WITH_DOUBTS, LayerRow, NetworkRow
 from trt_bisect.report.screen.layout import ScreenPart, fitted, fitting, height, spaced, titled, with_columns_that_fit
-from trt_bisect.report.summary import DOUBTING, FEW_INPUTS, FP16_INSTEAD, speed_of
+from trt_bisect.report.summary import FEW_INPUTS
 from trt_bisect.support.table import DECIDING, FIGURE, PERCENT
 from trt_bisect.support.text import Line, counted, listed, number, percent
 

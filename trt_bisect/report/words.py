@@ -1,0 +1,136 @@
+"""Words on a report that its lines and all surfaces share: the headline, the recipe in short, what decides."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from trt_bisect.analyzer.judge import ByInput
+from trt_bisect.analyzer.metrics import ACCURACY, JUDGING, figure_text, threshold_text
+from trt_bisect.report.choices import ships_fp16
+from trt_bisect.report.parts import PASSES, UNMEASURED, WITH_DOUBTS
+from trt_bisect.support.text import counted, together
+
+if TYPE_CHECKING:
+    from trt_bisect.report.model import Report
+
+NO_RECIPE = "no recipe"
+"""The kind of the line that says that no plan tried meets the threshold."""
+FIGURES = {
+    "cosine": "cosine similarity with FP32",
+    "sqnr": "SQNR",
+    "centered_sqnr": "SQNR with the mean taken out",
+    "mse": "mean squared error",
+    "l1": "mean absolute error",
+    "kl": "KL divergence",
+    "max_abs": "largest absolute error",
+    "max_rel": "largest relative error",
+    "top1": "top-1 agreement with FP32",
+    "agreement": "agreement with FP32",
+    "equal": "share of elements that equal FP32's",
+    ACCURACY: "accuracy on the labelled data",
+}
+
+
+def asked_for(report: Report) -> str:
+    """Returns the name of what a plan must meet."""
+    return "accuracy target" if report.goal.drop else "threshold"
+
+
+def least_text(report: Report) -> str:
+    """Returns the worst acceptable figure as text."""
+    return "-" if report.least is None else threshold_text(report.figure, report.least)
+
+
+def layers_high(report: Report) -> str:
+    """Returns the number of high layers and their precision: ``2 layers in FP32``."""
+    high = set(report.recipe.high)
+    kinds = sorted({row.recipe.upper() for row in report.layers if row.name in high})
+    return f"{counted(len(high), 'layer')} in {' and '.join(kinds)}" if high else "no layer in high precision"
+
+
+def means(report: Report) -> str:
+    """Returns the recipe in short: changes of the network, and high layers."""
+    changes = report.answer.changes if report.answer is not None else ""
+    return together([*filter(None, [changes]), layers_high(report)])
+
+
+def over_inputs(figures: ByInput | None, figure: float | None, text: Callable[[float], str]) -> str:
+    """Returns the words that follow ``figure``: on the worst input, or over all inputs pooled; empty for one input.
+
+    ``figures``: of each input; None for one input. ``text`` writes a figure.
+    """
+    if figures is None:
+        return ""
+    misses = f"{figures.misses} {'fails' if figures.misses == 1 else 'fail'}" if figures.misses else "all pass"
+    value = None if figures.worst is None else figures.values[figures.worst]
+    # A figure that the worst input lacks, such as the share of common rows, is of all inputs.
+    counted_over_all = None not in (figure, value) and not math.isclose(figure or 0.0, value or 0.0, rel_tol=1e-6)
+    if figures.together or counted_over_all:
+        worst = "" if value is None else f"worst input {text(value)}; "
+        more = f"; invents something on {figures.invented} more" if figures.invented else ""
+        return f" pooled over {counted(figures.inputs, 'input')} ({worst}{misses}{more})"
+    mean = "" if figures.mean is None else f"mean {text(figures.mean)}, "
+    return f" on the worst of {figures.inputs} inputs ({mean}{misses})"
+
+
+def headline(report: Report, status: str = "finished") -> str:
+    """Returns the verdict in a sentence; for ``running`` or ``interrupted`` (``status``), the progress."""
+    verdict, is_running, threshold = report.verdict, status == "running", least_text(report)
+    if status != "finished" and report.answer is not None:
+        return f"{'Still running' if is_running else 'Interrupted'}. So far: {headline(report)}"
+    if status != "finished":
+        tried = [row for row in report.layers if row.quantizable]
+        judged = f"{sum(row.outcome != 'not tried' for row in tried)} of {len(tried)} layers judged"
+        suspects = counted(sum(bool(row.suspect) for row in report.layers), "suspect")
+        return f"{'Measuring' if is_running else 'Interrupted'}: {judged}, {suspects} so far."
+    if verdict == UNMEASURED and report.stopped:
+        return f"Stopped before full {report.low.upper()} was measured on all inputs."
+    if verdict == UNMEASURED:
+        return "Nothing could be measured: no engine could be built and run."
+    full = f"Full {report.low.upper()}{' of the part that was judged' if report.inputs.part else ''}"
+    if ships_fp16(report):
+        full = f"Ship FP16. {full}"
+    if verdict == PASSES:
+        return f"{full} passes: it meets {threshold}, and no layer has to stay in high precision."
+    if verdict == WITH_DOUBTS:
+        return f"{full} passes, but doubtful: it meets {threshold}, and the doubts speak against it."
+    misses = "gives no figure" if report.figures.int8 is None else f"misses {threshold}"
+    if report.recipe.meets:
+        cure = f"{means(report)} {'restores' if means(report).startswith('1 layer') else 'restore'} it"
+    else:
+        cure = "no recipe is known yet" if _is_unfinished(report) else "no plan tried meets it"
+    return f"{full} {verdict}: it {misses}; {_blame(report)}, and {cure}."
+
+
+def _blame(report: Report) -> str:
+    if len(report.culprits) == 1:
+        return f"'{report.culprits[0]}'{report.of_unchanged} is to blame"
+    main, weak = report.ranked_culprits
+    if main and weak:
+        who = f"'{main[0].name}'" if len(main) == 1 else f"{len(main)} layers"
+        return f"{who} and {counted(len(weak), 'weak culprit')}{report.of_unchanged} are to blame"
+    if report.culprits:
+        return f"{len(report.culprits)} layers{report.of_unchanged} are to blame"
+    return "the culprits are not known yet" if _is_unfinished(report) else "no single layer is to blame"
+
+
+def _is_unfinished(report: Report) -> bool:
+    stopped = bool(report.stopped) or (report.answer is not None and bool(report.answer.not_done))
+    return stopped and not any(line.kind == NO_RECIPE for line in report.lines)
+
+
+def fragile(report: Report) -> tuple[str, ...]:
+    """Returns clauses on facts that could reverse the verdict on the recipe."""
+    answer, metric = report.answer, JUDGING.get(report.metric)
+    if answer is None or not report.recipe.meets:
+        return ()
+    clauses = ["noise could reverse the verdict"] if answer.close else []
+    if metric is None:
+        return tuple(clauses)
+    for name, value in answer.settings.items():
+        if value is None or metric.loss(value) > metric.loss(report.threshold):
+            figure = figure_text(report.metric, value, report.threshold)
+            clauses.append(f"with {name} the network misses the threshold ({figure})")
+    return tuple(clauses)
