@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 
@@ -15,11 +14,8 @@ from trt_bisect.analyzer.histograms import ChannelMap, TensorHistogram
 from trt_bisect.analyzer.origins import ACTIVATION, RESULT
 from trt_bisect.calibration.histogram import Calibrator
 from trt_bisect.data.statistics import Spread
-from trt_bisect.model.network import Network
 from trt_bisect.recipe.commands import Command
-from trt_bisect.recipe.files import write_network
 from trt_bisect.report.answer import AS_CHEAP
-from trt_bisect.support.files import make_folder, write_whole
 
 EXPLANATION = "explanation.json"
 DIGITS = 7
@@ -304,27 +300,6 @@ class Explanation:
     tried: tuple[Tried, ...] = ()
     causes: tuple[Cause, ...] = ()
     schema: int = SCHEMA
-
-
-@dataclass(frozen=True, eq=False)
-class RemedyFile:
-    """A file that applies a remedy: a network, or the bytes of a calibration cache.
-
-    Attributes:
-        path: relative to the run folder, with ``/``.
-    """
-
-    path: str
-    content: Network | bytes
-
-    def write(self, folder: Path) -> None:
-        """Writes the file into the run folder; raises BadInput if this fails."""
-        path = folder / self.path
-        make_folder(path.parent)
-        if isinstance(self.content, bytes):
-            write_whole(path, self.content)
-        else:
-            write_network(path, self.content.skeleton, self.content.weights)
 
 
 PICTURES = "pictures.json"

@@ -10,23 +10,16 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 
 from trt_bisect.analyzer.doubts import Bound
 from trt_bisect.analyzer.judge import ByInput
-from trt_bisect.analyzer.metrics import ACCURACY, AGREEMENT, FRACTIONS, figure_text, loss_text
+from trt_bisect.analyzer.metrics import ACCURACY, AGREEMENT, FRACTIONS, figure_text
 from trt_bisect.analyzer.overflow import Overflow
 from trt_bisect.builder.base import Latency
 from trt_bisect.errors import BadInput, NothingMeasured
+from trt_bisect.model.network import Network
 from trt_bisect.precision import Precision
-from trt_bisect.recipe.files import FOLDER, RecipeFiles
+from trt_bisect.recipe.files import FOLDER, RecipeFiles, write_network
 from trt_bisect.report.answer import OWN, Accuracies, AnswerFacts, FrontPoint, Goal, PredictedTimes, RecipeLayers
 from trt_bisect.report.choices import Choice, predicted_ms
-from trt_bisect.report.explanation import (
-    DIGITS,
-    EXPLANATION,
-    PICTURES,
-    CulpritAdvice,
-    Explanation,
-    Pictures,
-    RemedyFile,
-)
+from trt_bisect.report.explanation import DIGITS, EXPLANATION, PICTURES, CulpritAdvice, Explanation, Pictures
 from trt_bisect.report.network_graph import NETWORK, Graph
 from trt_bisect.report.parts import (
     COLOURS,
@@ -67,12 +60,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Attached:
-    """Facts of a run that are not in ``report.json``; None or empty for a report read from a file."""
+    """Facts of a run that are not in ``report.json``; None or empty for a report read from a file.
+
+    Attributes:
+        remedy_files: by path in the run folder, a network or the bytes of a calibration cache that applies a remedy.
+    """
 
     files: RecipeFiles | None = None
     graph: Graph | None = None
     explanation: Explanation | None = None
-    remedy_files: tuple[RemedyFile, ...] = ()
+    remedy_files: Mapping[str, Network | bytes] = field(default_factory=dict)
     pictures: Pictures | None = None
 
 
@@ -397,8 +394,12 @@ class Report(Shown):
         path, attached, text = make_folder(Path(folder)), self.attached, encode_lines(self)
         if attached.explanation is not None:
             write(path / EXPLANATION, shortened(attached.explanation, DIGITS))
-            for remedy_file in attached.remedy_files:
-                remedy_file.write(path)
+            for name, content in attached.remedy_files.items():
+                make_folder((path / name).parent)
+                if isinstance(content, bytes):
+                    write_whole(path / name, content)
+                else:
+                    write_network(path / name, content.skeleton, content.weights)
         elif not (path / REPORT).is_file() or (path / REPORT).read_bytes() != text:
             (path / EXPLANATION).unlink(missing_ok=True)
             (path / PICTURES).unlink(missing_ok=True)
@@ -466,29 +467,22 @@ class Report(Shown):
     @property
     def overview(self) -> Overview:
         """The verdict, the next step, and the culprits with the figure if put back."""
-        from trt_bisect.report.screen.run import next_lines, plan_texts, verdict_first
+        from trt_bisect.report.screen.run import culprit_cells, next_lines, plan_texts, verdict_first
         from trt_bisect.report.words import headline
 
         if self.titled.layers != self.layers:
             return self.titled.overview
         verdict, reasons = verdict_first(self)
-        steps, plans = next_lines(self), plan_texts(self)
+        steps, plans, culprits = next_lines(self), plan_texts(self), []
+        for row in itertools.chain(*self.ranked_culprits):
+            name, op_type, put_back, *losses = culprit_cells(self, row)
+            culprits.append((name, put_back, op_type, "?" if row.shape is None else shape_text(row.shape), *losses))
         return Overview(
             headline(self, self.state),
             f"{self.arithmetic} on {self.engine} · {self.model}",
             COLOURS[self.verdict],
             (f"Culprit{self.of_unchanged}", self.put_back_title, "Op", "Shape", "Loss", "Alone"),
-            [
-                (
-                    row.name,
-                    self.put_back_text(row),
-                    row.op_type,
-                    "?" if row.shape is None else shape_text(row.shape),
-                    loss_text(self.metric, row.loss),
-                    loss_text(self.metric, row.alone),
-                )
-                for row in itertools.chain(*self.ranked_culprits)
-            ],
+            culprits,
             [
                 *(line.text for line in verdict),
                 *([f"PLANS: {', '.join(plans)}."] if plans else []),

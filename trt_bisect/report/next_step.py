@@ -94,8 +94,7 @@ def next_step(report: Report, setting: Setting, *, accept: bool) -> NextStep | N
         return _without_recipe(report, setting)
     if mixed := pays_in_fp16(report):
         what = f"keep the layers in FP16: the recipe then {speed_of(report, mixed.cost)}"
-        folder = {"--output": (f"{setting.folder}-mixed",)} if setting.folder else {}
-        return NextStep(CHEAPER, what, running(setting, {**folder, "--precision": ("mixed",)}).text)
+        return NextStep(CHEAPER, what, running(setting, {**_folder(setting, "mixed"), "--precision": ("mixed",)}).text)
     fastest = ""
     if answer is not None and answer.cost > MOST_GIVEN_UP and goal.most is None:
         fp16 = choice_of(FP16, report.choices)
@@ -111,6 +110,14 @@ def next_step(report: Report, setting: Setting, *, accept: bool) -> NextStep | N
     return NextStep(RECIPE, f"{doubts}build the recipe: {means(report)}{fastest}", command)
 
 
+def _without(setting: Setting, *options: str) -> Setting:
+    return replace(setting, options={name: values for name, values in setting.options.items() if name not in options})
+
+
+def _folder(setting: Setting, suffix: str) -> dict[str, tuple[str, ...]]:
+    return {"--output": (f"{setting.folder}-{suffix}",)} if setting.folder else {}
+
+
 def _may_be_slower(report: Report) -> bool:
     fp16, best = choice_of(FP16, report.choices), report.choices[-1] if report.choices else None
     if best is None or report.goal.most is not None or (fp16 is not None and fp16.meets is not None):
@@ -123,29 +130,24 @@ def _may_be_slower(report: Report) -> bool:
 def _without_recipe(report: Report, setting: Setting) -> NextStep:
     goal, low = report.goal, report.low.upper()
     base = next(iter(setting.options.get("--base", ())), "")
-    folder = {"--output": (f"{setting.folder}-fp32",)} if setting.folder else {}
+    in_fp32 = {**_folder(setting, "fp32"), "--precision": (str(Precision.FP32),)}
     if report.base_high:
         high = (*setting.options.get("--high", ()), *report.base_high)
-        command = running(setting, {**folder, "--precision": (str(Precision.FP32),), "--high": high})
+        command = running(setting, {**in_fp32, "--high": high})
         what = f"keep {listed(report.base_high, NAMED)} in FP32: full {low} then meets the threshold"
         return NextStep(CHEAPER, what, command.text)
     if goal.most is not None:
-        free = {name: values for name, values in setting.options.items() if name != "--budget"}
-        command = running(replace(setting, options=free))
         what = "search for the cheapest plan that meets the threshold, whatever it gives up"
-        return NextStep(SEARCH, what, command.text)
+        return NextStep(SEARCH, what, running(_without(setting, "--budget")).text)
     if any(line.kind == BASE for line in report.lines) and base:
-        kept = {name: values for name, values in setting.options.items() if name != "--base"}
-        folder = {"--output": (f"{setting.folder}-{base}",)} if setting.folder else {}
-        command = running(replace(setting, options=kept), {"--low": (base,), **folder})
+        command = running(_without(setting, "--base"), {"--low": (base,), **_folder(setting, base)})
         what = f"find the layers that {base.upper()} cannot hold, then add --precision fp32 --high LAYER for each"
         return NextStep(SEARCH, what, command.text)
     searched = [row for row in report.layers if row.quantizable and not row.fixed]
     if {row.name for row in searched} <= {*report.recipe.high}:
         if searched and setting.high is Precision.FP16 and not base:
-            command = running(setting, {**folder, "--precision": (str(Precision.FP32),)})
             what = "keep layers in FP32: with all of them in FP16 the threshold is missed"
-            return NextStep(SEARCH, what, command.text)
+            return NextStep(SEARCH, what, running(setting, in_fp32).text)
         if any(row.fixed for row in report.layers):
             return NextStep(OTHER_LAYERS, "fix other layers: with those that you fixed no plan meets the threshold", "")
     if not goal.drop and setting.options.get("--effort") != ("thorough",):
@@ -156,9 +158,7 @@ def _without_recipe(report: Report, setting: Setting) -> NextStep:
 
 def _in_fp16(report: Report, answer: AnswerFacts, setting: Setting) -> NextStep:
     other = other_of(report).lower()
-    kept = {name: values for name, values in setting.options.items() if name not in _OF_INT8}
-    folder = {"--output": (f"{setting.folder}-{other}",)} if setting.folder else {}
-    command = running(replace(setting, options=kept), {"--low": (other,), **folder})
+    command = running(_without(setting, *_OF_INT8), {"--low": (other,), **_folder(setting, other)})
     speed = f"the recipe in {report.low.upper()} {speed_of(report, answer.cost)}"
     if no_gain(report):
         speed = f"{report.low.upper()} is not predicted to be faster"

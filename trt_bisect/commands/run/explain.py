@@ -60,15 +60,7 @@ from trt_bisect.report.advice import (
     by_cause,
     cause_of,
 )
-from trt_bisect.report.explanation import (
-    Channels,
-    CulpritAdvice,
-    ExplainedLayer,
-    ExplainedTensor,
-    Explanation,
-    RemedyFile,
-    Tried,
-)
+from trt_bisect.report.explanation import Channels, CulpritAdvice, ExplainedLayer, ExplainedTensor, Explanation, Tried
 from trt_bisect.report.model import Report
 from trt_bisect.support.machine import ThreadsIfLong, cores
 from trt_bisect.support.memory import give_back_memory
@@ -103,14 +95,14 @@ class Remedies:
 
     Attributes:
         header: the first line of the calibration caches that are written.
-        files: the files of the remedies tried so far.
+        files: by path, the files of the remedies tried so far.
         notes: the reasons why remedies could not be tried.
     """
 
     plans: AnswerPlans
     answer: Answer
     header: str
-    files: list[RemedyFile] = field(default_factory=list)
+    files: dict[str, Network | bytes] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
 
     def measured_before(self, culprits: tuple[str, ...], recipe: str) -> Iterator[Tried]:
@@ -270,12 +262,12 @@ class Remedies:
         if not tried.meets and (before is None or loss > _HELPS * before):
             return tried
         path, network = f"{REMEDIES}/{moved.name}.onnx", plans.experiment.network
-        self.files.append(RemedyFile(path, with_weights_on_grid(network, space.plan(kept).lowered)))
+        self.files[path] = with_weights_on_grid(network, space.plan(kept).lowered)
         return replace(tried, network=path, cache=self._cache(moved.name, ranges))
 
     def _cache(self, name: str, ranges: Ranges) -> str:
         path = f"{REMEDIES}/{name}.cache"
-        self.files.append(RemedyFile(path, format_cache(ranges.scales, self.header).encode()))
+        self.files[path] = format_cache(ranges.scales, self.header).encode()
         return path
 
     def _cheaper(self, plans: AnswerPlans, space: Space, ranges: Ranges) -> tuple[Kept, float] | None:
@@ -341,7 +333,7 @@ def explained(plans: AnswerPlans, answer: Answer, report: Report, known: Report,
         return {}
     began, notes = perf_counter(), list(known.notes)
     explanation: Explanation | None = None
-    files: tuple[RemedyFile, ...] = ()
+    files: Mapping[str, Network | bytes] = {}
     try:
         explanation, files, notes_on_it = _explanation(plans, answer, report, options)
         notes += noted(EXPLANATION, notes_on_it)
@@ -359,7 +351,7 @@ def explained(plans: AnswerPlans, answer: Answer, report: Report, known: Report,
 
 def _explanation(
     plans: AnswerPlans, answer: Answer, report: Report, options: RunOptions
-) -> tuple[Explanation, tuple[RemedyFile, ...], list[str]]:
+) -> tuple[Explanation, Mapping[str, Network | bytes], list[str]]:
     setup, experiment = plans.setup, answer.experiment
     network, ranges = experiment.network, experiment.ranges
     culprits = [network.layer_named(name) for name in report.culprits]
@@ -407,7 +399,7 @@ def _explanation(
         tried=tried,
         causes=tuple(cause_of(cause, group, advice, tried, ranges.origin, others) for cause, group in groups.items()),
     )
-    return explanation, tuple(remedies.files), [*notes, *remedies.notes]
+    return explanation, remedies.files, [*notes, *remedies.notes]
 
 
 def _compared(experiment: Experiment, progress: Progress, memory: int) -> tuple[list[_Tensor], list[_Tensor]]:
