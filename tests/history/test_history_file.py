@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-import trt_bisect
 from tests.support.nights import at, night
+from tests.support.waiting import wait_until
 from trt_bisect import BadInput, History
 from trt_bisect.history.store import HISTORY
 
@@ -35,11 +35,6 @@ def ended(processes: list) -> None:
         assert process.exitcode == 0
 
 
-def test_nothing_is_beside_the_file(finished, tmp_path, kept):
-    kept.record(finished)
-    assert [path.name for path in tmp_path.iterdir()] == [HISTORY]
-
-
 def whole_runs(file: Path) -> int:
     """Returns the number of runs in a history."""
     entries = History(file).past()
@@ -48,9 +43,11 @@ def whole_runs(file: Path) -> int:
 
 
 def test_a_copy_is_sound_while_others_record(finished, tmp_path, kept):
-    folders = [[night(finished, tmp_path / f"{w}-{n}", at("2026-11-01") + n) for n in range(12)] for w in range(2)]
-    History(tmp_path / HISTORY).record(folders[0][0])
-    writers = started(record_all, *((tmp_path / HISTORY, each) for each in folders))
+    """The first of several processes makes the file. All record one common run, too."""
+    common = night(finished, tmp_path / "common", at("2026-11-02"))
+    folders = [[night(finished, tmp_path / f"{w}-{n}", at("2026-11-01") + n) for n in range(8)] for w in range(3)]
+    writers = started(record_all, *((tmp_path / HISTORY, [*each, common]) for each in folders))
+    wait_until((tmp_path / HISTORY).exists)
     seen = []
     while any(process.is_alive() for process in writers) or not seen:
         recorded = whole_runs(tmp_path / HISTORY)
@@ -60,30 +57,9 @@ def test_a_copy_is_sound_while_others_record(finished, tmp_path, kept):
         assert not list(tmp_path.glob(".copy*"))
     ended(writers)
     assert seen == sorted(seen)
-    assert whole_runs(tmp_path / HISTORY) == 24
+    assert whole_runs(tmp_path / HISTORY) == 25
     shutil.copy(tmp_path / "copy.jsonl", tmp_path / "again.jsonl")
     History(tmp_path / "again.jsonl").record(finished)  # a copy can be gone on with
-
-
-def test_a_plain_copy_during_a_run_has_all_that_was_recorded(finished, lenet, tmp_path, kept):
-    """Nothing is open as long as a run measures, so that the file alone is whole."""
-    kept.record(night(finished, tmp_path / "before", at("2026-11-01")))
-    copies = []
-
-    class Copying(trt_bisect.support.progress.Silent):
-        def step(self, what, size=1):
-            copies.append(shutil.copy(tmp_path / HISTORY, tmp_path / f"copy-{len(copies)}"))
-            assert not list(tmp_path.glob(f"{HISTORY}-*"))
-
-    how = {
-        "output": tmp_path / "run",
-        "calibrator": "minmax",
-        "explain": "none",
-        "effort": "quick",
-        "progress": Copying(),
-    }
-    trt_bisect.run(lenet / "lenet.onnx", lenet / "calibration.npz", **how)
-    assert {whole_runs(copy) for copy in copies} == {1}
 
 
 def test_a_line_that_was_cut_off_is_lost_and_no_other(finished, tmp_path, kept):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import fcntl
 import json
-import multiprocessing
 import shutil
 from pathlib import Path
 
@@ -189,34 +188,3 @@ def test_a_run_without_its_journal_is_known_by_its_folder(finished, tmp_path, ke
     (entry,) = kept.past()
     assert str(run) in entry.run
     assert entry.report.made_of["engine"] == "onnxruntime"
-
-
-def record_often(file: Path, folders: list[Path], ready, go) -> None:
-    ready.release()
-    go.wait()
-    for folder in folders:
-        kept = History(file)
-        kept.record(folder)
-
-
-def test_several_processes_record_at_once(finished, tmp_path, kept):
-    """Each opens the file anew for every run; the first of them make it. All record one common run, too."""
-    count, each = 6, 3
-    common = night(finished, tmp_path / "common", at("2026-11-01"))
-    context = multiprocessing.get_context("fork")
-    ready, go = context.Semaphore(0), context.Event()
-    writers = []
-    for writer in range(count):
-        own = [night(finished, tmp_path / f"{writer}-{n}", at("2026-11-02") + n) for n in range(each)]
-        folders = [own[0], common, *own[1:]]
-        writers.append(context.Process(target=record_often, args=(tmp_path / HISTORY, folders, ready, go)))
-    for process in writers:
-        process.start()
-    for _ in writers:
-        ready.acquire()
-    go.set()
-    for process in writers:
-        process.join()
-        assert process.exitcode == 0
-    entries = kept.past()
-    assert len(entries) == len({entry.folder for entry in entries}) == count * each + 1

@@ -35,8 +35,57 @@ def keys(now, *runs, tolerances=USUAL):
     return [change.key for change in changes(now, runs, tolerances, "higher")]
 
 
-def test_equal_figures_have_no_changes():
-    assert keys(report(), report(), report()) == []
+WAS = {"a": layer(loss=0.001), "b": layer(loss=0.0049)}
+GROWN = {"a": layer(loss=0.02, culprit=True), "b": layer(loss=0.0051, culprit=True)}
+UNTRIED, UNBUILT = (layer(None, None, outcome=outcome) for outcome in ("not tried", "build failed"))
+BLAMED = layer(None, None, culprit=True, outcome="not finite")
+KEPT = {"int8": 0.5, "recipe": 0.9999, "high": ("a",)}
+FIGURES = {
+    "equal": ({}, [{}, {}], {}),
+    "a new culprit lost more than in any repeat": (
+        {"layers": GROWN}, [{"layers": WAS}], {("culprit", "worse", "a"): True},
+    ),
+    "a culprit that a repeat had": (
+        {"layers": GROWN}, [{"layers": WAS}, {"layers": {**WAS, "a": layer(loss=0.02, culprit=True)}}], {},
+    ),
+    "no longer a culprit": ({"layers": WAS}, [{"layers": GROWN}], {("culprit", "better", "a"): False}),
+    "a culprit without a figure": (
+        {"layers": {"a": BLAMED}}, [{"layers": {"a": UNTRIED}}], {("culprit", "worse", "a"): True},
+    ),
+    "a layer's own figures explain": (
+        {"layers": {"a": layer(0.995, 0.004)}}, [{"layers": {"a": layer(0.999, 0.0)}}],
+        {("loss", "worse", "a"): False, ("curve", "worse", "a"): False},
+    ),
+    "a build fails, another one no longer": (
+        {"layers": {"a": UNBUILT, "b": layer()}}, [{"layers": {"a": layer(), "b": UNBUILT}}],
+        {("outcome", "worse", "a"): True, ("outcome", "better", "b"): False},
+    ),
+    "a build that failed in a repeat": (
+        {"layers": {"a": UNBUILT}}, [{"layers": {"a": layer()}}, {"layers": {"a": UNBUILT}}], {},
+    ),
+    "not tried is no failure": ({"layers": {"a": UNTRIED}}, [{"layers": {"a": layer()}}], {}),
+    "the same recipe": ({**KEPT, "recipe": 0.991}, [KEPT], {("similarity", "worse", "recipe"): True}),
+    "another recipe": ({**KEPT, "recipe": 0.991, "high": ("b",)}, [KEPT], {("recipe", "told", "recipe"): False}),
+    "a recipe that misses": (
+        {**KEPT, "recipe": 0.98, "high": ("a", "b"), "meets": False}, [KEPT], {("recipe", "worse", "recipe"): True},
+    ),
+    "within the threshold": ({"int8": 0.9985}, [{"int8": 0.9988}], {}),
+    "a stricter threshold allows less": (
+        {"int8": 0.9985, "threshold": 0.999}, [{"int8": 0.9988}], {("similarity", "worse", "int8"): True},
+    ),
+    "layers come and go": (
+        {"layers": {"b": layer(), "c": layer()}}, [{}], {("layer", "told", "c"): False, ("layer", "told", "a"): False},
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", FIGURES)
+def test_what_has_changed_and_what_of_it_fails_a_night(case):
+    now, before, expected = FIGURES[case]
+    found = changes(report(**now), [report(**figures) for figures in before], USUAL, "higher")
+    assert {change.key: change.fails() for change in found} == expected
+    assert [change.now for change in found if change.kind == "layer"] in ([], ["new", "gone"])
+    assert not any(change.fails(accepted=True) for change in found)
 
 
 def bounded(counts):
@@ -131,41 +180,6 @@ def test_a_latency_moves_by_more_than_its_tolerance():
     assert keys(report(), *before) == keys(timed(int8=1.0), report()) == []
 
 
-def test_a_culprit_is_new_when_no_repeat_had_it_and_its_drop_moved():
-    was = {"a": layer(loss=0.001), "b": layer(loss=0.0049)}
-    grown = {"a": layer(loss=0.02, culprit=True), "b": layer(loss=0.0051, culprit=True)}
-    assert keys(report(layers=grown), report(layers=was)) == [("culprit", "worse", "a")]
-    flickering = {"a": layer(loss=0.02, culprit=True), "b": layer(loss=0.005)}
-    assert keys(report(layers=grown), report(layers=was), report(layers=flickering)) == []
-    assert keys(report(layers=was), report(layers=grown)) == [("culprit", "better", "a")]
-
-
-def test_a_culprit_without_a_figure_is_told_by_being_one():
-    untried = {"a": layer(similarity=None, loss=None, outcome="not tried")}
-    blamed = {"a": layer(similarity=None, loss=None, culprit=True, outcome="not finite")}
-    found = changes(report(layers=blamed), [report(layers=untried)], USUAL, "higher")
-    assert [change.key for change in found] == [("culprit", "worse", "a")]
-    assert found[0].fails()
-
-
-def test_a_layers_own_figures_explain_and_do_not_fail():
-    was, now = {"a": layer(0.999, 0.0)}, {"a": layer(0.995, 0.004)}
-    found = changes(report(layers=now), [report(layers=was)], USUAL, "higher")
-    assert [change.key for change in found] == [("loss", "worse", "a"), ("curve", "worse", "a")]
-    assert not any(change.fails() for change in found)
-
-
-def test_a_build_that_fails_now():
-    was = {"a": layer(), "b": layer(outcome="build failed", similarity=None, loss=None)}
-    now = {"a": layer(outcome="build failed", similarity=None, loss=None), "b": layer()}
-    found = changes(report(layers=now), [report(layers=was)], USUAL, "higher")
-    told = [(change.key, change.fails()) for change in found]
-    assert told == [(("outcome", "worse", "a"), True), (("outcome", "better", "b"), False)]
-    assert keys(report(layers=now), report(layers=was), report(layers=now)) == []
-    untried = {"a": layer(outcome="not tried", similarity=None, loss=None)}
-    assert keys(report(layers=untried), report(layers={"a": layer()})) == []
-
-
 @pytest.mark.parametrize(("before", "now", "effect"), [
     ([True], False, "worse"), ([True, True], False, "worse"), ([True, False], False, ""), ([None], False, ""),
     ([True], None, ""), ([False], True, "better"), ([True], True, ""),
@@ -176,43 +190,15 @@ def test_a_precision_that_is_no_longer_obeyed(before, now, effect):
     assert found == ([("obeyed", effect, "a")] if effect else [])
 
 
-def test_the_recipes_similarity_is_compared_for_the_same_recipe():
-    was = report(0.5, 0.9999, high=("a",))
-    assert keys(report(0.5, 0.991, high=("a",)), was) == [("similarity", "worse", "recipe")]
-    less = changes(report(0.5, 0.991, high=("b",)), [was], USUAL, "higher")
-    assert [(change.key, change.fails()) for change in less] == [(("recipe", "told", "recipe"), False)]
-    worse = changes(report(0.5, 0.98, high=("a", "b"), meets=False), [was], USUAL, "higher")
-    assert [(change.key, change.fails()) for change in worse] == [(("recipe", "worse", "recipe"), True)]
-
-
-def test_layers_that_come_and_go():
-    now = report(layers={"b": layer(), "c": layer()})
-    found = changes(now, [report()], USUAL, "higher")
-    told = [(change.kind, change.what, change.now) for change in found]
-    assert told == [("layer", "c", "new"), ("layer", "a", "gone")]
-
-
-def test_a_stricter_threshold_allows_less():
-    was = report(0.9988, threshold=0.99)
-    assert keys(report(0.9985, threshold=0.99), was) == []
-    assert keys(report(0.9985, threshold=0.999), was) == [("similarity", "worse", "int8")]
-
-
 def test_targets_hold_whatever_the_baseline_says():
     assert missed_targets(report(0.98), {"int8": 0.98}, "higher") == ()
+    assert Change("target", "worse", "int8", (0.9,), 0.5).fails(accepted=True)
     assert missed_targets(report(0.97), {"int8": 0.98, "recipe": 0.99}, "higher") == (
         Change("target", "worse", "int8", (0.98,), 0.97),
     )
     assert [c.now for c in missed_targets(report(None), {"int8": 0.5}, "higher")] == [None]
     assert missed_targets(report(0.4, metric="mse", threshold=1.0), {"int8": 0.5}, "higher") == ()
     assert len(missed_targets(report(0.6, metric="mse", threshold=1.0), {"int8": 0.5}, "higher")) == 1
-
-
-def test_accepting_leaves_the_targets():
-    change = Change("similarity", "worse", "int8", (0.9,), 0.5)
-    assert change.fails()
-    assert not change.fails(accepted=True)
-    assert Change("target", "worse", "int8", (0.9,), 0.5).fails(accepted=True)
 
 
 MADE_OF = {
@@ -252,12 +238,6 @@ def test_what_a_recipe_was_asked_to_cost_differs_too(goal, told):
     """The fingerprint has none of it: no engine changes."""
     (found,) = differences(made_of(MADE_OF), made_of(MADE_OF, goal=goal))
     assert (found.what, found.before, found.now) == told
-
-
-def test_what_changed_is_what_the_prompt_shows():
-    found = report().compare(report())
-    assert repr(found) == str(found)
-    assert "Nothing changed." in repr(found)
 
 
 def made_of(parts, **settings):

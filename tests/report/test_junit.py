@@ -4,7 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hypothesis import given, strategies as st
+from hypothesis import example, given, strategies as st
 from junitparser import Error, Failure, JUnitXml, Skipped
 from lxml import etree
 from markdown_it import MarkdownIt
@@ -85,18 +85,13 @@ def test_what_is_not_judged_is_skipped():
     assert judged == ["measured", "target"]
 
 
-@given(st.text(st.characters(exclude_categories=["Cs"]), min_size=1))
+@given(st.text(st.characters(exclude_categories=()), min_size=1))
+@example("x" * 100_000)
 def test_any_name_is_valid_xml(text):
     change = replace(CULPRIT, what=text)
     changed, unmeasured = read_back(night(result(text, change), result(tonight=None, message=text)))
     assert changed.failures == 2
     assert unmeasured.errors == 1
-
-
-@pytest.mark.parametrize("text", ["]]>", "\x00\x1b[31m\x0b", "\ufffe\uffff", "<&>\"'", "\ud800", "x" * 100_000])
-def test_names_that_xml_cannot_hold(text):
-    suite = next(iter(read_back(night(result("net", replace(CULPRIT, what=text))))))
-    assert suite.failures == 2
 
 
 def test_a_network_of_many_layers_stays_small():

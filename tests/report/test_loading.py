@@ -5,7 +5,7 @@ import json
 import pytest
 
 import trt_bisect
-from tests.support import networks
+from tests.support.recorded import results
 from trt_bisect.errors import BadInput
 from trt_bisect.support import codec
 from trt_bisect.support.text import percent
@@ -14,23 +14,17 @@ from trt_bisect.view.index import RESULTS
 
 @pytest.fixture(scope="module")
 def saved(tmp_path_factory):
-    """A folder with one of each command's name for its result, and the results by kind."""
-    place = tmp_path_factory.mktemp("saved")
-    model = networks.residual(blocks=2)
-    data, path = networks.samples(model), networks.save(model, place)
-    found = [job(path, data) for job in (trt_bisect.compare, trt_bisect.sensitivity, trt_bisect.profile)]
-    found += [trt_bisect.worst(path, data, data), trt_bisect.check(path)]
-    for each in found:
-        each.save(place / each.COMMAND)
-    return place, {type(each): each for each in found}
+    """A folder with a result of each command."""
+    return results(tmp_path_factory)
 
 
 @pytest.mark.parametrize("kind", RESULTS)
-def test_all_is_as_it_was_saved_and_shown_in_20_lines(saved, kind):
-    folder, result = saved[0] / kind.COMMAND, saved[1][kind]
-    loaded = trt_bisect.load(folder)
-    assert type(loaded) is type(kind.load(folder)) is type(trt_bisect.load(folder / f"{kind.COMMAND}.json")) is kind
-    assert codec.encode(loaded) == codec.encode(result)
+def test_all_is_as_it_was_saved_and_shown_in_20_lines(saved, kind, tmp_path):
+    result = kind.load(saved)
+    assert json.loads(codec.encode(result)) == json.loads((saved / f"{kind.COMMAND}.json").read_text())
+    result.save(tmp_path)
+    loaded = trt_bisect.load(tmp_path)
+    assert type(loaded) is type(trt_bisect.load(saved / f"{kind.COMMAND}.json")) is kind
     assert codec.encode(loaded.page()) == codec.encode(result.page())
     assert len(loaded.table()) == len(result.table())
     assert all(0 < len(text.splitlines()) <= 20 for text in (str(loaded), repr(result)))
@@ -38,7 +32,7 @@ def test_all_is_as_it_was_saved_and_shown_in_20_lines(saved, kind):
 
 
 def test_a_comparison_in_short_has_the_worst_tensors_first_and_tells_the_limit(saved):
-    found = saved[1][trt_bisect.Comparison]
+    found = trt_bisect.Comparison.load(saved)
     by_cosine = sorted(found.tensors, key=lambda row: row.figures.cosine)
     shown = found.overview
     names = [row.origin.layer or row.origin.tensor for row in by_cosine]
@@ -49,11 +43,11 @@ def test_a_comparison_in_short_has_the_worst_tensors_first_and_tells_the_limit(s
 
 
 def test_of_a_folder_with_several_results_the_named_one_is_loaded(saved, tmp_path):
-    found = saved[1]
-    for kind in (trt_bisect.Sensitivity, trt_bisect.WorstReport):
-        found[kind].save(tmp_path)
-    assert trt_bisect.load(tmp_path, "worst.json") == found[trt_bisect.WorstReport]
-    assert trt_bisect.load(tmp_path, "sensitivity.json") == trt_bisect.load(tmp_path) == found[trt_bisect.Sensitivity]
+    sensitivity, worst = (kind.load(saved) for kind in (trt_bisect.Sensitivity, trt_bisect.WorstReport))
+    for each in (sensitivity, worst):
+        each.save(tmp_path)
+    assert trt_bisect.load(tmp_path, "worst.json") == worst
+    assert trt_bisect.load(tmp_path, "sensitivity.json") == trt_bisect.load(tmp_path) == sensitivity
     for place in (tmp_path, tmp_path / "worst.json"):
         with pytest.raises(BadInput, match=r"compare\.json"):
             trt_bisect.load(place, "compare.json")
@@ -89,7 +83,7 @@ def test_a_damaged_file_is_named(tmp_path, text):
 @pytest.mark.parametrize("kind", RESULTS)
 def test_a_file_of_an_older_version_is_refused_by_its_number(saved, kind, tmp_path):
     name = f"{kind.COMMAND}.json"
-    record = json.loads((saved[0] / kind.COMMAND / name).read_text())
+    record = json.loads((saved / name).read_text())
     (tmp_path / name).write_text(json.dumps({**record, "schema": 1}))
     with pytest.raises(BadInput, match="schema 1") as refused:
         kind.load(tmp_path)
@@ -97,7 +91,7 @@ def test_a_file_of_an_older_version_is_refused_by_its_number(saved, kind, tmp_pa
 
 
 def test_a_wrong_field_is_named_with_its_path(saved, tmp_path):
-    record = json.loads((saved[0] / "compare/compare.json").read_text())
+    record = json.loads((saved / "compare.json").read_text())
     record["tensors"][1]["fp32"]["count"] = "many"
     (tmp_path / "compare.json").write_text(json.dumps(record))
     with pytest.raises(BadInput, match=r"tensors\[1\]\.fp32\.count"):

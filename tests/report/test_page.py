@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -16,11 +15,10 @@ import pytest
 import trt_bisect
 from tests.support import networks, pages
 from tests.support.quantized import quantized_by_onnxruntime
-from tests.support.records import record_of
 from trt_bisect import BadInput, Report
 from trt_bisect.commands.run import run as api
 from trt_bisect.report.answer import RecipeLayers
-from trt_bisect.report.html import ASSETS, asset, json_in_html
+from trt_bisect.report.html import asset, json_in_html
 from trt_bisect.report.network_graph import graph_of
 from trt_bisect.report.page import page_data, recipe_texts, render_page
 from trt_bisect.report.parts import PASSES, UNMEASURED, WITH_DOUBTS, ByPlan
@@ -104,37 +102,10 @@ def test_a_folder_used_for_another_network_lends_it_no_graph(finished, report, s
 # The data and how it stands in the page.
 
 
-def test_values_that_are_not_finite_become_null(report):
-    worst = replace(report, similarity=ByPlan(float("nan"), float("inf")))
-    progress = {"stage": "x", "done": 1, "total": None, "seconds": float("inf")}
-    data = record_of(page_data(worst, progress=progress, status="running"))
-    assert data["report"]["similarity"] == {"int8": None, "recipe": None}
-    assert data["progress"]["seconds"] is None
-
-
 def test_json_cannot_end_its_script():
     text = json_in_html({"</script>": "<!-- & -->", "\u2028": "\u00e9"})
     assert not set("<>&") & set(text)
     assert json.loads(text) == {"</script>": "<!-- & -->", "\u2028": "\u00e9"}
-
-
-def test_only_the_pages_own_scripts_may_run(report):
-    page = render_page(page_data(report))
-    policy = re.search(r'http-equiv="Content-Security-Policy" content="([^"]*)"', page)[1].replace("&#39;", "'")
-    allowed = re.search(r"script-src ([^;]*)", policy)[1].split()
-    assert len(allowed) == 2
-    assert all(source.startswith("'sha256-") for source in allowed)
-    assert "default-src 'none'" in policy
-    assert "connect-src" not in policy
-    assert "connect-src 'self'" in render_page(page_data(report), "data.json").replace("&#39;", "'")
-
-
-def test_no_address_in_the_page_is_loaded(report):
-    page = render_page(page_data(report))
-    head = page.split('<script type="application/json"')[0]
-    assert not re.search(r"<(link|script|img|iframe)[^>]+(src|href)\s*=\s*(?!.data:)", head)
-    assert "@import" not in asset("page.css")
-    assert "url(" not in asset("page.css")
 
 
 def test_without_data_the_page_is_below_six_megabytes(report):
@@ -178,17 +149,10 @@ def test_a_report_without_a_run_folder_is_saved_with_its_graph(tmp_path, lenet):
 # The sentence at its head.
 
 
-def test_the_headline_says_who_is_to_blame(report):
-    said = headline(report)
-    assert "'ip2'" in said
-    assert "misses 99%" in said
-    assert "1 layer in FP32" in said
-    assert len(said) < 90
-
-
 @pytest.mark.parametrize(
     ("change", "words"),
     [
+        ({}, "misses 99%; 'ip2' is to blame, and 1 layer in FP32 restores it."),
         ({"verdict": PASSES, "culprits": (), "similarity": ByPlan(0.9999, 0.9999)}, "no layer has to stay in high"),
         ({"culprits": ("a", "b")}, "2 layers are to blame"),
         ({"culprits": ()}, "no single layer is to blame"),
@@ -232,13 +196,6 @@ def test_every_bundled_library_has_its_licence():
         version = lock["packages"][f"node_modules/{name}"]["version"]
         assert f"{name} {version}" in text
     assert all("resolved" not in about for about in lock["packages"].values())
-
-
-def test_a_browser_reads_the_scripts_as_they_are_hashed():
-    for path in ASSETS.glob("*.js"):
-        text = path.read_bytes()
-        assert b"\r" not in text
-        assert not re.search(rb"</script|<!--", text, re.IGNORECASE)
 
 
 # In a notebook.

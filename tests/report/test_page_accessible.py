@@ -8,7 +8,7 @@ from tests.support.accessibility import grave_findings
 from tests.support.editions import edition
 from tests.support.firefox import Firefox, find_firefox, firefox
 
-LOOKS = edition([("dark", 390)], [("light", 1024), ("dark", 1360), ("light", 390), ("dark", 390)])
+LOOKS = edition([("dark", 390), ("light", 1024)], [("light", 1024), ("dark", 1360), ("light", 390), ("dark", 390)])
 
 
 @pytest.mark.parametrize(("look", "width"), LOOKS)

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import io
 import json
 from dataclasses import replace
 
 import pytest
-from rich.console import Console
 
 from tests.support import pages
 from tests.support.odd_names import NAMES
@@ -22,7 +20,6 @@ from trt_bisect.report.explanation import Cause, CulpritAdvice, Explanation, Rem
 from trt_bisect.report.network_graph import NETWORK, Graph
 from trt_bisect.report.page import page_data, recipe_texts
 from trt_bisect.report.parts import PASSES, ByPlan, NextStep
-from trt_bisect.report.screen.run import print_report
 from trt_bisect.report.summary import doubt_lines
 from trt_bisect.support.codec import read
 from trt_bisect.support.text import Line
@@ -213,7 +210,7 @@ def assert_answer(page, answered: Report, width: int) -> None:
 
 
 def test_costs_are_the_predicted_times_and_figures_have_the_digits_that_matter(tab, strange_run, answered, tmp_path):
-    """Full INT8 takes 2 ms and FP16 3: a cost of 0.4 is 2.4 ms. The page and the screen say so.
+    """Full INT8 takes 2 ms and FP16 3: a cost of 0.4 is 2.4 ms.
 
     0.98996 is written with as many digits as tell that it is below 99 %. The page is also that of few inputs, which
     have whole ticks, and of a version with weak typing.
@@ -240,11 +237,7 @@ def test_costs_are_the_predicted_times_and_figures_have_the_digits_that_matter(t
     )
     costs = ["2 ms", "2.4 ms", "4 ms"]
     assert [told.cost_text(cost) for cost in (0.0, 0.4, 2.0)] == costs
-    assert [cost in str(told.plot_front().data[0].customdata) for cost in costs] == [True] * 3
     assert list(told.plot_front().data[0].x) == [2.0, 2.4, 4.0]
-    screen = io.StringIO()
-    print_report(told, Console(file=screen, width=160), every_layer=True)
-    assert all(screen.getvalue().count(cost) >= 1 for cost in costs)
     data = page_data(told, recipe=recipe_texts(strange_run / "recipe"), folder="my run")
     with tab.shown(pages.drawn(tmp_path, data), ready="usable") as page:
         assert_form(page, "Weak typing")

@@ -4,43 +4,7 @@ from __future__ import annotations
 
 import re
 
-import pytest
-
 from tests.support.page_parts import names_in_table, plotted
-
-READABLE = 4.5
-"""The contrast that WCAG 2.2 AA asks of text."""
-
-
-@pytest.mark.parametrize("look", ["dark", "light"])
-def test_colours_can_be_read(opened, look):
-    opened.emulate_media(color_scheme=look)
-    opened.wait_for_function("look => document.documentElement.dataset.theme === look", arg=look)
-    names = ("text", "muted", "accent", "culprit", "warn", "good", "high")
-    texts = {name: colour(opened, name) for name in names}
-    grounds = {name: colour(opened, name) for name in ("background", "surface")}
-    for name, text in texts.items():
-        for ground in grounds.values():
-            assert contrast(text, ground) >= READABLE, name
-    for tint in ("int8-tint", "high-tint", "heat-tint", "row", "chosen"):
-        assert contrast(texts["text"], colour(opened, tint)) >= READABLE, tint
-    assert contrast(texts["culprit"], colour(opened, "chosen")) >= READABLE
-
-
-def colour(page, name: str) -> tuple[float, ...]:
-    text = page.evaluate("name => getComputedStyle(document.documentElement).getPropertyValue('--' + name)", name)
-    return tuple(int(text.strip()[place : place + 2], 16) / 255 for place in (1, 3, 5))
-
-
-def contrast(one, other) -> float:
-    """WCAG 2.2's contrast ratio of two sRGB colours."""
-
-    def luminance(parts):
-        linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
-        return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
-
-    low, high = sorted((luminance(one), luminance(other)))
-    return (high + 0.05) / (low + 0.05)
 
 
 def test_the_theme_can_be_switched_and_the_page_tapped_and_printed(tab, strange_run, report):

@@ -7,16 +7,10 @@ import pytest
 
 from tests.support.records import texts
 from trt_bisect.evaluator.trial import Trial
-from trt_bisect.precision import PrecisionPlan, all_but, int8_set, prefix
 from trt_bisect.report.precision_check import disobeyed, dla_notes, obedience_doubts, obedience_notes, unproven
 
 LAYERS = [SimpleNamespace(name=name) for name in ("conv1", "relu1", "conv2", "fc")]
 NETWORK = SimpleNamespace(layers=LAYERS, quantizable=(0, 2, 3))
-
-
-@pytest.mark.parametrize("plan", [prefix(5, 2), prefix(5, -1), all_but(12, {0, 11}), int8_set(3, {1}, "fp16")])
-def test_a_plan_comes_back_from_its_key(plan):
-    assert PrecisionPlan.from_key(plan.key()) == plan
 
 
 def test_only_quantizable_layers_that_are_told_of_can_disobey():

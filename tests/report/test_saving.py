@@ -13,22 +13,11 @@ from trt_bisect.report.losses import SensitiveOp, Sensitivity
 from trt_bisect.report.structure import CheckReport
 
 MEASURED = SensitiveOp(0, "a", "both", "Conv", 0.5, 0.25, 0.5, 10, 0.5, {"cosine": 0.5, "sqnr": math.inf})
-FAILED = SensitiveOp(1, "b", "both", "Conv", None, None, None, 10, 0.5, {})
 
 
 def rows_of(path):
     with path.open(newline="") as file:
         return list(csv.DictReader(file))
-
-
-@pytest.mark.parametrize("ops", [(MEASURED, FAILED), (FAILED, MEASURED)])
-def test_a_row_without_a_metric_has_an_empty_cell(ops, tmp_path):
-    Sensitivity("m", "cosine", "emulated", None, ops).save(tmp_path)
-    rows = {row["op_name"]: row for row in rows_of(tmp_path / "sensitivity.csv")}
-    assert rows["a"]["cosine"] == "0.5"
-    assert rows["b"]["cosine"] == rows["b"]["loss"] == ""
-    record = json.loads((tmp_path / "sensitivity.json").read_text(), parse_constant=pytest.fail)
-    assert {op["op_name"]: op["metrics"] for op in record["ops"]} == {"a": {"cosine": 0.5, "sqnr": None}, "b": {}}
 
 
 @pytest.mark.parametrize("name", ["=1+1", "@SUM(A1)", "+1", "-1"])

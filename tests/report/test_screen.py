@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -202,16 +201,6 @@ def test_the_curve_is_printed_when_it_is_asked_for_or_fits(crowded):
     small = replace(crowded, layers=crowded.layers[:3] + crowded.layers[-4:], notes=(), answer=None)
     assert sum("1x8x4x4" in line for line in printed(small)) == 7
     assert not any("1x8x4x4" in line for line in printed(crowded))
-
-
-def test_a_run_names_the_command_that_builds_its_recipe(finished):
-    report = Report.load(finished)
-    program, model, *flags = report.next.command.split()
-    assert (program, flags) == ("trtexec", ["--stronglyTyped", "--noTF32"])
-    assert Path(model.removeprefix("--onnx=")).is_file()
-    labels = [line.split(":")[0] for line in report.summary.splitlines()]
-    assert labels[:2] == ["FAILS", "CULPRIT"]
-    assert "RECIPE" in labels
 
 
 @pytest.mark.parametrize(("costs", "means", "figures"), [

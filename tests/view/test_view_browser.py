@@ -131,27 +131,6 @@ def test_an_empty_folder_waits_for_the_first_run(page, finished, under_way, tmp_
             expect(page.locator("#live")).to_have_text("finished")
 
 
-def test_without_the_token_the_browser_shows_its_own_error(page, finished):
-    own = page.context.new_page()  # Chromium may tell of the 403 and show its error only after this test
-    with serving(finished) as base:
-        with pytest.raises(playwright.Error, match="ERR_HTTP_RESPONSE_CODE_FAILURE"):
-            own.goto(f"{base}/?token=wrong")
-        assert own.request.get(base).status == 403
-        assert own.context.cookies() == []
-    own.close()
-
-
-def test_over_tls(page, finished, tmp_path):
-    from trt_bisect.view.server import own_certificate
-
-    with serving(finished, own_certificate("127.0.0.1", tmp_path)) as base:
-        page.goto(f"{base}/{QUERY}")
-        expect(page.locator("#live")).to_have_text("finished")
-        (cookie,) = page.context.cookies()
-        assert (cookie["secure"], cookie["httpOnly"], cookie["sameSite"]) == (True, True, "Strict")
-        assert page.request.get(base).text().startswith("<!doctype html>")
-
-
 def test_the_list_sorts_links_follows_what_happens_and_fits_a_phone_in_the_dark(
     web, page, finished, under_way, tmp_path
 ):

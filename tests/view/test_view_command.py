@@ -153,13 +153,6 @@ def test_an_empty_folder_is_no_bad_use(tmp_path):
     check_folder(tmp_path)
 
 
-def test_a_port_in_use_is_exit_2(command, finished):
-    with listen("127.0.0.1", 0) as bound:
-        code, _, err = command("view", finished, "--port", bound.getsockname()[1])
-    assert code == 2
-    assert "taken" in err
-
-
 @pytest.mark.parametrize("package", ["starlette", "uvicorn"])
 def test_a_missing_package_is_named(command, finished, monkeypatch, package):
     for name in [name for name in sys.modules if name.startswith(("trt_bisect.view", package))]:

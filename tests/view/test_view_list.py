@@ -4,7 +4,6 @@ import json
 import os
 import re
 import shutil
-from dataclasses import replace
 
 import trt_bisect
 from tests.support.run_states import interrupted, running
@@ -12,7 +11,7 @@ from tests.support.view_server import TOKEN
 from trt_bisect.report.choices import FP16_INSTEAD
 from trt_bisect.report.parts import FAILS, REPORT, UNMEASURED
 from trt_bisect.runs.progress_file import INTERRUPTED, RUNNING
-from trt_bisect.view.index import Row, Runs
+from trt_bisect.view.index import Runs
 
 
 def changed(folder, **facts):
@@ -110,12 +109,6 @@ def test_times_are_told_in_utc(run):
     assert entry.value("recipe") == repr(record["similarity"]["recipe"])
     assert (entry.began, entry.took) == ("1971-01-01T00:00:00+00:00", "2 min")
     assert entry.history == (record["similarity"]["int8"],)
-
-
-def test_a_line_of_equal_figures_is_level():
-    row = Row("run", "run/", "run", "model.onnx", 0.0, "")
-    assert replace(row, history=(0.5, 0.5)).points == [(4.0, 11.0), (92.0, 11.0)]
-    assert row.points == []
 
 
 def test_the_list_marks_runs_that_go_on_and_that_were_interrupted(finished, under_way, tmp_path):

@@ -132,7 +132,10 @@ def test_it_shows_what_is_measured_and_ends_as_the_report(run):
     assert costs == sorted(costs, reverse=True), "cheaper recipes replace the first one"
     assert not any(measured(report) for report in reports if report.culprits == ()), "the curve comes after the answer"
     last = reports[-1]
-    assert (last.culprits, last.recipe, last.answer) == (final.culprits, final.recipe, final.answer)
+    for name in ("verdict", "culprits", "recipe", "answer", "similarity"):
+        assert getattr(last, name) == getattr(final, name), "the verdict stays while it is explained"
+    assert not (folder / SO_FAR).exists()
+    assert (final.verdict, final.state, RunFolder(folder).snapshot().status) == (FAILS, FINISHED, FINISHED)
     assert counts[0] == 0
     assert plans == sorted(plans)
     shown, expected = ([[getattr(row, name) for name in SHOWN] for row in one.layers] for one in (last, final))
@@ -168,20 +171,6 @@ def test_a_bisection_shows_every_boundary_that_it_has_measured(by_way):
         curve = [int8_layers(key) for key in known if not key.startswith("inputs ")]
         assert set(measured(report)) == {max(layers) for layers in curve if layers}
     assert len(measured(before[-1][0])) >= 3
-
-
-def test_the_verdict_stays_while_it_is_explained(swept):
-    _, final, looking = swept
-    last = looking.kept[-1][0]
-    assert (last.verdict, final.verdict) == (FAILS, FAILS)
-    for name in ("culprits", "recipe", "answer", "layers", "similarity"):
-        assert getattr(last, name) == getattr(final, name)
-
-
-def test_a_run_that_came_to_its_end_leaves_none(run):
-    folder, final, _ = run
-    assert not (folder / SO_FAR).exists()
-    assert (final.state, RunFolder(folder).snapshot().status) == (FINISHED, FINISHED)
 
 
 # The file.
