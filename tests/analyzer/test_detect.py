@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 
 from tests.support.by_hand import logit, softmax
+from tests.support.heads import asked, counts
 from trt_bisect.analyzer.tasks.detect import detector_head, find_head
 from trt_bisect.analyzer.tasks.detections import Detections, box_overlaps, matched, overlaps, suppressed
-from trt_bisect.analyzer.tasks.find import find_task, suggestion
+from trt_bisect.analyzer.tasks.find import suggestion
 from trt_bisect.analyzer.tasks.task import AskedTask
 from trt_bisect.errors import BadInput
 
@@ -141,7 +142,7 @@ def test_one_detection_lost_one_invented_two_kept(random, head):
     else:
         turned[[0, 3]] = one_hot([0.7, 0.6], [1, 1])
     before, after = head(boxes, scores), head(boxes, turned)
-    task = find_task(AskedTask("detect"), [before, before])
+    task = asked("detect", before, before)
     found = task.judge([before, before])({0: before, 1: after})
     assert [found.values[name] for name in ("kept", "lost", "invented", "items")] == [5, 1, 1, 7]
     assert found.values["agreement"] == pytest.approx(5 / 7)
@@ -158,8 +159,8 @@ def test_a_box_that_moved_too_far_is_lost_and_invented(random, head):
     moved[0, [0, 2]] += 40
     before, after = head(boxes, scores), head(moved, scores)
     for iou, kept in ((0.4, 3), (0.45, 2)):
-        found = find_task(AskedTask("detect", iou=iou), [before]).judge([before])({0: after})
-        assert (found.values["kept"], found.values["lost"], found.values["invented"]) == (kept, 3 - kept, 3 - kept)
+        found = asked("detect", before, iou=iou).judge([before])({0: after})
+        assert counts(found.values) == (kept, 3 - kept, 3 - kept)
 
 
 @pytest.mark.parametrize("head", DENSE, ids=lambda head: head.__name__)
@@ -192,20 +193,20 @@ def test_each_image_of_a_batch_is_matched_by_itself(random):
     empty = yolo8(*dense(random, scores=SCORES / 10))["output0"]
     full = yolo8(*dense(random))["output0"]
     before, after = ({"y": np.concatenate(pair)} for pair in ((full, empty), (empty, full)))
-    found = find_task(AskedTask("detect"), [before]).judge([before])({0: after})
-    assert (found.values["kept"], found.values["lost"], found.values["invented"]) == (0, 3, 3)
+    found = asked("detect", before).judge([before])({0: after})
+    assert counts(found.values) == (0, 3, 3)
 
 
 def test_the_score_threshold_counts(random):
     outputs = yolo8(*dense(random))
     for threshold, kept in ((0.3, 3), (0.7, 2), (0.85, 1)):
-        task = find_task(AskedTask("detect", score_threshold=threshold), [outputs])
+        task = asked("detect", outputs, score_threshold=threshold)
         assert task.judge([outputs])({0: outputs}).values["kept"] == kept
 
 
 def test_nothing_that_fp32_finds_is_nothing_to_judge(random):
     outputs = yolo8(*dense(random, scores=SCORES / 10))
-    task = find_task(AskedTask("detect"), [outputs])
+    task = asked("detect", outputs)
     with pytest.raises(BadInput, match="finds nothing"):
         task.check([outputs])
     assert task.judge([outputs])({0: outputs}).values["agreement"] == 1
@@ -247,7 +248,7 @@ def test_a_class_whose_surest_detections_are_all_lost_has_vanished(random):
     boxes = np.array([[40.0 * k, 10, 40.0 * k + 30, 60] for k in range(6)])
     rows = np.column_stack([boxes, [0.9, 0.9, 0.9, 0.9, 0.9, 0.4], [1, 1, 2, 2, 0, 0]])
     before, after = ({"y": each[None].astype(np.float32)} for each in (rows, rows[[2]]))
-    task = find_task(AskedTask("detect"), [before])
+    task = asked("detect", before)
     assert task.judge([before])({0: after}).vanished == (1,)
     assert task.judge([before])({0: before}).vanished == ()
 
@@ -264,7 +265,7 @@ def test_a_detection_is_taken_once():
 def test_offsets_to_anchors_are_refused(random):
     outputs = {"deltas": random.normal(size=(1, 50, 4)), "scores": random.uniform(size=(1, 50, 3))}
     with pytest.raises(BadInput, match=r"'deltas' \[1, 50, 4\], 'scores' \[1, 50, 3\]"):
-        find_task(AskedTask("detect"), [outputs])
+        asked("detect", outputs)
 
 
 @pytest.mark.parametrize("head", DENSE + READY, ids=lambda head: head.__name__)
@@ -314,7 +315,7 @@ def test_boxes_that_are_not_decoded_are_told(random, turned):
     many = 52**2 + 26**2 + 13**2
     raw = np.concatenate([random.normal(size=(1, many, 4)), random.random((1, many, 2))], axis=-1).astype(np.float32)
     with pytest.raises(BadInput) as refused:
-        find_task(AskedTask("detect"), [{"output": raw.transpose(0, 2, 1) if turned else raw}])
+        asked("detect", {"output": raw.transpose(0, 2, 1) if turned else raw})
     assert raw.shape == (1, 3549, 6)
     assert ("'output'" in refused.value.problem, "--decode_in_inference" in refused.value.remedy) == (True, True)
 
@@ -346,7 +347,7 @@ def test_queries_without_a_majority_of_background_are_asked_for():
     shares = one_hot(np.array([0.9, 0.8, 0.02]), LABELS)
     outputs = detr(CORNERS, shares)
     with pytest.raises(BadInput) as refused:
-        find_task(AskedTask("detect"), [outputs])
+        asked("detect", outputs)
     assert "--head sigmoid, or --head background-first, or --head background-last" in refused.value.remedy
     assert not suggestion([outputs])
     (image,) = detector_head(AskedTask("detect", head="background-last"), [outputs]).read(outputs)

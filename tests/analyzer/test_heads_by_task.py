@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 
 from tests.support.by_hand import sigmoid, softmax
-from tests.support.heads import MANY, candidates, corners, dense, keypoints, ready
-from trt_bisect.analyzer.tasks.find import TASKS, find_task, suggestion
-from trt_bisect.analyzer.tasks.task import AskedTask
+from tests.support.heads import MANY, asked, candidates, corners, dense, keypoints, ready
+from trt_bisect.analyzer.tasks.find import TASKS, suggestion
 from trt_bisect.errors import BadInput
 
 SIZE, CLASSES = 320, 3
@@ -126,7 +125,7 @@ def test_each_head_is_read_by_its_own_tasks_and_refused_by_the_others(random, he
     make, wanted = HEADS[head]
     outputs = [make(random), make(random)]
     try:
-        found = find_task(AskedTask(task), outputs)
+        found = asked(task, *outputs)
         found.check(outputs)
         got = LEFT_OUT if "not judged" in found.note else READ
         assert all(name in found.reads or f"'{name}'" in found.note for name in outputs[0])
@@ -142,11 +141,11 @@ def test_what_stands_beside_raw_maps_is_asked_for_by_the_words_that_read_it(rand
     way = f"--task {task} --head dfl:16,classes:3,{what}"
     outputs = raw(random) | {"of all": random.normal(0, 2, (1, more, 525))}
     with pytest.raises(BadInput) as refused:
-        find_task(AskedTask("detect"), [outputs])
+        asked("detect", outputs)
     assert "'of all'" in refused.value.problem
     assert way in refused.value.remedy
     assert way in suggestion([outputs])
-    alone = find_task(AskedTask("detect", head="dfl:16,classes:3"), [outputs])
+    alone = asked("detect", outputs, head="dfl:16,classes:3")
     assert alone.note.endswith("not judged: 'of all'")
 
 
@@ -163,7 +162,7 @@ def test_a_task_that_cannot_read_a_head_names_the_one_that_can(random, more):
     """Poses as YOLO26 gives them, and detections."""
     outputs = [made(ready, more)(random)] * 2
     with pytest.raises(BadInput) as refused:
-        find_task(AskedTask("instances"), outputs)
+        asked("instances", *outputs)
     assert f"--task {'detect' if more is None else 'pose'} " in refused.value.remedy
 
 
@@ -172,6 +171,6 @@ def test_two_outputs_that_can_be_the_scores_are_not_guessed(random):
     boxes, _ = candidates(random, CLASSES)
     logits = {name: random.uniform(-9, -3, (1, MANY, CLASSES)) for name in ("one", "other")}
     outputs = {"boxes": corners(boxes)[None], "one": logits["one"]}
-    assert find_task(AskedTask("detect"), [outputs]).reads == ("boxes", "one")
+    assert asked("detect", outputs).reads == ("boxes", "one")
     with pytest.raises(BadInput, match="cannot read"):
-        find_task(AskedTask("detect"), [outputs | logits])
+        asked("detect", outputs | logits)

@@ -15,6 +15,7 @@ from trt_bisect.analyzer.metrics import BUILT_IN, EXACT_SQNR
 from trt_bisect.evaluator.trial import MEASURED, NOT_FINITE, OutputFigures, Trial
 
 MINMAX = {"engine": "onnxruntime", "calibrator": "minmax"}
+COSINE = make_rule(BUILT_IN["cosine"], None)
 R, G = np.array([[3.0, 4.0]]), np.array([[4.0, 3.0]])
 
 
@@ -92,7 +93,7 @@ def figures(reference, output):
 def test_nan_where_the_reference_has_none_is_an_outcome():
     found = figures([1.0, 2.0], [1.0, np.nan])
     assert not found.finite
-    assert make_rule(BUILT_IN["cosine"], None).loss(Trial("", NOT_FINITE, {"y": found})) == math.inf
+    assert COSINE.loss(Trial("", NOT_FINITE, {"y": found})) == math.inf
 
 
 def test_nan_in_the_reference_is_left_out_and_said():
@@ -109,14 +110,13 @@ def test_outputs_of_another_shape_are_compared_where_both_have_values():
     assert found.values["cosine"] == 1.0
     assert "shape [1, 3, 2] instead of [1, 5, 2]" in found.note
     nothing = figures(np.ones((0, 2)), np.ones((3, 2)))
-    rule = make_rule(BUILT_IN["cosine"], None)
-    assert rule.loss(Trial("", MEASURED, {"y": nothing})) == 1.0  # three rows of three are not FP32's
+    assert COSINE.loss(Trial("", MEASURED, {"y": nothing})) == 1.0  # three rows of three are not FP32's
     assert figures(np.ones((0, 2)), np.ones((0, 2))).values["cosine"] == 1.0
 
 
 def test_the_worst_output_decides_and_outputs_can_be_chosen():
     trial = Trial("", MEASURED, {"a": OutputFigures({"cosine": 0.9}), "b": OutputFigures({"cosine": 0.999})})
-    assert make_rule(BUILT_IN["cosine"], None).similarity(trial) == 0.9
+    assert COSINE.similarity(trial) == 0.9
     assert make_rule(BUILT_IN["cosine"], None, outputs=["b"]).similarity(trial) == 0.999
 
 

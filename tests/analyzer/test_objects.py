@@ -8,19 +8,17 @@ import numpy as np
 import pytest
 from pycocotools.cocoeval import COCOeval
 
-from tests.support.heads import MANY, OBJECTS, candidates, dense, keypoints, ready
+from tests.support.heads import MANY, OBJECTS, asked, candidates, counts, dense, keypoints, ready
 from trt_bisect.analyzer.tasks.detections import Detections
-from trt_bisect.analyzer.tasks.find import find_task
 from trt_bisect.analyzer.tasks.layouts import parse_layout
 from trt_bisect.analyzer.tasks.objects import key_similarity, likely_overlaps, mask_overlaps, turned_overlaps_of
-from trt_bisect.analyzer.tasks.task import AskedTask
 from trt_bisect.errors import BadInput
 
 SIZE = 320
 
 
-def figures(task, before, after, **asked):
-    found = find_task(AskedTask(task, **asked), [before])
+def figures(task, before, after, **how):
+    found = asked(task, before, **how)
     return found, found.judge([before])({0: after}).values
 
 
@@ -45,7 +43,7 @@ def test_of_three_poses_the_one_whose_points_moved_is_lost_and_invented(random, 
     moved[0, :, :2] += (40, 25)
     before, after = (make(boxes, scores, each.reshape(MANY, -1)) for each in (points, moved))
     task, found = figures("pose", before, after)
-    assert (found["kept"], found["lost"], found["invented"]) == (2, 1, 1)
+    assert counts(found) == (2, 1, 1)
     layout = f"classes:{classes}" if make is dense else "score,class"
     assert f"{layout},keypoints:{count}x{values}" in task.note
     assert figures("pose", before, before)[1]["kept"] == OBJECTS
@@ -168,7 +166,7 @@ def test_an_oriented_box_that_turned_is_lost_and_invented(random, make, classes)
     outputs = [make(boxes, scores, each[:, None], **how) for each in (angles, turned)]
     assert make is dense or {each["output0"].shape for each in outputs} == {(1, 100, 7)}
     task, found = figures("obb", *outputs)
-    assert (found["kept"], found["lost"], found["invented"]) == (2, 1, 1)
+    assert counts(found) == (2, 1, 1)
     assert "angle" in task.note
 
 
@@ -204,7 +202,7 @@ def test_an_oriented_box_that_is_removed_removes_others_too(random):
     boxes[:3] = [[100, 100, 12, 12], [103, 100, 12, 12], [106, 100, 12, 12]]
     scores[:3] = [[0.9, 0.01], [0.8, 0.01], [0.7, 0.01]]
     outputs = dense(boxes, scores, random.uniform(-0.7, 2.3, MANY)[:, None])
-    (found,) = find_task(AskedTask("obb"), [outputs]).shown(outputs)
+    (found,) = asked("obb", outputs).shown(outputs)
     assert found.scores == pytest.approx([0.9])
 
 
@@ -214,7 +212,7 @@ def test_an_instance_without_a_pixel_is_none(random):
     outputs["output1"][:, :, 7:24, 5:26] = 1.0
     outputs["output0"][0, -8:, 0] = -0.1
     task, found = figures("instances", outputs, outputs)
-    assert (found["kept"], found["lost"], found["invented"]) == (OBJECTS - 1, 0, 0)
+    assert counts(found) == (OBJECTS - 1, 0, 0)
     outputs["output0"][0, -8:, 0] = 0.1
     assert task.judge([outputs])({0: outputs}).values["kept"] == OBJECTS
 
@@ -242,7 +240,7 @@ def instance_outputs(random, make, classes=2, size=8, change=None):
 def test_an_instance_whose_mask_is_inverted_is_lost_and_invented(make, classes):
     before, after = (instance_outputs(np.random.default_rng(5), make, classes, change=c) for c in (None, 1))
     task, found = figures("instances", before, after)
-    assert (found["kept"], found["lost"], found["invented"]) == (2, 1, 1)
+    assert counts(found) == (2, 1, 1)
     assert "masks:8" in task.note
     assert figures("detect", before, after)[1]["kept"] == OBJECTS
 
@@ -264,7 +262,7 @@ def test_whole_masks_beside_boxes_scores_and_labels(random):
     shrunk = {**outputs, "masks": masks.copy()}
     shrunk["masks"][1, 0, 15:] = 0
     _, found = figures("instances", outputs, shrunk)
-    assert (found["kept"], found["lost"], found["invented"]) == (1, 1, 1)
+    assert counts(found) == (1, 1, 1)
     none = {name: value[:0] for name, value in outputs.items()}
     assert figures("instances", outputs, none)[1]["lost"] == 2
 
@@ -276,7 +274,7 @@ def test_poses_beside_boxes_scores_and_labels(random):
     outputs = {**LISTS, "keypoints": points, "keypoints_scores": random.normal(0, 5, (2, 17))}
     moved = {**outputs, "keypoints": points + np.array([0, 30])[:, None, None] * [1, 1, 0]}
     task, found = figures("pose", outputs, moved)
-    assert (found["kept"], found["lost"], found["invented"]) == (1, 1, 1)
+    assert counts(found) == (1, 1, 1)
     assert task.shown(outputs)[0].more == pytest.approx(points)
     none = {name: value[:0] for name, value in outputs.items()}
     assert task.judge([outputs])({0: none}).values["lost"] == 2
@@ -317,7 +315,7 @@ def transposed(random):
 )
 def test_what_can_be_told_in_no_way_or_in_several_is_refused(random, task, outputs, words):
     with pytest.raises(BadInput, match=words):
-        find_task(AskedTask(task), [outputs(random)])
+        asked(task, outputs(random))
 
 
 @pytest.mark.parametrize("text", [
@@ -333,4 +331,4 @@ def test_a_head_that_is_no_whole_row_is_refused(text):
 @pytest.mark.parametrize("text", ["xywh,classes:2,keypoints:17x3", "xyxy,score,class,angle", "xywh,classes:15,angle"])
 def test_a_head_that_the_outputs_do_not_have_is_refused(random, text):
     with pytest.raises(BadInput):
-        find_task(AskedTask("pose", head=text), [{"y": random.normal(0, 1, (1, 56, 8400))}])
+        asked("pose", {"y": random.normal(0, 1, (1, 56, 8400))}, head=text)

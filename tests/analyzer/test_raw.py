@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 
 from tests.support.by_hand import logit, sigmoid
+from tests.support.heads import asked, counts
 from trt_bisect.analyzer.tasks.detect import find_head
-from trt_bisect.analyzer.tasks.find import find_task
-from trt_bisect.analyzer.tasks.task import AskedTask
 from trt_bisect.errors import BadInput
 
 SIDES, BINS, CLASSES = (20, 10, 5), 16, 3
@@ -68,24 +67,24 @@ def test_the_boxes_are_those_that_were_written_and_a_lost_scale_is_lost(make):
         assert found.boxes[place] == pytest.approx(box, abs=1e-4)
         assert found.classes[place] == label
         assert found.scores[place] == pytest.approx(score, abs=1e-6)
-    task = find_task(AskedTask("detect"), [outputs])
+    task = asked("detect", outputs)
     assert "raw maps of 20x20, 10x10, 5x5 as dfl:16,classes:3" in task.note
     lost = make(*raw(np.random.default_rng(4), change=1.0)[:2])
     values = task.judge([outputs])({0: lost}).values
-    assert (values["kept"], values["lost"], values["invented"]) == (2, 1, 0)
+    assert counts(values) == (2, 1, 0)
 
 
 def test_maps_of_bins_and_classes_in_one_are_read_if_the_user_names_both():
     distances, scores, boxes = raw(np.random.default_rng(4))
     outputs = whole(distances, scores)
     with pytest.raises(BadInput) as refused:
-        find_task(AskedTask("detect"), [outputs])
+        asked("detect", outputs)
     assert "--head dfl:16,classes:C" in str(refused.value)
-    task = find_task(AskedTask("detect", head="dfl:16,classes:3"), [outputs])
+    task = asked("detect", outputs, head="dfl:16,classes:3")
     assert task.judge([outputs])({0: outputs}).values["kept"] == len(boxes)
     for wrong in ("dfl:16,classes:4", "dfl:16,classes:3,masks:32", "dfl:16"):
         with pytest.raises(BadInput):
-            find_task(AskedTask("detect", head=wrong), [outputs])
+            asked("detect", outputs, head=wrong)
 
 
 def test_features_of_several_scales_are_no_head(random):
@@ -94,7 +93,7 @@ def test_features_of_several_scales_are_no_head(random):
     alone = {**features, **{f"s{k}": v[:, :3] for k, v in enumerate(features.values()) if k}}
     for outputs in (features, others, features | others, alone):
         with pytest.raises(BadInput):
-            find_task(AskedTask("detect"), [outputs])
+            asked("detect", outputs)
 
 
 # What poses, oriented boxes and masks have beside boxes and scores: written so that it decodes to what is wanted.
@@ -154,7 +153,7 @@ def best(task, outputs):
 @pytest.mark.parametrize("make", [apart, of_all, whole])
 def test_keypoints_are_those_that_were_written(make):
     outputs, (_, distances, scores, more), boxes, wanted = written(make, "keypoints")
-    task = find_task(AskedTask("pose", head=f"dfl:16,classes:3,keypoints:{KEYPOINTS}x3"), [outputs])
+    task = asked("pose", outputs, head=f"dfl:16,classes:3,keypoints:{KEYPOINTS}x3")
     found = best(task, outputs)
     for place in range(3):
         assert found.boxes[place] == pytest.approx(boxes[place][0], abs=1e-4)
@@ -163,7 +162,7 @@ def test_keypoints_are_those_that_were_written(make):
     moved = [each + 3.0 * (np.arange(3 * KEYPOINTS) % 3 < 2)[None, :, None, None] for each in more]
     assert task.judge([outputs])({0: make(distances, scores, moved)}).values["kept"] == 0
     with pytest.raises(BadInput):
-        find_task(AskedTask("pose"), [outputs])
+        asked("pose", outputs)
 
 
 @pytest.mark.parametrize("make", [apart, of_all, whole])
@@ -172,7 +171,7 @@ def test_oriented_boxes_stand_about_the_middle_of_their_cells(make):
     outputs, _, boxes, wanted = written(make, "angle")
     if make is apart:
         outputs = {name: value for name, value in outputs.items() if not name.startswith("sum")}
-    task = find_task(AskedTask("obb", head="dfl:16,classes:3,angle"), [outputs])
+    task = asked("obb", outputs, head="dfl:16,classes:3,angle")
     found = best(task, outputs)
     for place, (scale, cells) in enumerate(CELLS.items()):
         ((row, column, *_),) = cells
@@ -189,7 +188,7 @@ def test_masks_are_told_by_their_prototypes_or_named(make):
     outputs, (random, *_), boxes, wanted = written(make, "masks")
     prototypes = random.normal(0, 1, (1, 4, 40, 40))
     outputs |= {"prototypes": prototypes}
-    task = find_task(AskedTask("instances", head="dfl:16,classes:3,masks:4"), [outputs])
+    task = asked("instances", outputs, head="dfl:16,classes:3,masks:4")
     found = best(task, outputs)
     for place, (box, *_) in enumerate(boxes):
         mask = np.tensordot(wanted[place], prototypes[0], 1) > 0
@@ -197,10 +196,10 @@ def test_masks_are_told_by_their_prototypes_or_named(make):
         inside = (np.arange(40) >= x1) & (np.arange(40) < x2), (np.arange(40) >= y1) & (np.arange(40) < y2)
         assert (found.more[place] == (mask & inside[0][None] & inside[1][:, None])).all()
     if make is apart:
-        assert find_task(AskedTask("instances"), [outputs]).note == task.note
+        assert asked("instances", outputs).note == task.note
     else:
         with pytest.raises(BadInput):
-            find_task(AskedTask("instances"), [outputs])
+            asked("instances", outputs)
 
 
 def test_what_is_decoded_already_is_not_decoded_again():
@@ -215,7 +214,7 @@ def test_what_is_decoded_already_is_not_decoded_again():
     for kind, more in (("keypoints:5x3", pixels), ("keypoints:5x3", shares), ("angle", quarters)):
         task = "obb" if kind == "angle" else "pose"
         with pytest.raises(BadInput, match="cannot read the outputs"):
-            find_task(AskedTask(task, head=f"dfl:16,classes:3,{kind}"), [whole(distances, scores, more)])
+            asked(task, whole(distances, scores, more), head=f"dfl:16,classes:3,{kind}")
 
 
 # Anchors.
@@ -261,7 +260,7 @@ def test_boxes_of_anchors_are_those_that_were_written(name, sizes, make, as_shar
     maps, boxes = anchored(np.random.default_rng(4), sizes)
     maps = [sigmoid(each) for each in maps] if as_shares else maps
     outputs = make(maps)
-    task = find_task(AskedTask("detect", head=name), [outputs])
+    task = asked("detect", outputs, head=name)
     assert f"raw maps of 20x20, 10x10, 5x5 with the anchors of {name}, 4 classes" in task.note
     assert task.scaling([outputs])(outputs, (320, 240)).tolist() == [320 / (8 * 20), 240 / (8 * 20)]
     found = best(task, outputs)
@@ -270,7 +269,7 @@ def test_boxes_of_anchors_are_those_that_were_written(name, sizes, make, as_shar
         assert (found.classes[place], found.scores[place]) == (label, pytest.approx(score, abs=1e-6))
     lost = make([maps[0], 0 * maps[1] - (0 if as_shares else 9), maps[2]])
     values = task.judge([outputs])({0: lost}).values
-    assert (values["kept"], values["lost"], values["invented"]) == (2, 1, 0)
+    assert counts(values) == (2, 1, 0)
 
 
 def test_maps_of_anchors_are_read_only_if_they_are_asked_for_and_alone():
@@ -278,14 +277,14 @@ def test_maps_of_anchors_are_read_only_if_they_are_asked_for_and_alone():
     for make in (permuted, in_channels):
         outputs = make(maps)
         with pytest.raises(BadInput, match="--head yolov5"):
-            find_task(AskedTask("detect"), [outputs])
+            asked("detect", outputs)
         prototypes = outputs | {"masks": np.ones((1, 32, 40, 40))}
         fourth = outputs | {"p4": np.ones((1, 3, 3, 3, 9))}
         two = {name: outputs[name] for name in list(outputs)[:2]}
         other = {**outputs, "p1": outputs["p1"][:, :, :, :-1]}
         for wrong in (prototypes, fourth, two, other):
             with pytest.raises(BadInput):
-                find_task(AskedTask("detect", head="yolov5"), [wrong])
+                asked("detect", wrong, head="yolov5")
 
 
 NAMED = {
@@ -306,7 +305,7 @@ def test_maps_of_noise_are_no_head(task, random):
             for k in range(random.integers(1, 4))
         }
         with pytest.raises(BadInput):
-            find_task(AskedTask(task, head=NAMED[task] if number % 2 else None), [outputs])
+            asked(task, outputs, head=NAMED[task] if number % 2 else None)
 
 
 @pytest.mark.parametrize("columns", ["", ",angle", ",keypoints:1x3"])
@@ -320,7 +319,7 @@ def test_maps_of_one_bin_are_read_as_they_are(columns):
         more[0][0, :, 4, 5] = 0.5
     outputs = whole(distances, scores, more)
     name = {"": "detect", ",angle": "obb", ",keypoints:1x3": "pose"}[columns]
-    (found,) = find_task(AskedTask(name, head=f"dfl:1,classes:3{columns}"), [outputs]).shown(outputs)
+    (found,) = asked(name, outputs, head=f"dfl:1,classes:3{columns}").shown(outputs)
     assert (len(found), found.classes[0]) == (1, 1)
     if columns != ",angle":
         assert found.boxes[0] == pytest.approx([36, 20, 68, 68])

@@ -1,8 +1,5 @@
 """The structure check: every kind planted, healthy networks without errors, the parser of TensorRT-RTX as witness."""
 
-import csv
-import io
-import json
 from types import SimpleNamespace
 
 import numpy as np
@@ -27,7 +24,6 @@ from tests.support.flawed_structures import (
     quantized_residual,
     two_pairs,
 )
-from tests.support.norm_in_parts import saved
 from tests.support.quantized import quantized_by_onnxruntime
 from trt_bisect.analyzer.blame import Evidence
 from trt_bisect.analyzer.structure.check import structure_findings
@@ -308,17 +304,3 @@ def test_a_name_with_a_comma_is_the_name_of_one_layer():
     concerned = {name: Evidence(SimpleNamespace(name=name), *about) for name in ("a", "a, b", "b", "c")}
     kinds = {name: [one.kind for one in each.structure] for name, each in concerned.items()}
     assert kinds == {"a": ["double pair"], "a, b": ["unsigned"], "b": [], "c": ["double pair"]}
-
-
-def test_the_report_as_json_and_csv(tmp_path):
-    path = saved(one_conv({"zero": 3}), tmp_path)
-    report = trt_bisect.check(path, output=tmp_path / "out")
-    record = json.loads((tmp_path / "out/check.json").read_text())
-    assert [each["severity"] for each in record["findings"]] == ["error"]
-    assert record["findings"][0]["layers"] == ["conv"]
-    rows = list(csv.DictReader(io.StringIO((tmp_path / "out/check.csv").read_text())))
-    assert [{**row, "layers": [row["layer"]]} for row in rows] == [{"layer": "conv", **record["findings"][0]}]
-    assert list(rows[0]) == ["severity", "kind", "layer", "what", "why", "remedy"]
-    assert report.exit_code == 1
-    assert list(report.table()["kind"]) == ["asymmetric"]
-    assert list(trt_bisect.check(path).table().columns) == list(rows[0])

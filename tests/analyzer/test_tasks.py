@@ -10,25 +10,25 @@ import numpy as np
 import pytest
 
 from tests.support.by_hand import softmax
+from tests.support.heads import asked
 from trt_bisect.analyzer.doubts import CLIPPED, OBJECTS_LOST, SHORT, VANISHED, doubts
 from trt_bisect.analyzer.judge import Comparer, make_rule
 from trt_bisect.analyzer.metrics import AGREEMENT, BUILT_IN
-from trt_bisect.analyzer.tasks.find import edit_distance, find_task, suggestion
-from trt_bisect.analyzer.tasks.task import AskedTask
+from trt_bisect.analyzer.tasks.find import edit_distance, suggestion
 from trt_bisect.errors import BadInput
 from trt_bisect.evaluator.trial import MEASURED, OutputFigures, Trial
 
 
-def figures(task, reference, output, **asked):
+def figures(task, reference, output, **how):
     """The figures of a task on outputs called y, or on dictionaries of outputs."""
     before, after = ([y if isinstance(y, dict) else {"y": y} for y in each] for each in (reference, output))
-    return find_task(AskedTask(task, **asked), before).judge(before)(dict(enumerate(after)))
+    return asked(task, *before, **how).judge(before)(dict(enumerate(after)))
 
 
 def judged(task, reference, output):
     """The rule of a task, and the trial of outputs called y, one input each."""
     outputs = [[{"y": y[None]} for y in each] for each in (reference, output)]
-    found = find_task(AskedTask(task), outputs[0])
+    found = asked(task, *outputs[0])
     rule = replace(make_rule(AGREEMENT, None, outputs=(found.entry,)), reads=found.reads)
     return rule, Trial("", MEASURED, Comparer(outputs[0], task=found)(outputs[1]))
 
@@ -189,7 +189,7 @@ def test_a_vector_agrees_if_the_two_fp32_vectors_closest_to_it_are_its_own_and_t
 def test_vectors_judged_one_input_at_a_time_have_the_figures_of_all_together(random):
     batches = [{"y": rows} for rows in random.normal(size=(5, 4, 6))]
     outputs = [{"y": one["y"] + 0.5 * random.normal(size=(4, 6))} for one in batches]
-    compare = Comparer(batches, AGREEMENT, task=find_task(AskedTask("embed"), batches))
+    compare = Comparer(batches, AGREEMENT, task=asked("embed", *batches))
     alone = [compare.at(place, one)["task embed"].values for place, one in enumerate(outputs)]
     together = compare(outputs)["task embed"]
     assert together.inputs["agreement"] == tuple(one["agreement"] for one in alone)
@@ -251,11 +251,11 @@ def test_a_blank_that_its_steps_do_not_tell_is_asked_for_and_named(random, head,
     """Class 0 ("-") is the best of four steps, class 6 ("f") of two: either can be the blank."""
     outputs = [{"y": ctc("-bb-aa-ff-", 7, 0, random, (1, -1, 7))}]
     with pytest.raises(BadInput) as refused:
-        find_task(AskedTask("text"), outputs)
+        asked("text", *outputs)
     assert f"--head {head}" in refused.value.remedy
-    assert find_task(AskedTask("text", head=head), outputs).shown(outputs[0]) == [line]
+    assert asked("text", *outputs, head=head).shown(outputs[0]) == [line]
     with pytest.raises(BadInput):
-        find_task(AskedTask("text", head="xywh"), outputs)
+        asked("text", *outputs, head="xywh")
 
 
 def test_a_text_that_int8_invents_is_no_agreement(random):
@@ -282,7 +282,7 @@ def test_edit_distance_is_that_of_all_alignments(random):
 def test_the_agreement_of_all_inputs_decides_and_the_similarity_stays_in_the_figures(random):
     logits = [{"y": random.normal(size=(1, 10))} for _ in range(200)]
     output = [{"y": -each["y"]} if k == 7 else each for k, each in enumerate(logits)]
-    task = find_task(AskedTask("classify"), logits)
+    task = asked("classify", *logits)
     found = Comparer(logits, AGREEMENT, task=task)(output)
     trial = Trial.from_json(json.loads(json.dumps(Trial("", MEASURED, found).to_json())))
     rule = make_rule(AGREEMENT, None, outputs=[task.entry])
@@ -305,7 +305,7 @@ def test_an_input_on_which_fp32_finds_nothing_is_the_worst_only_without_others(a
 @pytest.mark.parametrize("task", ["detect", "segment", "text"])
 def test_outputs_that_are_not_of_the_task_are_refused_by_name_and_shape(task):
     with pytest.raises(BadInput) as refused:
-        find_task(AskedTask(task), [{"other": np.zeros((1, 10))}])
+        asked(task, {"other": np.zeros((1, 10))})
     assert "'other' [1, 10]" in refused.value.problem
 
 
@@ -347,7 +347,7 @@ def test_masks_of_queries_are_classes_of_pixels_and_not_classes_themselves(rando
     first = 0.5 * 0.1 + 0.9 * 0.6 + 0.95 * 0.05, 0.5 * 0.8 + 0.9 * 0.1 + 0.95 * 0.05
     second = 0.9 * 0.1 + 0.2 * 0.6 + 0.95 * 0.05, 0.9 * 0.8 + 0.2 * 0.1 + 0.95 * 0.05
     assert (np.argmax(first), np.argmax(second)) == (0, 1)
-    task = find_task(AskedTask("segment"), [outputs])
+    task = asked("segment", outputs)
     assert task.shown(outputs)[0].tolist() == [[0, 1], [0, 1]]
     assert "queries" in task.note
     lost = {**outputs, "class_queries_logits": outputs["class_queries_logits"][:, :, [1, 0, 2]]}

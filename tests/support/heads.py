@@ -1,6 +1,9 @@
-"""Outputs of detectors' heads: three far objects among background, as candidates or as final rows."""
+"""Outputs of detectors' heads, three far objects among background, and the tasks that read them."""
 
 import numpy as np
+
+from trt_bisect.analyzer.tasks.find import find_task
+from trt_bisect.analyzer.tasks.task import AskedTask
 
 MANY, OBJECTS = 525, 3
 
@@ -36,3 +39,13 @@ def keypoints(random, boxes, count, values=3):
     points = boxes[:, None, :2] + random.uniform(-0.4, 0.4, (len(boxes), count, 2)) * boxes[:, None, 2:]
     seen = random.uniform(0.6, 1, (len(boxes), count, 1))
     return points if values == 2 else np.concatenate([points, seen], axis=-1)
+
+
+def asked(task, *outputs, **how):
+    """The task that reads FP32's outputs by input."""
+    return find_task(AskedTask(task, **how), list(outputs))
+
+
+def counts(values):
+    """The detections kept, lost and invented."""
+    return tuple(values[name] for name in ("kept", "lost", "invented"))
