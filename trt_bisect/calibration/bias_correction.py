@@ -13,12 +13,11 @@ from itertools import islice
 
 import numpy as np
 import onnx
-from onnx import helper
 
 from trt_bisect.data.feeds import Feeds
 from trt_bisect.errors import BadInput, TrialFailed, first_line
 from trt_bisect.model.equalise import BIAS_SLOT, with_constants
-from trt_bisect.model.file import attribute
+from trt_bisect.model.file import attribute, type_inputs
 from trt_bisect.model.network import Network, Slot
 from trt_bisect.model.observe import can_be_cut, facts_for
 from trt_bisect.model.pieces import Boundaries, Piece
@@ -112,10 +111,7 @@ def _bias_inputs(network: Network, plan: PrecisionPlan) -> Iterator[tuple[int, i
 
 def _run(writer: PlanWriter, piece: Piece, plan: PrecisionPlan, held: Sequence[_Tensors]) -> None:
     written = writer.write(plan, piece)
-    for value in written.model.graph.input:
-        read = held[0][value.name]
-        dtype = helper.np_dtype_to_tensor_dtype(read.dtype)
-        value.CopyFrom(helper.make_tensor_value_info(value.name, dtype, [None] * read.ndim))
+    type_inputs(written.model.graph, held[0])
     for value in written.model.graph.output:
         value.CopyFrom(onnx.ValueInfoProto(name=value.name))
     session = make_session(written, arena=False)

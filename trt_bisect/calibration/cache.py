@@ -31,7 +31,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise, takewhile
 from pathlib import Path
-from typing import Annotated, NamedTuple
+from typing import Annotated
 
 import numpy as np
 import onnx
@@ -329,6 +329,11 @@ class CacheScales:
     unsure: Mapping[str, str] = field(default_factory=dict)
     far: tuple[str, ...] = ()
 
+    @property
+    def scales(self) -> dict[str, np.float32]:
+        """The scales by tensor."""
+        return {scale.tensor: np.float32(scale.scale) for scale in self.found}
+
 
 def scales_for(network: Network, cache: CalibrationCache, measured: Sequence[Scales] = ()) -> CacheScales:
     """Finds the scales that a cache has for a network's activations, by names, equal values and execution order.
@@ -385,10 +390,10 @@ class _Matching:
         for (start, first), (end, last) in pairwise(self._anchors):
             here = [name for name in self._tensors[start + 1 : end] if name not in self._chosen]
             there = [name for name in self._entries[first + 1 : last] if name not in self._taken]
-            gaps.append((there, _in_order(self._network, here, there)))
-        complete = all(in_order.complete for _, in_order in gaps)
-        for there, in_order in gaps:
-            for name, several in in_order.pairs.items():
+            gaps.append((there, *_in_order(self._network, here, there)))
+        complete = all(only_moved_lack for *_, only_moved_lack in gaps)
+        for there, pairs, _ in gaps:
+            for name, several in pairs.items():
                 if complete and not self._may_lack_norm(name, several):
                     self._choose(name, several, (BY_ORDER, BY_VALUES))
                     continue
@@ -440,16 +445,11 @@ def ranges_of_cache(path: Path, network: Network) -> Ranges:
     matched = scales_for(network, cache)
     known = {*network.activations, *cache.doubtful}
     others = {name: scale for name, scale in cache.scales.items() if name not in known}
-    scales = others | as_scales(matched.found)
+    scales = others | matched.scales
     refuse_of_another_network(path, cache, scales, network.rounded_activations)
     guessed = sum(scale.way not in (BY_NAME, MOVED) for scale in matched.found)
     origin = f"cache {path.name}" + (f", {counted(guessed, 'scale')} found otherwise than by name" if guessed else "")
     return ranges_from_scales(scales, origin, matched.unsure)
-
-
-def as_scales(scales: tuple[TensorScale, ...]) -> dict[str, np.float32]:
-    """Returns the scales by tensor."""
-    return {scale.tensor: np.float32(scale.scale) for scale in scales}
 
 
 def _spread(network: Network, entries: dict[str, tuple[str, str]]) -> None:
@@ -573,15 +573,11 @@ def _log(scale: np.float32, reference: np.float32 | None) -> float:
     return float(np.log(scale / reference)) if reference and scale > 0 and np.isfinite(scale) else np.nan
 
 
-class _InOrder(NamedTuple):
-    # The tensors in every longest assignment, with their possible entries; complete: only tensors with moved values are
-    # missing.
-    pairs: Mapping[str, tuple[str, ...]]
-    complete: bool
-
-
-def _in_order(network: Network, tensors: Sequence[str], entries: Sequence[str]) -> _InOrder:
-    # Longest assignment in the order of both files; empty if a tenth of the shorter list finds no partner.
+def _in_order(
+    network: Network, tensors: Sequence[str], entries: Sequence[str]
+) -> tuple[dict[str, tuple[str, ...]], bool]:
+    # The tensors in every longest assignment in the order of both files, with their possible entries; true if only
+    # tensors with moved values are missing. Empty if a tenth of the shorter list finds no partner.
     fits = np.zeros((len(tensors), len(entries)), bool)
     for row, tensor in enumerate(tensors):
         fits[row] = [_fits(network, tensor, entries, position) for position in range(len(entries))]
@@ -595,7 +591,7 @@ def _in_order(network: Network, tensors: Sequence[str], entries: Sequence[str]) 
     before, after = longest(fits), longest(fits[::-1, ::-1])[::-1, ::-1]
     most = int(before[-1, -1])
     if 10 * most < 9 * min(fits.shape):
-        return _InOrder({}, complete=False)
+        return {}, False
     in_longest = fits & (before[:-1, :-1] + 1 + after[1:, 1:] == most)
     without = (before[:-1] + after[1:] == most).any(axis=1)
     pairs = {
@@ -604,7 +600,7 @@ def _in_order(network: Network, tensors: Sequence[str], entries: Sequence[str]) 
         if not free
     }
     lacking = [network.producers.get(tensor) for tensor in tensors if tensor not in pairs]
-    return _InOrder(pairs, all(layer is not None and layer.op_type in _KEEPS_VALUES for layer in lacking))
+    return pairs, all(layer is not None and layer.op_type in _KEEPS_VALUES for layer in lacking)
 
 
 def _fits(network: Network, tensor: str, entries: Sequence[str], position: int) -> bool:

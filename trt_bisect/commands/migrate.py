@@ -320,7 +320,7 @@ def _scales(
 def _ranges(
     network: Network, cache: caches.CalibrationCache, found: caches.CacheScales, source: str, notes: _Choices
 ) -> Ranges:
-    scales = caches.as_scales(found.found)
+    scales = found.scales
     caches.refuse_of_another_network(Path(source), cache, scales, network.rounded_activations)
     if cache.little_endian:
         notes.add("byte order", "the cache has little-endian bits, which TensorRT does not write", "read as such")

@@ -42,46 +42,13 @@ class _Field(NamedTuple):
     content: memoryview
 
 
-def read_without_weights(
-    path: Path, least: int, types: frozenset[int]
-) -> tuple[onnx.ModelProto, dict[str, np.ndarray]]:
-    """Reads an ONNX file; returns the network without its large weights, and the large weights by name.
+def read_apart(path: Path) -> tuple[onnx.ModelProto, list[memoryview]]:
+    """Reads an ONNX file; returns the network without its main graph's initializers, and these in their encoding.
 
-    Args:
-        least, types: the fewest bytes, and the ``TensorProto.DataType`` values, of weights that are taken out.
-
-    Raises ValueError or DecodeError if the file is no ONNX message.
+    Raises ValueError, DecodeError or OSError if it cannot be read.
     """
-    model, weights = onnx.ModelProto(), dict[str, np.ndarray]()
-    for content in _read_but_initializers(model, np.memmap(path, np.uint8, "r").data):
-        tensor = model.graph.initializer.add()
-        raw = _read_but_raw_data(tensor, content)
-        if raw.nbytes >= least and tensor.data_type in types and tensor.data_location != TensorProto.EXTERNAL:
-            dtype = onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type)
-            if math.prod(tensor.dims) * dtype.itemsize == raw.nbytes:
-                weights[tensor.name] = np.frombuffer(raw, dtype).reshape(tensor.dims).copy()
-                continue
-        if raw.nbytes:
-            tensor.raw_data = raw.tobytes()
-    return model, weights
-
-
-def places_of_weights(path: Path) -> dict[str, tuple[int, int]]:
-    """Returns, by weight, the place of its ``raw_data`` in the file: offset and size in bytes."""
-    content = np.memmap(path, np.uint8, "r")
-    places = dict[str, tuple[int, int]]()
-    for initializer in _read_but_initializers(onnx.ModelProto(), content.data):
-        tensor = TensorProto()
-        raw = _read_but_raw_data(tensor, initializer)
-        if raw:
-            offset = np.frombuffer(raw, np.uint8).ctypes.data - content.ctypes.data
-            places[tensor.name] = offset, raw.nbytes
-    return places
-
-
-def _read_but_initializers(model: onnx.ModelProto, content: memoryview) -> list[memoryview]:
     of_model, of_graph, initializers = list[memoryview](), list[memoryview](), list[memoryview]()
-    for part in _fields(content):
+    for part in _fields(np.memmap(path, np.uint8, "r").data):
         if part.number != _GRAPH_IN_MODEL:
             of_model.append(part.encoded)
             continue
@@ -90,9 +57,24 @@ def _read_but_initializers(model: onnx.ModelProto, content: memoryview) -> list[
                 initializers.append(inner.content)
             else:
                 of_graph.append(inner.encoded)
+    model = onnx.ModelProto()
     model.MergeFromString(b"".join(of_model))
     model.graph.MergeFromString(b"".join(of_graph))
-    return initializers
+    return model, initializers
+
+
+def _read_without_weights(path: Path) -> tuple[onnx.ModelProto, Weights]:
+    weights: Weights = {}
+    model, initializers = read_apart(path)
+    for content in initializers:
+        tensor = model.graph.initializer.add()
+        raw = _read_but_raw_data(tensor, content)
+        if raw and raw.nbytes == _bytes_to_detach(tensor):
+            dtype = onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type)
+            weights[tensor.name] = np.frombuffer(raw, dtype).reshape(tensor.dims).copy()
+        elif raw:
+            tensor.raw_data = raw.tobytes()
+    return model, weights
 
 
 def _read_but_raw_data(tensor: TensorProto, content: memoryview) -> memoryview:
@@ -143,21 +125,11 @@ def _write(file: BinaryIO, model: onnx.ModelProto, initializers: Iterable[list[b
         file.write(part)
 
 
-def read_but_initializers(path: Path) -> onnx.ModelProto:
-    """Reads an ONNX file without its main graph's initializers.
-
-    Raises ValueError, DecodeError or OSError if it cannot be read.
-    """
-    model = onnx.ModelProto()
-    _read_but_initializers(model, np.memmap(path, np.uint8, "r").data)
-    return model
-
-
 def write_again(model: onnx.ModelProto, source: Path, folder: Path) -> None:
     """Writes ``model``, the network of ``source`` changed and without initializers, into ``folder``, under the same
     file name.
     """
-    initializers = _read_but_initializers(onnx.ModelProto(), np.memmap(source, np.uint8, "r").data)
+    _, initializers = read_apart(source)
     tensors = [*_tensors(model)]
     for content in initializers:
         tensors.append(TensorProto())
@@ -324,7 +296,7 @@ def _parsed(path: Path) -> tuple[onnx.ModelProto, Weights]:
     # Large weights never enter the message, as far as they can be left out.
     if path.suffix == ".onnx":
         with suppress(DecodeError, ValueError, OSError):
-            return read_without_weights(path, DETACH_FROM_BYTES, _DETACHABLE)
+            return _read_without_weights(path)
     return onnx.load(str(path), load_external_data=False), {}
 
 
@@ -409,6 +381,14 @@ def with_outputs(skeleton: onnx.ModelProto, names: Iterable[str]) -> onnx.ModelP
     return model
 
 
+def type_inputs(graph: onnx.GraphProto, values: Mapping[str, np.ndarray]) -> None:
+    """Gives the inputs of ``graph`` the types and numbers of axes of ``values``, in place."""
+    for value in graph.input:
+        array = values[value.name]
+        dtype = helper.np_dtype_to_tensor_dtype(array.dtype)
+        value.CopyFrom(helper.make_tensor_value_info(value.name, dtype, [None] * array.ndim))
+
+
 def detach_weights(model: onnx.ModelProto) -> Weights:
     """Removes the large weights of the main graph, in place, and returns them by name."""
     weights: Weights = {}
@@ -465,11 +445,17 @@ def refer_to_weights(model: onnx.ModelProto, path: Path) -> None:
     wrote.
     """
     detached = [tensor for tensor in model.graph.initializer if tensor.data_location == TensorProto.EXTERNAL]
-    inside = places_of_weights(path)
+    inside = dict[str, memoryview]()
+    for content in read_apart(path)[1]:
+        written = TensorProto()
+        raw = _read_but_raw_data(written, content)
+        if raw:
+            inside[written.name] = raw
     if all(tensor.name in inside for tensor in detached):
         for tensor in detached:
-            offset, size = inside[tensor.name]
-            set_external(tensor, size, path.name, offset)
+            raw = inside[tensor.name]
+            offset = np.asarray(raw).ctypes.data - np.asarray(raw.obj).ctypes.data
+            set_external(tensor, raw.nbytes, path.name, offset)
         return
     beside = {tensor.name: tensor for tensor in onnx.load(path, load_external_data=False).graph.initializer}
     for tensor in detached:

@@ -168,22 +168,14 @@ def refusing_invalid(path: Path) -> Iterator[None]:
             "Check the sizes of its tensors, or use a machine with more memory.",
         ) from error
     except Exception as error:
-        refusal = refusal_of(path)
-        if refusal is None:
-            raise
-        raise BadInput(
-            f"The network '{path}' is not valid: {refusal}",
-            "Check it with onnx.checker.check_model and export it again.",
-        ) from error
-
-
-def refusal_of(path: Path) -> str | None:
-    """Returns the error of ONNX's checker or ONNX Runtime for a file; None if both accept it."""
-    try:
-        onnx.checker.check_model(str(path), full_check=True)
-        options = new_options()
-        options.graph_optimization_level = UNOPTIMISED
-        ort.InferenceSession(str(path), options, providers=[CPU])
-    except Exception as error:
-        return first_line(error)
-    return None
+        try:
+            onnx.checker.check_model(str(path), full_check=True)
+            options = new_options()
+            options.graph_optimization_level = UNOPTIMISED
+            ort.InferenceSession(str(path), options, providers=[CPU])
+        except Exception as refusal:
+            raise BadInput(
+                f"The network '{path}' is not valid: {first_line(refusal)}",
+                "Check it with onnx.checker.check_model and export it again.",
+            ) from error
+        raise

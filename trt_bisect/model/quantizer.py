@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from types import MappingProxyType
 from weakref import WeakValueDictionary
 
 import ml_dtypes
@@ -79,7 +78,7 @@ class LowPrecision:
 
     precision: Precision
     opset: int = 0
-    slots: Mapping[str, tuple[int, ...]] = field(default_factory=lambda: MappingProxyType({}), compare=False)
+    slots: Mapping[str, tuple[int, ...]] = field(default_factory=dict, compare=False)
     float_type: FloatType | None = None
     level: np.dtype[np.generic] | None = None
     levels: float = 0.0

@@ -14,7 +14,7 @@ from onnx import helper
 
 from trt_bisect.data.feeds import Feeds
 from trt_bisect.errors import BadInput, TrialFailed, first_line
-from trt_bisect.model.file import INLINE_UNTIL_BYTES, Written, read_model, with_outputs
+from trt_bisect.model.file import INLINE_UNTIL_BYTES, Written, read_model, type_inputs, with_outputs
 from trt_bisect.model.layers import TensorFacts
 from trt_bisect.model.network import Network
 from trt_bisect.model.observe import facts_for, groups_of
@@ -184,7 +184,7 @@ def _first_difference(network: Network, plan: PrecisionPlan, file: Written, feed
         names = dict.fromkeys(name for piece in group for name in (*piece.reads, *piece.leaves))
         tensors = {**feeds, **(_run_file(file, list(names), feeds) or {})}
         for piece in group:
-            difference = _piece_difference(network, writer, plan, piece, tensors, facts)
+            difference = _piece_difference(writer, plan, piece, tensors, facts)
             if difference:
                 return difference, skipped
     return "", skipped
@@ -204,12 +204,7 @@ def _pieces(network: Network, facts: TensorFacts, made: set[str]) -> list[Piece]
 
 
 def _piece_difference(
-    network: Network,
-    writer: PlanWriter,
-    plan: PrecisionPlan,
-    piece: Piece,
-    tensors: Mapping[str, np.ndarray],
-    facts: TensorFacts,
+    writer: PlanWriter, plan: PrecisionPlan, piece: Piece, tensors: Mapping[str, np.ndarray], facts: TensorFacts
 ) -> str:
     leaves = [name for name in piece.leaves if name in tensors]
     if not leaves or any(name not in tensors for name in piece.reads):
@@ -220,28 +215,24 @@ def _piece_difference(
         both_floats = prepared is not None and prepared.kind == values.dtype.kind == "f"
         read[name] = values.astype(prepared, copy=False) if both_floats else values
     written = writer.write(plan, piece)
-    for value in written.model.graph.input:
-        dtype = helper.np_dtype_to_tensor_dtype(read[value.name].dtype)
-        value.CopyFrom(helper.make_tensor_value_info(value.name, dtype, read[value.name].shape))
+    type_inputs(written.model.graph, read)
     session = make_session(written)
     ours = dict(zip(leaves, session.run(leaves, read), strict=True))
     apart = {name: relative_difference(tensors[name], ours[name]) for name in leaves if _is_numeric(ours[name])}
     if max(apart.values(), default=0.0) <= FLOAT_NOISE:
         return ""
-    noise = max((_NOISE[tensors[name].dtype] for name in tensors if tensors[name].dtype in _NOISE), default=0.0)
+    noise = max(_NOISE.get(values.dtype, 0.0) for values in tensors.values())
     with_noise = [session.run(leaves, _with_noise(read, noise, seed)) for seed in range(_DRAWS)]
     for name, share in apart.items():
         by_noise = max(relative_difference(ours[name], again[leaves.index(name)]) for again in with_noise)
         if share > max(FLOAT_NOISE, _TIMES_ITS_NOISE * by_noise):
-            return f"layer '{network.producers[name].name}' makes '{name}', which differs by {percent(share)}"
+            return f"layer '{writer.network.producers[name].name}' makes '{name}', which differs by {percent(share)}"
     return ""
 
 
 def _with_noise(read: Feeds, noise: float, seed: int) -> dict[str, np.ndarray]:
-    random = np.random.default_rng(seed)
-    return {
-        name: (value * (1 + noise * random.standard_normal(value.shape))).astype(value.dtype)
-        if value.dtype.kind == "f"
-        else value
-        for name, value in read.items()
-    }
+    random, noisy = np.random.default_rng(seed), dict(read)
+    for name, value in read.items():
+        if value.dtype.kind == "f":
+            noisy[name] = (value * (1 + noise * random.standard_normal(value.shape))).astype(value.dtype)
+    return noisy

@@ -15,7 +15,7 @@ import onnx
 from google.protobuf.message import DecodeError
 from onnx import numpy_helper
 
-from trt_bisect.model.file import read_but_initializers, refill, tensor_uses, write_again
+from trt_bisect.model.file import read_apart, refill, tensor_uses, write_again
 from trt_bisect.model.network import Network
 
 _Makers = Mapping[str, onnx.NodeProto]
@@ -30,7 +30,7 @@ def without_pairs(network: Network, high: Collection[str]) -> Callable[[Path], N
     """
     source = Path(network.source)
     try:
-        model = read_but_initializers(source)
+        model, _ = read_apart(source)
     except (OSError, ValueError, DecodeError):
         return None
     graph, outputs = model.graph, {spec.name for spec in network.outputs}
