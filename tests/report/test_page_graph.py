@@ -136,6 +136,8 @@ def test_groups_fold_and_unfold(tab, grouped):
         assert page.evaluate("window.selected")
         folded = page.locator("#graph .node.group")
         assert folded.count() > 0
+        parts = page.locator("#graph .edge path").evaluate_all("paths => paths.map(path => path.getTotalLength())")
+        assert min(parts) > 0  # a line that turns where a row ends goes on in the next one, and has its arrow there
         assert_the_later_of_two_clicks_decides(page)
         page.locator("body").press("Escape")
         page.get_by_role("button", name="Fold all").click()

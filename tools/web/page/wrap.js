@@ -16,11 +16,11 @@ export function wrapped(laid, nodes, room, readable) {
   const boxes = new Map();
   const pieces = new Map();
   for (const node of nodes) {
-    const parts = parted.get(node.id).map(({ row, box }) => movedBox(box, rows[row]));
+    const parts = parted.get(node.id).map(({ row, box }) => ({ ...box, ...moved(box, rows[row]) }));
     boxes.set(node.id, parts[0]);
     pieces.set(node.id, parts);
   }
-  const lines = split.map((parts) => parts.map((part) => movedLine(part, rows[part.row])));
+  const lines = split.map((parts) => parts.map((part) => part.map((point) => moved(point, rows[part.row]))));
   const last = rows.at(-1);
   const width = Math.max(...rows.map((row) => row.end - row.start));
   return { boxes, pieces, lines, width, height: last.top + last.height, isWide: laid.isWide };
@@ -90,8 +90,7 @@ function lowered({ row, box }, inside) {
 // Each row from its `start` to its `end` in what was laid out, the least y there, and its place in what is wrapped.
 function rowsOf(parted, split, bounds) {
   const boxes = [...parted.values()].flat().map(({ row, box: { y, height } }) => [row, y - height / 2, y + height / 2]);
-  const points = split.flat().flatMap((part) => part.map(({ y }) => [part.row, y, y]));
-  const spans = [...boxes, ...points];
+  const spans = [...boxes, ...split.flat().flatMap((part) => part.map(({ y }) => [part.row, y, y]))];
   let top = GAP / 2;
   return bounds.slice(1).map((end, row) => {
     const here = spans.filter(([at]) => at === row);
@@ -119,32 +118,21 @@ function rowAt(x, cuts) {
 // The parts of a line in each row that it goes through, each an array of points with the number of its `row`.
 function splitLine(points, cuts) {
   const parts = [];
-  const add = (row, point) => {
-    if (parts.at(-1)?.row !== row) parts.push(Object.assign([], { row }));
-    parts.at(-1).push(point);
-  };
-  points.forEach((point, place) => {
-    const before = points[place - 1];
-    if (before) {
-      const crossed = cuts.filter((cut) => cut > Math.min(before.x, point.x) && cut <= Math.max(before.x, point.x));
-      if (point.x < before.x) crossed.reverse();
-      for (const cut of crossed) {
-        const y = before.y + ((cut - before.x) / (point.x - before.x)) * (point.y - before.y);
-        const row = cuts.indexOf(cut);
-        const [from, to] = point.x > before.x ? [row, row + 1] : [row + 1, row];
-        add(from, { x: cut, y });
-        add(to, { x: cut, y });
-      }
+  points.slice(1).forEach((point, place) => {
+    let from = points[place];
+    const slope = (point.y - from.y) / (point.x - from.x);
+    const crossed = cuts.filter((cut) => cut > Math.min(from.x, point.x) && cut < Math.max(from.x, point.x));
+    if (point.x < from.x) crossed.reverse();
+    for (const end of [...crossed.map((x) => ({ x, y: point.y + (x - point.x) * slope })), point]) {
+      const row = rowAt((from.x + end.x) / 2, cuts);
+      if (parts.at(-1)?.row !== row) parts.push(Object.assign([from], { row }));
+      parts.at(-1).push(end);
+      from = end;
     }
-    add(rowAt(point.x, cuts), point);
   });
   return parts;
 }
 
-function movedBox(box, row) {
-  return { ...box, x: box.x - row.start, y: box.y - row.low + row.top };
-}
-
-function movedLine(points, row) {
-  return points.map(({ x, y }) => ({ x: x - row.start, y: y - row.low + row.top }));
+function moved({ x, y }, row) {
+  return { x: x - row.start, y: y - row.low + row.top };
 }
