@@ -87,6 +87,8 @@ def test_layers(command, lenet):
     assert code == 0
     assert "9 layers" in out
     assert "6 of them" in out
+    for named in ("'data' float32[1, 1, 28, 28]", "'prob' float32[1, 10]"):
+        assert named in out, "data are named after the inputs"
     code, out, _ = command("layers", lenet / "lenet.onnx", "--json")
     assert [row["name"] for row in json.loads(out) if row["quantizable"]] == "conv1 pool1 conv2 pool2 ip1 ip2".split()
 

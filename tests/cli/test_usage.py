@@ -8,7 +8,6 @@ import shlex
 import shutil
 import subprocess
 
-import onnx
 import pytest
 
 from trt_bisect.cli import main
@@ -98,14 +97,6 @@ def test_paragraphs_of_the_help_are_as_wide_as_the_terminal(command, monkeypatch
     assert len(paragraph) >= 2
     for line, after in itertools.pairwise(paragraph):
         assert len(f" {line} {after.split()[0]}") >= 78
-
-
-def test_layers_prints_the_inputs_that_data_are_named_after(folder, command):
-    _, out, _ = command("layers", folder / "lenet.onnx")
-    graph = onnx.load(folder / "lenet.onnx").graph
-    for value in (*graph.input, *graph.output):
-        sizes = [dim.dim_value for dim in value.type.tensor_type.shape.dim]
-        assert f"'{value.name}' float32{sizes}" in out
 
 
 @pytest.fixture(scope="module")

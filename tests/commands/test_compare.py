@@ -14,17 +14,14 @@ from onnx import numpy_helper
 import trt_bisect
 from tests.model.test_unquantized import swish
 from tests.support import networks
-from tests.support.compared import tensors_of
-from tests.support.editions import edition
+from tests.support.compared import calibrated, row_of, tensors_of
 from tests.support.flawed_pairs import pairs
 from tests.support.flawed_structures import ACTIVATION, two_pairs
 from tests.support.quantized import plain_tensors
 from trt_bisect.analyzer import blame as advisor
 from trt_bisect.analyzer.compare_output import similarity
 from trt_bisect.calibration.ranges import Ranges
-from trt_bisect.model.qdq import GraphTarget, PlanWriter
 from trt_bisect.options.commands import CompareOptions
-from trt_bisect.precision import int8_set
 from trt_bisect.support.text import number, percent
 
 COLUMNS = (
@@ -50,14 +47,10 @@ FAMILIES = [partial(make, 1) for make in (networks.residual, networks.depthwise,
 @pytest.mark.parametrize("make", FAMILIES)
 def test_every_figure_is_numpys_on_the_same_tensors_and_no_healthy_layer_is_abnormal(make, tmp_path):
     path, feeds = networks.given(make(), tmp_path)
-    network = trt_bisect.load_network(path)
-    ranges = trt_bisect.calibrate(network, trt_bisect.open_dataset(feeds, network.inputs), "minmax")
+    network, ranges = calibrated(path, feeds, "minmax")
     found = trt_bisect.compare(path, ranges, feeds, threshold=0.95)
-    assert found.advice == ()
-    writer = PlanWriter(network, ranges.scales, GraphTarget.ONNXRUNTIME)
-    layers = len(network.layers)
-    fp32 = tensors_of(writer.write(int8_set(layers, ())), network, feeds)
-    int8 = tensors_of(writer.write(int8_set(layers, network.quantizable)), network, feeds)
+    assert found.advice == trt_bisect.compare(path, feeds, threshold=0.95).advice == ()
+    fp32, int8 = tensors_of(network, feeds), tensors_of(network, feeds, ranges.scales, network.quantizable)
     assert {row.origin.tensor for row in found.tensors} == {"x", *network.producers}
     assert found.samples == 8
     for row in found.tensors:
@@ -86,12 +79,6 @@ def test_every_figure_is_numpys_on_the_same_tensors_and_no_healthy_layer_is_abno
     assert result.figures.kl == pytest.approx(expected, rel=1e-6, abs=1e-12)
 
 
-@pytest.mark.parametrize("make", edition(FAMILIES[:1], FAMILIES))
-def test_no_layer_of_a_healthy_network_is_abnormal_with_the_default_calibrator(make, tmp_path):
-    found = trt_bisect.compare(networks.save(make(), tmp_path), networks.samples(make()), threshold=0.95)
-    assert found.advice == ()
-
-
 def test_a_starved_range_and_its_channel(tmp_path):
     model = networks.planted(networks.chain(5), ("conv2", "conv3"))
     found = trt_bisect.compare(*networks.given(model, tmp_path), calibrator="minmax")
@@ -99,7 +86,7 @@ def test_a_starved_range_and_its_channel(tmp_path):
     assert "255 levels" in words(found, advisor.STARVED, "relu3_out")
     assert ("relu3_out", ("conv3",)) in reasons(found, advisor.ONE_CHANNEL)
     assert words(found, advisor.ONE_CHANNEL, "relu3_out").startswith("channel 1 reaches")
-    row = next(row for row in found.tensors if row.origin.tensor == "relu3_out")
+    row = row_of(found, "relu3_out")
     assert row.loud.channel == 1
     assert row.rounding.near_zero > 0.5
     first_low = reasons(found, advisor.LOW_SIMILARITY)[0]
@@ -151,17 +138,12 @@ def test_one_loud_weight_channel(tmp_path):
 
 def test_a_clipped_calibration(tmp_path):
     path, feeds = networks.given(networks.chain(5), tmp_path)
-    network = trt_bisect.load_network(path)
-    ranges = trt_bisect.calibrate(network, trt_bisect.open_dataset(feeds, network.inputs), "minmax")
+    network, ranges = calibrated(path, feeds, "minmax")
     scales = {**ranges.scales, "relu4_out": ranges.scales["relu4_out"] / np.float32(8)}
     found = trt_bisect.compare(path, Ranges(scales), feeds)
     assert reasons(found, advisor.SATURATION) == [("relu4_out", ("conv4",))]
-    fp32 = tensors_of(
-        PlanWriter(network, {}, GraphTarget.ONNXRUNTIME).write(int8_set(len(network.layers), ())), network, feeds
-    )
-    share = np.mean(np.rint(fp32["relu4_out"] / scales["relu4_out"]) > 127)
-    row = next(row for row in found.tensors if row.origin.tensor == "relu4_out")
-    assert row.rounding.clipped == pytest.approx(share, abs=1e-6)
+    share = np.mean(np.rint(tensors_of(network, feeds)["relu4_out"] / scales["relu4_out"]) > 127)
+    assert row_of(found, "relu4_out").rounding.clipped == pytest.approx(share, abs=1e-6)
     assert f"clips {100 * share:.2f}%" in words(found, advisor.SATURATION, "relu4_out")
 
 
@@ -259,11 +241,7 @@ def test_layers_that_only_follow_are_rounded_where_asked_for(command, tmp_path):
         assert command(*words, tmp_path / unquantized, "--unquantized", unquantized)[0] == 0
         found = trt_bisect.Comparison.load(tmp_path / unquantized)
         assert {row.origin.tensor for row in found.tensors if row.rounding} == rounded | {"x"}
-    relu = next(row for row in found.tensors if row.origin.tensor == "relu_out")
-    network = trt_bisect.load_network(path)
-    values = tensors_of(PlanWriter(network, {}, GraphTarget.ONNXRUNTIME).write(network.free_plan()), network, data)[
-        "relu_out"
-    ]
+    relu, values = row_of(found, "relu_out"), tensors_of(trt_bisect.load_network(path), data)["relu_out"]
     error = values - np.clip(np.rint(values / np.float32(relu.scale)), -127, 127) * np.float32(relu.scale)
     assert relu.rounding.sqnr == pytest.approx(10 * np.log10((values**2).mean() / (error**2).mean()), abs=0.01)
     assert command("compare", path, path, "--input", tmp_path / "data.npz", "--unquantized", "int8")[0] == 2
@@ -308,7 +286,7 @@ def test_of_two_pairs_on_one_tensor_the_worse_is_shown_and_both_are_named(other,
     scales = {"left": ACTIVATION, "right": other}
     clipped = {name: float(np.mean(np.rint(values / scale) > 127)) for name, scale in scales.items()}
     found = trt_bisect.compare(networks.save(model, tmp_path), None, {"x": x})
-    row = next(row for row in found.tensors if row.origin.tensor == "relu_out")
+    row = row_of(found, "relu_out")
     assert row.scale == np.float32(scales[reader])
     assert row.rounding.clipped == pytest.approx(clipped[reader], abs=1e-4)
     assert row.note.startswith("it has 2 pairs, ")

@@ -7,10 +7,8 @@ from polygraphy.comparator import IterationResult, RunResults
 
 import trt_bisect
 from tests.support import networks
-from tests.support.compared import tensors_of
+from tests.support.compared import calibrated, tensors_of
 from trt_bisect.data.feeds import match_names
-from trt_bisect.model.qdq import GraphTarget, PlanWriter
-from trt_bisect.precision import int8_set
 
 
 @pytest.fixture
@@ -64,11 +62,9 @@ def test_two_folders_of_npz(dumps, tmp_path):
 
 def test_saved_runs_get_layers_and_scales_from_the_network(tmp_path):
     path, feeds = networks.given(networks.chain(4), tmp_path, 1)
-    network = trt_bisect.load_network(path)
-    ranges = trt_bisect.calibrate(network, trt_bisect.open_dataset(feeds, network.inputs))
-    writer = PlanWriter(network, ranges.scales, GraphTarget.ONNXRUNTIME)
+    network, ranges = calibrated(path, feeds)
     for run, chosen in (("fp32", ()), ("int8", network.quantizable)):
-        tensors = tensors_of(writer.write(int8_set(len(network.layers), chosen)), network, feeds)
+        tensors = tensors_of(network, feeds, ranges.scales, chosen)
         np.savez(tmp_path / f"{run}.npz", **{name: values[0] for name, values in tensors.items()})
     saved = {"fp32": tmp_path / "fp32.npz", "int8": tmp_path / "int8.npz"}
     emulated = trt_bisect.compare(path, ranges, feeds)

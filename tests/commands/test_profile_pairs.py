@@ -134,10 +134,3 @@ def test_a_layer_kept_high_has_one_side_only(quantized):
 def test_several_prefixes_and_operators(options, layers, tmp_path):
     found = trt_bisect.profile(networks.save(networks.chain(3), tmp_path), **options)
     assert {row.layer for row in found.tensors} == layers
-
-
-def test_a_prefix_that_no_layer_has_is_named(command, tmp_path):
-    path = networks.save(networks.chain(3), tmp_path)
-    code, _, err = command("profile", path, "--prefix", "conv", "--prefix", "nothing")
-    assert code == 2
-    assert "'nothing'" in err

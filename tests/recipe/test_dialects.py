@@ -123,7 +123,7 @@ def test_torch_tensorrt_keeps_the_modules_in_fp32():
     settings = json.loads(texts_of(told(layers=layers, low=FP16))["torch_tensorrt.json"])
     kept = [
         path
-        for path in ("a", "c", "c.d", "c.d2", "xc")
+        for path in ("a", "c", "c.d", "c.d2", "cxd", "xc")
         if any(re.match(p, path) for p in settings["autocast_excluded_nodes"])
     ]
     assert kept == ["c", "c.d"]

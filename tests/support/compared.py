@@ -9,13 +9,32 @@ from collections.abc import Callable
 import numpy as np
 import onnx
 
+from tests.support import networks
+from trt_bisect.calibration.collect import calibrate
+from trt_bisect.data.datasets import open_dataset
+from trt_bisect.model.network import load_network
 from trt_bisect.model.observe import Observer
+from trt_bisect.model.qdq import GraphTarget, PlanWriter
 from trt_bisect.model.session import make_session
+from trt_bisect.precision import int8_set
 
 
-def tensors_of(written, network, feeds):
-    """Every tensor of the network in a written plan on every sample, by name, stacked."""
-    return stacked_tensors(written, list(network.producers), [{"x": sample[None]} for sample in feeds["x"]])
+def calibrated(path, feeds, method="entropy"):
+    """A network, and its ranges on samples of its input ``x``."""
+    network = load_network(path)
+    return network, calibrate(network, open_dataset(feeds, network.inputs), method)
+
+
+def tensors_of(network, feeds, scales=None, low=()):
+    """Every tensor of a network with the layers ``low`` in INT8 on every sample, by name, stacked."""
+    plan = int8_set(len(network.layers), low)
+    written = PlanWriter(network, scales or {}, GraphTarget.ONNXRUNTIME).write(plan)
+    return stacked_tensors(written, list(network.producers), networks.feeds(feeds["x"]))
+
+
+def row_of(found, tensor):
+    """The row of a tensor in a comparison."""
+    return next(row for row in found.tensors if row.origin.tensor == tensor)
 
 
 def stacked_tensors(written, names, feeds):
