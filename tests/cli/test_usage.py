@@ -1,11 +1,10 @@
-"""The use of the command line: help, completion, errors as JSON, remedies that work."""
+"""The use of the command line: help, completion, errors as JSON."""
 
 import errno
 import itertools
 import json
 import re
 import shlex
-import shutil
 import subprocess
 
 import pytest
@@ -15,26 +14,6 @@ from trt_bisect.cli.app import COMMANDS, application, bound_to, function_of
 from trt_bisect.errors import BadInput
 from trt_bisect.options import PANELS
 from trt_bisect.options.declare import declared
-
-
-@pytest.fixture
-def folder(tmp_path, lenet):
-    place = tmp_path / "use"
-    place.mkdir()
-    shutil.copy(lenet / "lenet_planted.onnx", place / "lenet.onnx")
-    shutil.copy(lenet / "calibration.npz", place / "data.npz")
-    return place
-
-
-def test_data_without_its_option_are_told_with_a_command_that_works(folder, command, monkeypatch, tmp_path):
-    monkeypatch.chdir(tmp_path)
-    quick = ("--strategy", "bisect", "--calibrator", "minmax", "--explain", "none", "--effort", "quick")
-    code, _, err = command("run", folder / "lenet.onnx", folder / "data.npz", "-q", *quick)
-    assert code == 2
-    suggested = err.strip().splitlines()[-1].split(": trt-bisect ")[1]
-    code, out, _ = command(*shlex.split(suggested))
-    assert code == 1
-    assert "'ip2'" in out
 
 
 def test_wrong_use_is_one_json_document_with_json(command):

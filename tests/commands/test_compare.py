@@ -247,16 +247,6 @@ def test_layers_that_only_follow_are_rounded_where_asked_for(command, tmp_path):
     assert command("compare", path, path, "--input", tmp_path / "data.npz", "--unquantized", "int8")[0] == 2
 
 
-def test_layers_left_high(lenet):
-    digits = {"data": np.load(lenet / "calibration.npz")["data"][:20]}
-    given = (lenet / "lenet_planted.onnx", lenet / "calibration.npz", digits)
-    high = trt_bisect.compare(*given, high=["ip2"])
-    assert high.tensors[-1].figures.cosine > 0.999
-    assert "ip2" not in {layer for _, layers in reasons(high) for layer in layers}
-    ip2 = next(row for row in high.weights if row.origin.layer == "ip2")
-    assert (ip2.quantized_dtype, ip2.origin.int8_op_type, ip2.figures.cosine) == ("", ip2.origin.op_type, 1.0)
-
-
 def test_little_memory_gives_the_same_in_parts(tmp_path, monkeypatch, segmented):
     """But for float noise: ONNX Runtime fuses what is no output."""
     path, feeds = networks.given(networks.chain(depth=5), tmp_path)

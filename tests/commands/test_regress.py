@@ -12,7 +12,6 @@ import trt_bisect
 from tests.support import networks
 from tests.support.suites import NETWORK, ONCE, SUITE, Remembered, differing, failing, only, save_suite
 from trt_bisect.commands.regress import LATEST, regress
-from trt_bisect.commands.suite import read_suite
 from trt_bisect.errors import BadInput
 
 REMEMBERED, DATA = Remembered(), ("calibration", "inputs")
@@ -266,11 +265,3 @@ def test_a_network_of_a_first_night_that_fails_has_no_baseline_and_the_others_ha
         "\\", ""
     )
     assert [result.baseline is None for result in nightly(suite).networks] == [True, False]
-
-
-def test_the_suite_says_where_its_networks_are_measured(suite):
-    suite.write_text('[defaults]\ncluster = "local:2"\n' + NETWORK)
-    assert {task.keywords["cluster"] for task in read_suite(suite).networks} == {"local:2"}
-    suite.write_text(suite.read_text().replace("local:2", "nowhere"))
-    with pytest.raises(BadInput, match=r"trt-bisect\.toml.* 'nowhere'"):
-        nightly(suite)
