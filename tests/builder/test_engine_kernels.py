@@ -54,13 +54,6 @@ def test_the_convolutions_of_a_real_engine_are_those_of_the_network(precision):
     assert {product.precision for product in convolutions} == {Precision(precision)}
 
 
-def test_the_times_of_a_real_engine_are_those_of_its_profile():
-    rows = json.loads((ENGINES / "h200-resnet50-b32.int8.profile.json").read_text())
-    kernels = profiled("h200-resnet50-b32.int8")
-    assert sum(one.ms for one in kernels) == pytest.approx(sum(row.get("averageMs", 0.0) for row in rows))
-    assert [one.kernel.name for one in kernels if one.kernel.kind is Kind.REFORMAT] == ["x__int8_q_QuantizeLinear"]
-
-
 def test_depthwise_convolutions_and_regions_of_a_real_engine():
     described = json.loads((ENGINES / "h200-convnext_tiny-b8.int8.graph.json").read_text())
     kernels = [kernel_of(layer) for layer in described["Layers"]]

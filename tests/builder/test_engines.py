@@ -6,7 +6,6 @@ import importlib.metadata
 import sys
 from types import ModuleType, SimpleNamespace
 
-import numpy as np
 import onnxruntime
 import pytest
 from rich.console import Console
@@ -19,7 +18,6 @@ from trt_bisect.builder.tensorrt_build import import_tensorrt, version_of
 from trt_bisect.errors import BadInput, EngineUnavailable
 from trt_bisect.model.network import load_network
 from trt_bisect.model.quantizer import BF16, FP8, FP16, INT8
-from trt_bisect.precision import prefix
 from trt_bisect.report.screen.layout import fitted
 from trt_bisect.support import machine as host
 from trt_bisect.support.machine import InstalledGpu, find_gpu
@@ -206,16 +204,6 @@ def test_the_reason_is_named_where_there_is_no_gpu(monkeypatch):
     monkeypatch.setattr(ctypes, "CDLL", lambda name: FakeDriver(count=0))
     with pytest.raises(EngineUnavailable, match="cuDeviceGetCount"):
         find_gpu()
-
-
-def test_onnx_runtimes_builder_needs_no_shapes(tmp_path):
-    network = load_network(save(chain(2), tmp_path))
-    builder = make_builder(
-        "onnxruntime", "strong", network, {n: np.float32(0.1) for n in network.activations}, BuildOptions()
-    )
-    assert (builder.engine, builder.arithmetic) == ("onnxruntime", "emulated")
-    with builder.build(prefix(len(network.layers), 0)) as engine:
-        assert engine.infer({"x": np.zeros((1, 3, 16, 16), np.float32)})["y"].shape == (1, 10)
 
 
 def test_the_command_prints_a_row_an_engine(command):

@@ -221,17 +221,6 @@ def test_a_dynamic_input_needs_shapes_that_fit(network):
     assert dynamic_shapes(network, {**SHAPES, "unknown": ((1,),) * 3}) == SHAPES
 
 
-def test_a_network_of_fixed_shapes_needs_none(tmp_path):
-    network = load_network(save(residual_model(), tmp_path), {"x": (1, 3, 8, 8)})
-    assert len(strong(network).serialize(prefix(len(LAYERS), 6)).data) > 10_000
-
-
-def test_the_builder_of_tensorrt_rtx(network):
-    builder = make_builder(RTX, "strong", network, scales_of(network), BuildOptions(), SHAPES)
-    assert (builder.engine, builder.typing, builder.arithmetic) == ("tensorrt-rtx", "strong", "measured")
-    assert builder.versions["tensorrt-rtx"] == trt.__version__
-
-
 def test_flags_that_a_version_lacks_are_left_out():
     assert creation_flags(trt, ("STRONGLY_TYPED",)) == 1 << int(trt.NetworkDefinitionCreationFlag.STRONGLY_TYPED)
     assert creation_flags(trt, ("EXPLICIT_BATCH",)) == 0

@@ -137,13 +137,6 @@ def weak(network, monkeypatch):
     return make
 
 
-def test_the_weak_builder_says_what_it_is(weak):
-    builder, _ = weak()
-    assert (builder.engine, builder.typing, builder.arithmetic) == ("tensorrt", "weak", "measured")
-    assert builder.versions["tensorrt"] == "8.6.0"
-    assert builder.versions["rules"] != "1", "trials under the constraints of before are not reused"
-
-
 def test_int8_is_allowed_constraints_are_obeyed_tf32_is_off(weak):
     builder, rt = weak(BuildOptions(workspace_bytes=1 << 20, optimization_level=2))
     assert builder.build(prefix(8, 3)).serialized.data == b"engine"

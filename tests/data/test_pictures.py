@@ -10,9 +10,13 @@ from trt_bisect.data.preprocessing import Preprocessing, preprocessing
 from trt_bisect.options.concerns import RunOptions
 from trt_bisect.options.declare import declared, read_config
 
-F32 = np.dtype(np.float32)
-NCHW = (TensorSpec("x", F32, (1, 3, 4, 6)),)
-ANY_SIZE = (TensorSpec("x", F32, (None, 3, None, None)),)
+
+def takes(*shape, dtype=np.float32):
+    """The only input of a network."""
+    return (TensorSpec("x", np.dtype(dtype), shape),)
+
+
+NCHW, ANY_SIZE = takes(1, 3, 4, 6), takes(None, 3, None, None)
 IMAGENET = {"mean": (0.485, 0.456, 0.406), "std": (0.229, 0.224, 0.225)}
 
 
@@ -32,40 +36,32 @@ def fed(folder, specs, **asked):
     return [feeds["x"] for feeds in open_dataset(folder, specs, pictures=preprocessing(asked))]
 
 
-def test_pixels_are_divided_by_255_and_stand_in_nchw(folder, pixels):
-    first, second = fed(folder, NCHW)
-    assert first.shape == (1, 3, 4, 6)
+@pytest.mark.parametrize(
+    ("asked", "expected"),
+    [
+        ({}, lambda rgb: rgb / 255.0),
+        (IMAGENET, lambda rgb: (rgb / 255.0 - IMAGENET["mean"]) / IMAGENET["std"]),
+        ({"mean": "123.675,116.28,103.53", "std": "58.395,57.12,57.375"},
+         lambda rgb: (rgb - (123.675, 116.28, 103.53)) / (58.395, 57.12, 57.375)),
+        ({"colors": "bgr", "scale": 1, "mean": (1, 2, 3)}, lambda rgb: rgb[..., ::-1] - (1.0, 2.0, 3.0)),
+    ],
+    ids=["no option", "ImageNet", "in pixels, without a scale", "BGR, the mean in its order"],
+)  # fmt: skip
+def test_the_values_that_options_make_stand_in_nchw(folder, pixels, asked, expected):
+    first, second = fed(folder, NCHW, **asked)
     assert first.dtype == np.float32
-    for channel in range(3):
-        np.testing.assert_allclose(first[0, channel], pixels[:, :, channel] / 255.0, rtol=1e-6)
-    np.testing.assert_allclose(first + second, 1.0, rtol=1e-6)
-
-
-def test_mean_and_std_of_imagenet(folder, pixels):
-    found = fed(folder, NCHW, **IMAGENET)[0]
-    blue = (pixels[:, :, 2] / 255.0 - 0.406) / 0.225
-    np.testing.assert_allclose(found[0, 2], blue, rtol=1e-5)
-
-
-def test_mean_and_std_in_pixels_need_no_scale(folder, pixels):
-    found = fed(folder, NCHW, mean="123.675,116.28,103.53", std="58.395,57.12,57.375")[0]
-    np.testing.assert_allclose(found[0, 1], (pixels[:, :, 1] - 116.28) / 57.12, rtol=1e-5, atol=1e-6)
-
-
-def test_bgr_takes_the_mean_in_its_own_order(folder, pixels):
-    found = fed(folder, NCHW, colors="bgr", scale=1, mean=(1, 2, 3))[0]
-    np.testing.assert_allclose(found[0, 0], pixels[:, :, 2].astype(float) - 1)
-    np.testing.assert_allclose(found[0, 2], pixels[:, :, 0].astype(float) - 3)
+    for found, picture in ((first, pixels), (second, 255 - pixels)):
+        np.testing.assert_allclose(found[0], expected(picture).transpose(2, 0, 1), rtol=1e-5, atol=1e-6)
 
 
 def test_nhwc_and_uint8(folder, pixels):
-    [first, _] = fed(folder, (TensorSpec("x", np.dtype(np.uint8), (1, 4, 6, 3)),))
+    [first, _] = fed(folder, takes(1, 4, 6, 3, dtype=np.uint8))
     np.testing.assert_array_equal(first[0], pixels)
 
 
 def test_one_channel_is_grey(tmp_path):
     Image.fromarray(np.full((5, 5), 51, np.uint8)).save(tmp_path / "a.png")
-    [found] = fed(tmp_path, (TensorSpec("x", F32, (1, 1, 5, 5)),))
+    [found] = fed(tmp_path, takes(1, 1, 5, 5))
     np.testing.assert_allclose(found, 0.2, rtol=1e-6)
 
 
@@ -75,7 +71,7 @@ def test_a_palette_with_transparent_colours_is_read_without_a_warning(tmp_path):
     image = Image.fromarray(np.array([[0, 1], [2, 3]], np.uint8), "P")
     image.putpalette(colours.tobytes())
     image.save(tmp_path / "a.png", transparency=bytes([0, 255, 255, 128]))
-    [found] = fed(tmp_path, (TensorSpec("x", F32, (1, 3, 2, 2)),), scale=1)
+    [found] = fed(tmp_path, takes(1, 3, 2, 2), scale=1)
     np.testing.assert_array_equal(found[0], colours.reshape(2, 2, 3).transpose(2, 0, 1))
 
 
@@ -87,7 +83,7 @@ def test_pictures_are_made_the_size_of_the_input(tmp_path):
 
 def test_a_letterbox_keeps_the_shape_and_pads_with_grey(tmp_path):
     Image.new("RGB", (8, 4), (255, 255, 255)).save(tmp_path / "wide.png")
-    [found] = fed(tmp_path, (TensorSpec("x", F32, (1, 3, 16, 16)),), letterbox=True, scale=1)
+    [found] = fed(tmp_path, takes(1, 3, 16, 16), letterbox=True, scale=1)
     expected = np.full((16, 16), 114.0)
     expected[4:12] = 255.0
     np.testing.assert_array_equal(found[0, 0], expected)
@@ -100,7 +96,7 @@ def test_a_dynamic_input_takes_each_picture_in_its_own_size(folder):
 
 
 def test_a_fixed_batch_needs_pictures_of_one_size(folder):
-    specs = (TensorSpec("x", F32, (2, 3, None, None)),)
+    specs = takes(2, 3, None, None)
     assert [x.shape for x in fed(folder, specs)] == [(2, 3, 4, 6)]
     Image.new("RGB", (3, 2)).save(folder / "aa.png")
     with pytest.raises(BadInput, match="--resize"):
@@ -112,7 +108,7 @@ def test_folders_of_classes_and_a_fixed_batch(tmp_path):
     for place in range(5):
         (tmp_path / f"class{place % 2}").mkdir(exist_ok=True)
         Image.new("RGB", (6, 4), (place, 0, 0)).save(tmp_path / f"class{place % 2}" / f"{place}.png")
-    data = open_dataset(tmp_path, (TensorSpec("x", F32, (2, 3, 4, 6)),), pictures=Preprocessing(scale=1.0))
+    data = open_dataset(tmp_path, takes(2, 3, 4, 6), pictures=Preprocessing(scale=1.0))
     assert [list(feeds["x"][:, 0, 0, 0]) for feeds in data] == [[0, 2], [4, 1]]
     assert data.length == 2
     assert any("left out" in note for note in data.notes)
@@ -123,7 +119,7 @@ def test_a_photograph_lying_on_its_side_is_turned(tmp_path, pixels):
     turned = image.getexif()
     turned[0x0112] = 6  # EXIF: to be turned by 90 degrees clockwise
     image.save(tmp_path / "a.png", exif=turned)
-    [found] = fed(tmp_path, (TensorSpec("x", np.dtype(np.uint8), (1, 3, 6, 4)),))
+    [found] = fed(tmp_path, takes(1, 3, 6, 4, dtype=np.uint8))
     np.testing.assert_array_equal(found[0], np.rot90(pixels, -1).transpose(2, 0, 1))
 
 
@@ -141,7 +137,7 @@ def test_options_of_version_0_2_are_named_and_not_taken(folder):
 def test_samples_are_named_by_their_files(folder):
     kept = open_dataset(str(folder), NCHW)
     assert [kept.label(place) for place in range(2)] == [str(folder / "a.png"), str(folder / "b.png")]
-    two = (TensorSpec("x", F32, (2, 3, 4, 6)),)
+    two = takes(2, 3, 4, 6)
     assert open_dataset(str(folder), two).label(0) == f"{folder / 'a.png'} to b.png"
 
 
@@ -154,9 +150,9 @@ def test_one_picture_is_one_sample(folder, pixels):
     ({"scale": 1 / 255}, NCHW, "--scale 255"), ({"std": 0}, NCHW, "--std"), ({"mean": (1, 2)}, NCHW, "--mean"),
     ({"mean": "a,b"}, NCHW, "0.485,0.456,0.406"), ({"resize": "7x7"}, NCHW, "7x7"),
     ({"resize": "big"}, NCHW, "480x640"), ({"colors": "gray"}, NCHW, "3 channels"),
-    ({"colors": "cmyk"}, NCHW, "rgb, bgr, gray"), ({}, (TensorSpec("x", F32, (1, 5)),), "no pictures"),
-    ({}, (*NCHW, TensorSpec("y", F32, (1, 5))), "module:function"),
-    ({"mean": 1}, (TensorSpec("x", np.dtype(np.uint8), (1, 3, 4, 6)),), "Leave out --mean."),
+    ({"colors": "cmyk"}, NCHW, "rgb, bgr, gray"), ({}, takes(1, 5), "no pictures"),
+    ({}, (*NCHW, TensorSpec("y", NCHW[0].dtype, (1, 5))), "module:function"),
+    ({"mean": 1}, takes(1, 3, 4, 6, dtype=np.uint8), "Leave out --mean."),
 ])  # fmt: skip
 def test_what_cannot_be_done(folder, asked, specs, words):
     with pytest.raises(BadInput) as refused:

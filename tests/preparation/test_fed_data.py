@@ -27,9 +27,7 @@ def network(tmp_path):
     sketch = Sketch(seed=4)
     x = sketch.node("Relu", [sketch.conv("x", "first", 3, 6)], "relu")
     sketch.conv(x, "second", 6, 4)
-    path = tmp_path / "net.onnx"
-    onnx.save(sketch.model({"x": [1, 3, 8, 8]}, {"second_out": [1, 4, 8, 8]}), path)
-    return path
+    return save(sketch.model({"x": [1, 3, 8, 8]}, {"second_out": [1, 4, 8, 8]}), tmp_path)
 
 
 def run(network, calibration, **options):
@@ -77,8 +75,7 @@ def test_a_network_that_is_dead_on_its_data_does_not_pass(tmp_path, random, opti
     sketch.dense(pooled, "last", 6, 4)
     model = sketch.model({"x": [1, 3, 8, 8]}, {"last_bias_out": [1, 4]})
     scale_constant(model, "first.bias", lambda bias: bias - 50)
-    path = tmp_path / "dead.onnx"
-    onnx.save(model, path)
+    path = save(model, tmp_path)
     data = random.random((8, 3, 8, 8), np.float32)
     session = plain_session(path)
     for sample in data:
@@ -142,8 +139,7 @@ def normalising(folder, mean, std):
     sketch = Sketch(seed=4)
     x = sketch.node("Sub", ["x", sketch.constant("mean", mean)], "sub")
     sketch.conv(sketch.node("Div", [x, sketch.constant("std", std)], "div"), "first", 3, 6)
-    onnx.save(sketch.model({"x": [1, 3, 24, 24]}, {"first_out": [1, 6, 24, 24]}), folder / "net.onnx")
-    return folder / "net.onnx"
+    return save(sketch.model({"x": [1, 3, 24, 24]}, {"first_out": [1, 6, 24, 24]}), folder)
 
 
 def test_a_network_that_normalises_pixels_itself(tmp_path, random):
@@ -163,10 +159,10 @@ def test_a_network_that_normalises_values_of_0_to_1_itself(tmp_path, random):
 def test_data_that_are_nearly_constant(tmp_path, random):
     sketch = Sketch(seed=4)
     sketch.dense("x", "dense", 6, 4)
-    onnx.save(sketch.model({"x": [1, 6]}, {"dense_bias_out": [1, 4]}), tmp_path / "net.onnx")
+    path = save(sketch.model({"x": [1, 6]}, {"dense_bias_out": [1, 4]}), tmp_path)
     data = random.random((8, 6)).astype(np.float32)
-    assert told(tmp_path / "net.onnx", data) == []
-    assert len(told(tmp_path / "net.onnx", 100 + data)) == 1
+    assert told(path, data) == []
+    assert len(told(path, 100 + data)) == 1
 
 
 def pictures_of(folder, arrays):
@@ -183,12 +179,12 @@ def test_a_wrong_mean_of_pictures_does_not_pass(tmp_path, random):
     sketch.conv(sketch.node("Relu", [sketch.conv("x", "first", 3, 6)], "relu"), "second", 6, 4)
     model = sketch.model({"x": [1, 3, 24, 24]}, {"second_out": [1, 4, 24, 24]})
     scale_constant(model, "first.weight", lambda weight: weight / 58)
-    onnx.save(model, tmp_path / "net.onnx")
+    path = save(model, tmp_path)
     pictures = pictures_of(tmp_path, random.integers(0, 256, (4, 24, 24, 3), np.uint8))
     mean = "123.7,116.3,103.5"
-    right = run(tmp_path / "net.onnx", pictures, mean=mean, threshold=0.5)
+    right = run(path, pictures, mean=mean, threshold=0.5)
     assert (right.inputs.warnings, right.exit_code) == ((), 0)
-    wrong = run(tmp_path / "net.onnx", pictures, mean=mean, scale=255, threshold=0.5)
+    wrong = run(path, pictures, mean=mean, scale=255, threshold=0.5)
     assert (len(wrong.inputs.warnings), wrong.exit_code) == (1, 1)
     assert "divided by 255, mean 123.7,116.3,103.5" in wrong.lines[0].text
 
@@ -210,8 +206,7 @@ def recurrent(folder, *, by_output):
         sketch.node("LSTM", ["x", *cell, *more], "lstm", hidden_size=4)
         sketch.dense("lstm_out", "last", 4, 3)
         inputs, outputs = {"x": [5, 1, 4], "h0": [1, 4]}, {"last_bias_out": [5, 1, 1, 3]}
-    onnx.save(sketch.model(inputs, outputs), folder / "net.onnx")
-    return folder / "net.onnx"
+    return save(sketch.model(inputs, outputs), folder)
 
 
 @pytest.mark.parametrize("by_output", [True, False])
@@ -230,17 +225,17 @@ def test_a_recurrent_state_of_zeros_is_a_note_beside_data_that_vary(tmp_path, ra
 def test_an_input_of_zeros_that_is_no_state_is_no_real_data(tmp_path, random):
     sketch = Sketch(seed=4)
     sketch.dense(sketch.node("Concat", ["x", "more"], "join", axis=1), "last", 8, 4)
-    onnx.save(sketch.model({"x": [1, 4], "more": [1, 4]}, {"last_bias_out": [1, 4]}), tmp_path / "net.onnx")
+    path = save(sketch.model({"x": [1, 4], "more": [1, 4]}, {"last_bias_out": [1, 4]}), tmp_path)
     data = {"x": random.normal(size=(6, 4)).astype(np.float32), "more": np.zeros((6, 4), np.float32)}
-    assert len(told(tmp_path / "net.onnx", data)) == 1
+    assert len(told(path, data)) == 1
 
 
 def test_a_network_that_scales_its_pixels_itself(tmp_path, random):
     sketch = Sketch(seed=4)
     scaled = sketch.node("Div", ["x", sketch.constant("by", np.float32(255))], "div")
     sketch.conv(scaled, "first", 3, 6)
-    onnx.save(sketch.model({"x": [1, 3, 8, 8]}, {"first_out": [1, 6, 8, 8]}), tmp_path / "net.onnx")
-    assert first_layer(trt_bisect.load_network(tmp_path / "net.onnx"), "x").scaled
+    path = save(sketch.model({"x": [1, 3, 8, 8]}, {"first_out": [1, 6, 8, 8]}), tmp_path)
+    assert first_layer(trt_bisect.load_network(path), "x").scaled
 
 
 def test_inputs_in_other_units_than_the_cache(network, random, tmp_path):
@@ -289,12 +284,12 @@ def test_dynamic_inputs_get_the_shapes_of_the_data(tmp_path, random):
     sketch = Sketch(seed=4)
     sketch.conv("x", "first", 3, 6)
     model = sketch.model({"x": ["n", 3, "h", "w"]}, {"first_out": ["n", 6, "h", "w"]})
-    onnx.save(model, tmp_path / "net.onnx")
+    path = save(model, tmp_path)
     data = random.random((6, 3, 8, 10), np.float32)
-    report = run(tmp_path / "net.onnx", data)
+    report = run(path, data)
     assert report.inputs.shapes == {"x": "1x3x8x10"}
     assert any("--shape x:1x3x8x10" in note for note in texts(report.notes))
-    fixed = run(tmp_path / "net.onnx", data, shapes={"x": (1, 3, 8, 10)})
+    fixed = run(path, data, shapes={"x": (1, 3, 8, 10)})
     assert not fixed.inputs.shapes
     assert fixed.similarity == report.similarity
 
@@ -318,12 +313,12 @@ def test_one_command_from_pictures_to_a_recipe(network, random, tmp_path):
 
 def test_pictures_whose_own_sizes_a_network_does_not_take(tmp_path, random):
     """Two strides of 2, and what comes back from the second one is concatenated: sizes must be multiples of 4."""
-    sketch, network = Sketch(seed=4), tmp_path / "net.onnx"
+    sketch = Sketch(seed=4)
     half = sketch.conv("x", "half", 3, 8, strides=[2, 2])
     quarter = sketch.conv(half, "quarter", 8, 8, strides=[2, 2])
     back = sketch.node("Resize", [quarter, "", sketch.constant("scales", [1, 1, 2, 2])], "back", mode="nearest")
     sketch.conv(sketch.node("Concat", [half, back], "both", axis=1), "head", 16, 6)
-    onnx.save(sketch.model({"x": ["n", 3, "h", "w"]}, {"head_out": ["n", 6, "a", "b"]}), network)
+    network = save(sketch.model({"x": ["n", 3, "h", "w"]}, {"head_out": ["n", 6, "a", "b"]}), tmp_path)
     sizes = [(32, 40), (30, 41), (28, 44)]
     pictures = pictures_of(tmp_path, [random.integers(0, 256, (*size, 3), np.uint8) for size in sizes])
     options = {"resize": "32x32", "letterbox": True}
