@@ -49,34 +49,31 @@ def test_all_high_leaves_shapes_and_constants_alone(network):
     assert asked == dict.fromkeys(expected, FLOAT)
 
 
-def test_all_int8_leaves_what_lies_between_int8_layers_free(network):
-    """fc's product is a tensor of its own only until its bias is added; what follows fc is FP32."""
-    assert laid(network, prefix(8, 7)).asked() == {"fc": (None, {0: "FLOAT"}), "fc_10": FLOAT, "softmax": FLOAT}
+RESULT = (None, {0: "FLOAT"})  # its kernel is free, its output is a float
+HALF = ("HALF", {0: "HALF"})
 
 
-def test_a_boundary_adds_no_rounding(network):
-    """prefix(0): conv1 is INT8, and relu1, which nothing in INT8 reads, is high: conv1 puts out floats."""
-    asked = laid(network, prefix(8, 0)).asked()
-    assert asked["conv1"] == (None, {0: "FLOAT"})
-    assert asked["relu1"] == asked["pool1"] == asked["conv2"] == FLOAT
-
-
-def test_an_int8_layer_read_by_int8_and_high_layers_is_left_alone(network):
-    """prefix(3): pool1 is read by conv2 in INT8 and by add in FP32; conv2 by add alone."""
-    asked = laid(network, prefix(8, 3)).asked()
-    assert "pool1" not in asked
-    assert asked["conv2"] == (None, {0: "FLOAT"})
-    assert asked["add"] == FLOAT
-
-
-def test_a_boundary_seen_through_a_shuffle_adds_no_rounding(network):
-    """prefix(4): add is INT8, fc high; the flatten between them must not become INT8."""
-    asked = laid(network, prefix(8, 4)).asked()
-    assert asked["add"] == (None, {0: "FLOAT"})
-    assert asked["flatten"] == FLOAT
-    between = laid(network, int8_set(8, {4, 6})).asked()
-    assert "add" not in between
-    assert "flatten" not in between
+@pytest.mark.parametrize(
+    ("plan", "asked"),
+    [
+        # fc's product is a tensor of its own only until its bias is added; what follows fc is FP32
+        (prefix(8, 7), {**dict.fromkeys(("conv1", "relu1", "pool1", "conv2", "add", "flatten")), "fc": RESULT}
+         | {"fc_10": FLOAT, "softmax": FLOAT}),
+        # nothing in INT8 reads relu1: it is high, and conv1 puts out floats
+        (prefix(8, 0), {"conv1": RESULT, "relu1": FLOAT, "pool1": FLOAT, "conv2": FLOAT}),
+        # pool1 is read by conv2 in INT8 and by add in FP32; conv2 by add alone
+        (prefix(8, 3), {"pool1": None, "conv2": RESULT, "add": FLOAT}),
+        # add is INT8, fc high; the flatten between them must not become INT8
+        (prefix(8, 4), {"add": RESULT, "flatten": FLOAT}),
+        (int8_set(8, {4, 6}), {"add": None, "flatten": None}),
+        # softmax makes an output of the network
+        (prefix(8, 0, Precision.FP16), {"conv1": RESULT, "conv2": HALF, "softmax": ("HALF", {0: "FLOAT"})}),
+    ],
+    ids=["all", "conv1", "to conv2", "to add", "add and fc", "conv1 and FP16"],
+)  # fmt: skip
+def test_a_boundary_adds_no_rounding_and_between_int8_layers_all_is_free(network, plan, asked):
+    found = laid(network, plan).asked()
+    assert {name: found.get(name) for name in asked} == asked
 
 
 def test_what_a_plan_says_of_layers_that_only_follow_changes_nothing(network):
@@ -87,15 +84,6 @@ def test_what_a_plan_says_of_layers_that_only_follow_changes_nothing(network):
         high = plan.keeping(unquantized)
         low = int8_set(8, plan.int8 | unquantized)
         assert laid(network, plan).asked() == laid(network, high).asked() == laid(network, low).asked()
-
-
-def test_fp16_is_the_high_precision_where_the_plan_says_so(network):
-    definition = laid(network, prefix(8, 0, Precision.FP16))
-    asked = definition.asked()
-    assert asked["conv1"] == (None, {0: "FLOAT"})
-    assert asked["conv2"] == ("HALF", {0: "HALF"})
-    assert asked["softmax"] == ("HALF", {0: "FLOAT"}), "an output of the network"
-    assert definition.get_output(0).dtype is DataType.FLOAT
 
 
 def test_a_network_output_is_made_fp32_on_the_tensor(network):
