@@ -76,7 +76,8 @@ UNPROVEN = frozenset({IN_REGION, ON_DLA})  # the values of ``ran`` for layers wh
 
 DEFAULT_TIMEOUT = 3600.0  # seconds for a build or an inference
 
-_RAN_FOLLOWING = {kind: str(kind if kind in (Precision.FP16, Precision.BF16) else Precision.FP32) for kind in Precision}
+_FP32 = str(Precision.FP32)
+_RAN_FOLLOWING = dict.fromkeys(Precision, _FP32) | {kind: str(kind) for kind in (Precision.FP16, Precision.BF16)}
 
 
 @dataclass(frozen=True)

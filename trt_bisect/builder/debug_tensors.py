@@ -106,10 +106,10 @@ def on_graph(shown: Outputs, inspected: str, graph: onnx.GraphProto) -> Iterator
         nodes, outputs = onnx_layers_in(str(layer.get("Metadata", ""))), layer.get("Outputs", ())
         formats.update({output.get("Name"): " ".join(map(str, output.values())) for output in outputs})
         leaving = [t for node in nodes for t in made.get(node, ()) if readers.get(t, set()) - set(nodes)]
-        if len(leaving) == len(outputs) == 1:
+        if len(leaving) == len(outputs) == 1 and outputs[0].get("Name") not in tensors:
             graph_names[outputs[0].get("Name")] = leaving[0]
     for name, values in shown.items():
-        tensor, match = name if name in tensors else graph_names.get(name, name), _FORMAT.search(formats.get(name, ""))
+        tensor, match = graph_names.get(name, name), _FORMAT.search(formats.get(name, ""))
         if match and values.ndim > 2:
             word = match[match.lastindex] if match.lastindex else "1"
             multiple, channels = WIDTHS.get(word.lower()) or int(word), values.shape[1]
@@ -168,7 +168,9 @@ def engine_tensors(
         for row in beside.rows(feeds, position, shown):
             before = rows.get(row.tensor, row)
             worst = {key: max(getattr(row, key), getattr(before, key)) for key in ("quantization", "engine", "own")}
-            rows[row.tensor] = replace(row, layers=before.layers if before.own >= row.own else row.layers, **worst)
+            if before.own >= row.own:
+                row = replace(row, layers=before.layers)
+            rows[row.tensor] = replace(row, **worst)
     tensors = [replace(row, precision=run_in, cause=_cause(row, bound)) for row in rows.values()]
     return tuple(sorted(tensors, key=lambda row: row.index))
 
@@ -204,8 +206,11 @@ class _Beside:
         self._stored: bool | None = None
 
     def _is_same(self, tensor: str, values: np.ndarray) -> bool:
-        in_levels = tensor in self._makers and self._makers[tensor].op_type == "QuantizeLinear"
-        return tensor in self._makers and (values.dtype == np.int8 if in_levels else values.dtype.kind == "f")
+        if tensor not in self._makers:
+            return False
+        if self._makers[tensor].op_type == "QuantizeLinear":
+            return values.dtype == np.int8
+        return values.dtype.kind == "f"
 
     def _base_of(self, name: str) -> str:
         originals = {*self._network.producers, *(spec.name for spec in self._network.inputs)}

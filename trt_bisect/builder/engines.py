@@ -62,7 +62,8 @@ class EngineStatus:
     @property
     def answer(self) -> Annotated[str, Column("usable", rank=0)]:
         """``yes``, or ``no: `` with ``why_not``; then ``note``, if any, on a new line."""
-        return "\n".join(filter(None, (f"no: {self.why_not}" if self.why_not else "yes", self.note)))
+        answer = f"no: {self.why_not}" if self.why_not else "yes"
+        return f"{answer}\n{self.note}" if self.note else answer
 
 
 def list_engines() -> tuple[EngineStatus, ...]:
@@ -225,7 +226,8 @@ def open_builder(
             own = replace(options, sizes=part.of(options.sizes))
             return open_builder(engine, typing, part.network, own_scales, own, part.of(profile_shapes or {}), process)
 
-        return (EmulatedPipelineBuilder if engine == ONNXRUNTIME else PipelineBuilder)(network, scales, of_part)
+        pipeline_builder = EmulatedPipelineBuilder if engine == ONNXRUNTIME else PipelineBuilder
+        return pipeline_builder(network, scales, of_part)
     make = partial(make_builder, engine, typing, network, scales, options, profile_shapes)
     return make() if engine == ONNXRUNTIME else IsolatedBuilder(make, options.timeout, process)
 

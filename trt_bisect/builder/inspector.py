@@ -231,14 +231,20 @@ def _in_regions(engine: Sequence[EngineLayer], network: Sequence[Layer]) -> dict
         if part.is_region:
             inside = {indices[name] for name in part.network_layers if name in indices}
             is_listed = part.network_layers != named_in(part.name)
-            for region in () if is_listed else _REGION.finditer(part.name):
+            regions = () if is_listed else _REGION.finditer(part.name)
+            for region in regions:
                 first, _, last = region[1].partition("...")
                 names = named_in(first), named_in(last or first)
                 begins, ends = ([indices[name] for name in end if name in indices] for end in names)
                 borders = [*begins, *ends]
-                low, high = min(borders) if begins else 0, max(borders) if ends else len(network) - 1
+                low, high = 0, len(network) - 1
+                if begins:
+                    low = min(borders)
+                if ends:
+                    high = max(borders)
                 inside.update(borders, (k for k in range(low, high + 1) if k not in named))
-            ran.update(dict.fromkeys(inside, ON_DLA if part.kind.lower() == _DLA else IN_REGION))
+            where = ON_DLA if part.kind.lower() == _DLA else IN_REGION
+            ran.update(dict.fromkeys(inside, where))
     return ran
 
 
@@ -310,8 +316,10 @@ def profiled_kernels(graph: Path, profile: Path) -> tuple[EngineKernel, ...]:
     if not isinstance(layers, list) or not layers or not all(isinstance(layer, dict) for layer in layers):
         raise BadInput(f"'{graph}' does not describe the layers of an engine.", _DETAILED)
     rows = _json(profile)
+    if not isinstance(rows, list):
+        rows = []
     times: defaultdict[str, list[float]] = defaultdict(list)
-    for row in rows if isinstance(rows, list) else ():
+    for row in rows:
         if isinstance(row, dict) and isinstance(row.get("averageMs"), (int, float)):
             times[str(row.get("name"))].append(float(row["averageMs"]))
     if not times:
@@ -324,8 +332,8 @@ def profiled_kernels(graph: Path, profile: Path) -> tuple[EngineKernel, ...]:
         except (TypeError, ValueError, AttributeError) as error:
             problem = f"'{graph}' has a layer that cannot be read, '{layer.get('Name')}': {first_line(error)}"
             raise BadInput(problem, _DETAILED) from error
-        names, ms = _engine_layer(layer).network_layers, layer_times.pop(0) if layer_times else 0.0
-        kernels.append(EngineKernel(kernel, names, _is_convolution(layer), ms))
+        ms = layer_times.pop(0) if layer_times else 0.0
+        kernels.append(EngineKernel(kernel, _engine_layer(layer).network_layers, _is_convolution(layer), ms))
     return tuple(kernels)
 
 

@@ -325,8 +325,10 @@ class Worker:
                 raise answer
         except (EOFError, OSError) as error:
             message = self._crash_message(request, messages)
-            killed = self._process.returncode == -signal.SIGKILL
-            raise TrialFailed(OUT_OF_MEMORY if killed else outcome_of(request[0]), message) from error
+            outcome = outcome_of(request[0])
+            if self._process.returncode == -signal.SIGKILL:
+                outcome = OUT_OF_MEMORY
+            raise TrialFailed(outcome, message) from error
         except BaseException:
             self.end()
             raise
@@ -336,7 +338,8 @@ class Worker:
         deadline = None if limit is None else monotonic() + limit
         self._connection.send(request)
         while True:
-            if not self._connection.poll(None if deadline is None else max(0.0, deadline - monotonic())):
+            left = None if deadline is None else max(0.0, deadline - monotonic())
+            if not self._connection.poll(left):
                 raise TrialFailed(
                     "timed out", "\n".join([f"{_WORK.get(request[0], 'The work')} took over {limit:g} s.", *messages])
                 )
@@ -359,7 +362,9 @@ def _how_it_ended(code: int) -> str:
     if code >= 0:
         return f"with exit code {code}"
     name = signal.Signals(-code).name if -code in set(signal.Signals) else str(-code)
-    return f"by signal {name}" + (", as Linux does when memory runs out" if -code == signal.SIGKILL else "")
+    if -code == signal.SIGKILL:
+        return f"by signal {name}, as Linux does when memory runs out"
+    return f"by signal {name}"
 
 
 def _end(process: subprocess.Popen[bytes], connection: Connection, printed: IO[bytes]) -> None:

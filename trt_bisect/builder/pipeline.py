@@ -176,7 +176,8 @@ class PipelineSession:
         """
         engines = {}
         for part, session in self._sessions:
-            own_scales, own_plan = None if scales is None else part.of(scales), part.plan(plan)
+            own_scales = None if scales is None else part.of(scales)
+            own_plan = part.plan(plan)
             set_by = np.array(list((own_scales or {}).values()), np.float32).tobytes()
             key = part.name, own_plan, set_by
             engines[part.name] = partial(self._infer, key, partial(session.infer, own_plan, scales=own_scales))

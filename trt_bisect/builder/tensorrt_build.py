@@ -42,7 +42,8 @@ def import_tensorrt(engine: str) -> ModuleType:
         except (ImportError, OSError) as error:
             if not (isinstance(error, ModuleNotFoundError) and error.name == name):
                 broken = f"{name}: {error}"
-    remedy = install("rtx" if engine == RTX else "tensorrt")
+    extra = "rtx" if engine == RTX else "tensorrt"
+    remedy = install(extra)
     if broken:
         raise EngineUnavailable(f"{engine} does not load: {broken}", f"Install it again: {remedy}")
     raise EngineUnavailable(f"{engine} is not installed.", remedy)

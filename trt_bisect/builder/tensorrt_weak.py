@@ -147,10 +147,11 @@ def _outputs_of(trt_layer: Any) -> list[Any]:
 def _step(trt_layer: Any, indices: Mapping[str, int]) -> WalkStep:
     read = (trt_layer.get_input(i) for i in range(trt_layer.num_inputs))
     reads = tuple(tensor.name for tensor in read if tensor is not None)
-    makes = tuple(
-        (tensor.name, "" if is_activation(tensor) else str(tensor.dtype.name)) for tensor in _outputs_of(trt_layer)
-    )
-    step = WalkStep(trt_layer, trt_layer.name, str(trt_layer.type.name), reads, makes)
+    makes = []
+    for tensor in _outputs_of(trt_layer):
+        kind = "" if is_activation(tensor) else str(tensor.dtype.name)
+        makes.append((tensor.name, kind))
+    step = WalkStep(trt_layer, trt_layer.name, str(trt_layer.type.name), reads, tuple(makes))
     in_metadata = [name for name in onnx_layers_in(getattr(trt_layer, "metadata", "") or "") if name in indices]
     if in_metadata:
         owner = trt_layer.name if trt_layer.name in in_metadata else in_metadata[0]
@@ -219,7 +220,9 @@ def _largest_of_constants(
         return _moved(step, ranges)
     factors = [ranges[name] for name in step.reads if name in ranges]
     multiplies = _as(trt.IElementWiseLayer, step.layer).op == trt.ElementWiseOperation.PROD
-    return factors[0] * factors[1] if multiplies and len(factors) == 2 else None
+    if not multiplies or len(factors) != 2:
+        return None
+    return factors[0] * factors[1]
 
 
 def largest_constant(trt: ModuleType, layer: Any, network: Network) -> float | None:
@@ -294,16 +297,23 @@ def constraints(
         may_be_free = network.low.needs_ranges or not network.layers[step.owner].quantizable
         between = _follows(step, network) and not (read.isdisjoint(outputs) or fed.isdisjoint(step.reads))
         free = in_int8 or (may_be_free and between)
-        planned = plan.precisions[step.owner]
-        high = planned if planned in (*FLOAT_TYPES, Precision.FP32) else network.base or Precision.FP32
-        chosen = Precision.INT8 if force_int8 and in_int8 else None
+        high = plan.precisions[step.owner]
+        if high not in (*FLOAT_TYPES, Precision.FP32):
+            high = network.base or Precision.FP32
+        precision: Precision | None = high
+        if free:
+            precision = Precision.INT8 if force_int8 and in_int8 else None
         types = list[Precision | str | None]()
         for name, kind in step.makes:
-            if kind or (free and name in read):
-                types.append(kind or None)
+            if kind:
+                types.append(kind)
+            elif free and name in read:
+                types.append(None)
+            elif name in results:
+                types.append(Precision.FP32)
             else:
-                types.append(Precision.FP32 if name in results else high)
-        constraint = Constraint(step.name, chosen if free else high, tuple(types))
+                types.append(high)
+        constraint = Constraint(step.name, precision, tuple(types))
         if constraint.precision is not None or any(isinstance(kind, Precision) for kind in types):
             yield step, constraint
 
@@ -347,7 +357,8 @@ def _beside_int8(steps: list[WalkStep], network: Network, int8: frozenset[int], 
     #     conv1 (INT8) --> relu --> softmax --> output             fed, not read: high
     #     conv3 (high) --> relu --> conv2 (INT8)                   read, not fed: high
     beside: set[str] = set()
-    for step in steps[::-1] if backwards else steps:
+    in_order = steps[::-1] if backwards else steps
+    for step in in_order:
         towards, away = (step.activations, step.reads) if backwards else (step.reads, step.activations)
         follows = _follows(step, network) and not beside.isdisjoint(towards)
         if follows or (step.computes and step.owner in int8):
@@ -407,7 +418,9 @@ def _nodes(network: Network) -> list[WalkStep]:
             kind = _TYPES.get(dtype, dtype.upper())
             if layer.op_type == "TopK" and name in layer.outputs[1:]:
                 kind = "INT32"
-            makes.append((name, "" if kind in _FLOATS and name in from_data else kind))
+            if kind in _FLOATS and name in from_data:
+                kind = ""
+            makes.append((name, kind))
         kind = _KINDS.get(layer.op_type, layer.op_type.upper())
         step = WalkStep(None, layer.name, kind, layer.inputs, tuple(makes), layer.index, named=True, main=True)
         steps.append(step)
