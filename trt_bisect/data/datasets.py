@@ -252,8 +252,10 @@ def _open_named(text: str, specs: tuple[TensorSpec, ...], options: Preprocessing
         folder = f"Give the folder: {path.parent}" if "*" in path.name and path.parent.is_dir() else ""
         raise BadInput(f"The data set '{text}' does not exist.", folder or similar_file(path) or _KINDS)
     if path.is_dir() and (path / f"{WORST}.json").is_file():
-        in_one = path / f"{WORST}.npz"
-        return _open_named(str(in_one if in_one.is_file() else path / WORST), specs, options)
+        saved = path / f"{WORST}.npz"
+        if not saved.is_file():
+            saved = path / WORST
+        return _open_named(str(saved), specs, options)
     if path.is_dir():
         return _open_folder(path, specs, options)
     if path.suffix.lower() in SUFFIXES:
@@ -304,8 +306,10 @@ def _open_pictures(path: Path, files: list[Path], specs: tuple[TensorSpec, ...],
     fed = picture_input(path, files, specs, options)
     count, left_out = divmod(len(files), fed.batch)
     notes = [f"the {len(files)} pictures of {path} are fed as {fed}"]
-    notes += [_together(str(path), fed.batch, "pictures")] if fed.batch > 1 else []
-    notes += [f"the last {left_out} pictures of {path} are left out: they fill no batch"] if left_out else []
+    if fed.batch > 1:
+        notes.append(_together(str(path), fed.batch, "pictures"))
+    if left_out:
+        notes.append(f"the last {left_out} pictures of {path} are left out: they fill no batch")
     samples, names = partial(fed.samples, files), fed.names(files)
     return Dataset(str(path), specs, samples, count, notes=tuple(notes), pictures=str(fed), names=names)
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".bmp", ".webp", ".tif", ".tiff", ".ppm"})
 _GREY = 114  # the padding of a letterbox, as in YOLO
-_CHANNELS = {1: GRAY, 3: RGB}
+_CHANNELS: Mapping[int | None, str] = {1: GRAY, 3: RGB}
 # Pillow's modes of 16-bit grey
 _SIXTEEN_BITS = ("I;16", "I;16L", "I;16B", "I;16N")
 _BROKEN_NAMED = 10
@@ -49,13 +49,17 @@ class ImageInput:
 
     def __str__(self) -> str:
         height, width = ("any" if edge is None else edge for edge in self.size)
-        steps = [f"{height}x{width}" + (" with a letterbox" if self.asked.letterbox else ""), self.colors.upper()]
+        size = f"{height}x{width}"
+        if self.asked.letterbox:
+            size += " with a letterbox"
+        steps = [size, self.colors.upper()]
         if self.spec.dtype == np.uint8:
             return ", ".join([*steps, self.layout.upper(), "pixels as they are"])
         divided = "0 to 255" if self.asked.divisor == 1 else f"divided by {self.asked.divisor:g}"
         steps += [self.layout.upper(), divided]
         for word, values in (("mean", self.asked.mean), ("std", self.asked.std)):
-            steps += [f"{word} {','.join(f'{value:g}' for value in values)}"] if values else []
+            if values:
+                steps.append(f"{word} {','.join(f'{value:g}' for value in values)}")
         return ", ".join(steps)
 
     def array(self, image: Image) -> np.ndarray:
@@ -100,8 +104,10 @@ class ImageInput:
 
     def names(self, files: Sequence[Path]) -> tuple[str, ...]:
         """Returns the name of each sample: its picture's path, or for a batch the first and the last picture's."""
+        if self.batch == 1:
+            return tuple(map(str, files))
         ends = zip(files[:: self.batch], files[self.batch - 1 :: self.batch], strict=False)
-        return tuple(str(first) if self.batch == 1 else f"{first} to {last.name}" for first, last in ends)
+        return tuple(f"{first} to {last.name}" for first, last in ends)
 
     def samples(self, files: Sequence[Path]) -> Iterator[Feeds]:
         """Yields samples of pictures; leaves out pictures at the end that do not fill a batch.
@@ -152,8 +158,9 @@ def image_input(spec: TensorSpec, asked: Preprocessing) -> ImageInput:
     row = spec.shape[-3:]
     layout = NHWC if row[2] in _CHANNELS and row[0] not in _CHANNELS else NCHW
     channels, *edges = (row[2], row[0], row[1]) if layout == NHWC else row
-    colors = asked.colors or (_CHANNELS.get(channels, RGB) if channels is not None else RGB)
-    if channels not in (None, 1 if colors == GRAY else 3):
+    colors = asked.colors or _CHANNELS.get(channels, RGB)
+    count = 1 if colors == GRAY else 3
+    if channels not in (None, count):
         raise BadInput(
             f"The network's input {spec} takes no {colors} pictures in {layout.upper()}: it has {channels} channels.",
             "Give --colors gray for 1 channel, rgb or bgr for 3, or --shape if the number of channels is dynamic.",
@@ -163,7 +170,7 @@ def image_input(spec: TensorSpec, asked: Preprocessing) -> ImageInput:
     if spec.dtype == np.uint8 and scaling:
         raise BadInput(f"The network's input {spec} takes pixels as they are.", f"Leave out {' and '.join(scaling)}.")
     for option, values in (("--mean", asked.mean), ("--std", asked.std)):
-        if values is not None and len(values) not in (1, 1 if colors == GRAY else 3):
+        if values is not None and len(values) not in (1, count):
             remedy = f"Give one number, or one for each channel ({colors})."
             raise BadInput(f"{option} has {len(values)} numbers.", remedy)
     height, width = asked.resize or edges
@@ -224,11 +231,13 @@ def _named(sample: Any, specs: tuple[TensorSpec, ...], pictures: Preprocessing) 
     if isinstance(sample, Mapping):
         by_name = {spec.name: spec for spec in specs}
         is_complete = set(by_name) <= set(sample)
-        return {
-            name: _array(value, by_name[name], pictures) if name in by_name else value
-            for name, value in sample.items()
-            if name in by_name or not is_complete
-        }
+        named = {}
+        for name, value in sample.items():
+            if name in by_name:
+                named[name] = _array(value, by_name[name], pictures)
+            elif not is_complete:
+                named[name] = value
+        return named
     parts = _parts(sample)
     if parts is None:
         is_single = len(specs) == 1 and (_is_array(sample) or is_image(sample) or isinstance(sample, list))

@@ -74,23 +74,24 @@ class GivenData:
 
     def _ranges(self, calibration: Any) -> tuple[Ranges, Dataset | None]:
         has_data = is_data(calibration)
-        if self._network.has_scales:
-            if calibration is not None:
-                text = "trt-bisect uses their scales, and the calibration data only as inputs"
-                self._notes.append(Note(RANGES, f"the network has Q/DQ pairs: {text}"))
-            data = self._calibration_data(calibration) if has_data else None
-            return Ranges({}, {}, "the network's own Q/DQ"), data
-        if not self._network.low.needs_ranges:
-            return no_ranges(self._network.low.title), self._calibration_data(calibration) if has_data else None
+        if self._network.has_scales and calibration is not None:
+            text = "trt-bisect uses their scales, and the calibration data only as inputs"
+            self._notes.append(Note(RANGES, f"the network has Q/DQ pairs: {text}"))
+        if self._network.has_scales or not self._network.low.needs_ranges:
+            ranges = no_ranges(self._network.low.title)
+            if self._network.has_scales:
+                ranges = Ranges({}, {}, "the network's own Q/DQ")
+            return ranges, self._calibration_data(calibration) if has_data else None
         if calibration is None:
             raise BadInput(
                 "There are no scales: neither calibration data nor a calibration cache was given.",
                 "Give --calibration with data (.npz, folder of pictures, module:function), or a TensorRT calibration "
                 "cache.",
             )
+        if isinstance(calibration, Ranges):
+            return calibration, None
         if not has_data:
-            is_read = isinstance(calibration, Ranges)
-            return calibration if is_read else ranges_of_cache(Path(calibration), self._network), None
+            return ranges_of_cache(Path(calibration), self._network), None
         data = self._calibration_data(calibration)
         began = perf_counter()
         self.calibration = DataCalibration(self._network, data.inferences, self._options, self._folder, self._progress)
@@ -136,11 +137,12 @@ class GivenData:
         return data if self.holdout is None else self.holdout.without_held_out(data)
 
     def _calibration_data(self, source: Any) -> Dataset:
-        share = self._options.validation
-        is_share = share is None or isinstance(share, (int, float))
-        if not is_share:
-            self._validated_with = self._validation.watching(self.open(share))
-        holdout = hold_out(self.open(source), float(share or 0.0) if is_share else 0.0, self._validated_with)
+        validation, share = self._options.validation, 0.0
+        if validation is None or isinstance(validation, (int, float)):
+            share = float(validation or 0.0)
+        else:
+            self._validated_with = self._validation.watching(self.open(validation))
+        holdout = hold_out(self.open(source), share, self._validated_with)
         self._notes += noted(DATA, holdout.notes())
         data = self._sketch.watching(holdout.kept)
         self._calibration = self._looked_at(data.inferences.first(MOST_SAMPLES), data.source)

@@ -250,9 +250,10 @@ class Judgement:
     def rule(self, outputs: tuple[str, ...], reference: Sequence[Outputs]) -> Rule:
         """Returns the metric and its threshold for the named outputs; raises BadInput if the threshold does not fit."""
         metric, entries = self.metric(outputs, reference), self.entries(outputs)
-        # A threshold in decibels or of an error is none for a share of equal elements.
-        fits = metric is not EQUAL or self.asked_metric.name in FRACTIONS
-        return make_rule(metric, self.threshold if fits else None, DEFAULT_SHARE, entries, self._low)
+        threshold = self.threshold
+        if metric is EQUAL and self.asked_metric.name not in FRACTIONS:
+            threshold = None  # in decibels or of an error, it is none for a share of equal elements
+        return make_rule(metric, threshold, DEFAULT_SHARE, entries, self._low)
 
     def entries(self, outputs: tuple[str, ...]) -> tuple[str, ...]:
         """Returns the names of the figures that decide a trial: those of the judged outputs, or that of the task."""

@@ -337,7 +337,9 @@ def _finite_outputs(
         problem = f"The FP32 reference of '{setup.read.source}' has only NaN or infinite values{where}."
         for kind, layers in unusable_scales(network).items():
             why, remedy = f"{kind.capitalize()}, in the file's Q/DQ pairs at {listed(layers, 4)}", KINDS[kind].remedy
-        raise NothingMeasured(f"{why}: {problem}" if why else problem, remedy)
+        if why:
+            problem = f"{why}: {problem}"
+        raise NothingMeasured(problem, remedy)
     integers = setup.judgement.integers.of(references[0])
     left_out = [repr(name) for name in integers if name not in judged]
     if left_out and not setup.options.outputs:

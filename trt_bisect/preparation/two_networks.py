@@ -95,7 +95,8 @@ def refuse_with_other(options: OtherOptions) -> None:
     """Raises BadInput for an option that changes how a network runs, since two networks run unchanged."""
     changing = ("fp32", "int8", "recipe", "reference", *FIXING)
     refused = [name for name in changing if getattr(options, name, None)]
-    refused += ["unquantized"] if isinstance(options, UnquantizedOptions) and options.unquantized_round else []
+    if isinstance(options, UnquantizedOptions) and options.unquantized_round:
+        refused.append("unquantized")
     if refused:
         raise BadInput(
             f"Two networks run as their files say, and --{refused[0].replace('_', '-')} cannot be used.",

@@ -65,7 +65,10 @@ def working_in(folder: Path | None, display: Progress, history: str | Path = NON
 
 
 def _remove(path: Path) -> None:
-    shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink()
 
 
 def refuse_another_network(folder: Path | None, network: Network) -> None:

@@ -216,7 +216,10 @@ class RichProgress(Counted):
 
     def _say_stage(self, text: str) -> None:
         self._last_line = perf_counter()
-        self._say_timed(text) if self._verbose else self.say(text)
+        if self._verbose:
+            self._say_timed(text)
+        else:
+            self.say(text)
 
     def _say_timed(self, text: str) -> None:
         self.say(f"{perf_counter() - self._began:8.1f} s  {text}")

@@ -202,7 +202,8 @@ def _described(kind: type) -> tuple[tuple[str, Any, Column | NestedColumns | Non
     for name, getter in (item for base in reversed(kind.__mro__) for item in vars(base).items()):
         if isinstance(getter, property):
             hint, about = _parted(get_type_hints(getter.fget, include_extras=True).get("return"))
-            described += [] if about is None else [(name, hint, about)]
+            if about is not None:
+                described.append((name, hint, about))
     return tuple(described)
 
 

@@ -65,7 +65,9 @@ def counted(count: int, noun: str) -> str:
 def listed(names: Sequence[str], most: int = 12) -> str:
     """Returns names in quotes; of more than ``most``, the first ones and the number of the others."""
     shown = [f"'{name}'" for name in names[:most]]
-    return together([*shown, f"{len(names) - most} more"] if len(names) > most else shown)
+    if len(names) > most:
+        shown.append(f"{len(names) - most} more")
+    return together(shown)
 
 
 def together(parts: Sequence[str]) -> str:
