@@ -294,8 +294,9 @@ def _references(setup: Setup, network: Network, builder: Builder, feeds: Sequenc
 
 
 def _remedy(builder: Builder, network: Network, otherwise: str) -> str:
-    emulated = builder.arithmetic == EMULATED
-    return size_remedy([spec.shape for spec in network.inputs], otherwise) if emulated else otherwise
+    if builder.arithmetic != EMULATED:
+        return otherwise
+    return size_remedy([spec.shape for spec in network.inputs], otherwise)
 
 
 def _judged(

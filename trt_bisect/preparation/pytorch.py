@@ -148,7 +148,8 @@ class Hooked:
         fed = {name: torch.as_tensor(values).to(self._device) for name, values in feeds.items()}
         tensors: dict[str, np.ndarray] = {}
         self.modules = []
-        outputs = (self._node_by_node if _is_exported(self.module) else self._hooked)(fed, tensors)
+        run = self._node_by_node if _is_exported(self.module) else self._hooked
+        outputs = run(fed, tensors)
         results = _tensors(outputs)
         names = list(outputs) if isinstance(outputs, Mapping) else []
         if len(names) != len(results):
@@ -221,8 +222,9 @@ def _named_module(text: str | Path) -> Any:
     try:
         module = load_function(name, "network")()
     except BadInput as error:
-        missing = getattr(error.__cause__, "name", None) == "torch"
-        raise (BadInput("The package 'torch' is not installed.", install("torch")) if missing else error) from error
+        if getattr(error.__cause__, "name", None) == "torch":
+            raise BadInput("The package 'torch' is not installed.", install("torch")) from error
+        raise
     except Exception as error:
         raise BadInput(f"The network '{name}' failed: {type(error).__name__}: {first_line(error)}") from error
     if not hasattr(module, "named_modules"):
@@ -288,9 +290,11 @@ def _example(module: Any, data: Iterable[Any], shapes: Mapping[str, tuple[int, .
         if not shapes:
             raise BadInput(f"There is no sample to export {type(module).__name__} with.", _HOW)
         args, kwargs = [], {name: torch.zeros(shape) for name, shape in shapes.items()}
-    sizes = {len(tensor) if tensor.ndim else 0 for tensor in (*args, *kwargs.values())}
-    is_batch = len(sizes) == 1 and min(sizes) > 1
-    alone = [(tensor[:1] if is_batch else tensor).to(device) for tensor in (*args, *kwargs.values())]
+    tensors = [*args, *kwargs.values()]
+    sizes = {len(tensor) if tensor.ndim else 0 for tensor in tensors}
+    if len(sizes) == 1 and min(sizes) > 1:
+        tensors = [tensor[:1] for tensor in tensors]
+    alone = [tensor.to(device) for tensor in tensors]
     if _is_exported(module):  # it takes its arguments as it was exported: by position
         return alone, {}
     return alone[: len(args)], dict(zip(kwargs, alone[len(args) :], strict=True))
@@ -367,9 +371,14 @@ def _tensors(outputs: Any) -> list[np.ndarray]:
     import torch
     from torch.utils import _pytree
 
-    leaves = _pytree.tree_leaves(dict(outputs) if isinstance(outputs, Mapping) else outputs)
-    plain = [leaf.dequantize() if leaf.is_quantized else leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
-    return [leaf.detach().float().cpu().numpy().copy() for leaf in plain]
+    if isinstance(outputs, Mapping):
+        outputs = dict(outputs)
+    arrays = []
+    for leaf in _pytree.tree_leaves(outputs):
+        if isinstance(leaf, torch.Tensor):
+            plain = leaf.dequantize() if leaf.is_quantized else leaf
+            arrays.append(plain.detach().float().cpu().numpy().copy())
+    return arrays
 
 
 def _export(module: Any, args: list[Any], kwargs: dict[str, Any], path: Path, *, dynamo: bool) -> None:
