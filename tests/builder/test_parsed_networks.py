@@ -13,7 +13,7 @@ import pytest
 
 from tests.support.fake_tensorrt import FLOAT, TRT, DataType, Definition, FakeLayer, Tensor, misread
 from tests.support.networks import Sketch, save
-from trt_bisect.builder.tensorrt_build import RTX, creation_flags, parse_file, start_tensorrt
+from trt_bisect.builder.tensorrt_build import RTX, parse_file, start_tensorrt
 from trt_bisect.builder.tensorrt_weak import constrain, set_ranges, walk_steps
 from trt_bisect.model.network import load_network
 from trt_bisect.precision import int8_set, prefix
@@ -46,7 +46,7 @@ def parse(request, tmp_path):
     def make(draw):
         network = load_network(save(draw(Sketch(3)), tmp_path))
         rt = start_tensorrt(RTX)
-        parsed = parse_file(rt, tmp_path / "network.onnx", creation_flags(rt.module, ()))
+        parsed = parse_file(rt, tmp_path / "network.onnx")
         named = {layer.name for layer in network.layers} | {"w1", "b1", "w2"}
         definition = copied(parsed.network, named if request.param == "8.6" else None)
         if request.param.endswith("NumPy 2"):

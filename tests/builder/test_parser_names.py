@@ -15,7 +15,7 @@ from tests.support.networks import Sketch, save
 from tests.support.trtexec_rules import by_rules
 from trt_bisect.builder.base import BuildOptions
 from trt_bisect.builder.onnxruntime import OnnxRuntimeBuilder
-from trt_bisect.builder.tensorrt_build import RTX, creation_flags, parse_file, start_tensorrt
+from trt_bisect.builder.tensorrt_build import RTX, parse_file, start_tensorrt
 from trt_bisect.builder.tensorrt_weak import walk_steps, weak_plan
 from trt_bisect.calibration.cache import DEFAULT_VERSION
 from trt_bisect.model.file import save_model
@@ -59,7 +59,7 @@ def recipe(network, tmp_path_factory):
 def parsed(path):
     """The parsed network, with the parser, which owns it, and by TensorRT layer the node that its metadata names."""
     rt = start_tensorrt(RTX)
-    definition = parse_file(rt, path, creation_flags(rt.module, ()))
+    definition = parse_file(rt, path)
     layers = [definition.network.get_layer(i) for i in range(definition.network.num_layers)]
     return definition, {layer.name: layer.metadata[len("[ONNX Layer: ") : -1] for layer in layers if layer.metadata}
 

@@ -93,8 +93,7 @@ def _reference_with_tf32(bench: Experiment, subject: subjects.TrialSpec) -> Tens
     shapes = profile_of(subject.feeds).shapes
     config, _ = new_config(rt, subjects.options_for(bench.engine), shapes)
     config.set_flag(rt.module.BuilderFlag.TF32)
-    flags = 1 if "EXPLICIT_BATCH" in rt.module.NetworkDefinitionCreationFlag.__members__ else 0
-    made = serialize(rt, parse_file(rt, path, flags), config, subjects.options_for(bench.engine))
+    made = serialize(rt, parse_file(rt, path), config, subjects.options_for(bench.engine))
     return TensorRTEngine(rt, made, subject.network, shapes)
 
 

@@ -17,7 +17,7 @@ from measures import cosine, outputs_of, relative_difference
 import trt_bisect
 from trt_bisect.builder.base import UNPROVEN
 from trt_bisect.builder.onnxruntime import OnnxRuntimeBuilder
-from trt_bisect.builder.tensorrt_build import creation_flags, new_config, parse_file, serialize, start_tensorrt
+from trt_bisect.builder.tensorrt_build import new_config, parse_file, serialize, start_tensorrt
 from trt_bisect.builder.tensorrt_engine import Buffer, TensorRTEngine, open_device
 from trt_bisect.builder.tensorrt_weak import TensorRTWeakBuilder
 from trt_bisect.calibration.cache import read_cache
@@ -285,7 +285,7 @@ def migrated(bench: Experiment) -> None:
     bench.figure("choices", [asdict(choice) for choice in report.choices])
     old = TensorRTWeakBuilder(subject.network, {}, options, shapes, calibration_cache=cache.read_bytes())
     rt = start_tensorrt(bench.engine)
-    definition = parse_file(rt, Path(report.network), creation_flags(rt.module, ("EXPLICIT_BATCH",)))
+    definition = parse_file(rt, Path(report.network))
     config, _ = new_config(rt, options, shapes, definition)
     config.set_flag(rt.module.BuilderFlag.INT8)
     new = TensorRTEngine(rt, serialize(rt, definition, config, options), subject.network, shapes)
@@ -313,7 +313,7 @@ def _calibrated_by_tensorrt(bench: Experiment, subject: subjects.TrialSpec, data
     save_model(subject.network.skeleton, subject.network.weights, path)
     shapes = profile_of(subject.feeds).shapes
     with device.current():
-        definition = parse_file(rt, path, 1)
+        definition = parse_file(rt, path)
         config, profile = new_config(rt, subjects.options_for(bench.engine), shapes)
         config.set_flag(rt.module.BuilderFlag.INT8)
         config.int8_calibrator = streaming = _streaming_calibrator(rt.module, device, data)

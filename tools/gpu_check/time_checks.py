@@ -55,7 +55,7 @@ def times(bench: Experiment) -> None:
 def _timed(rt: TensorRT, engine: str, network: Network, source: Path, feeds: Feeds) -> tuple[str, Latency]:
     """Builds a network with FP16 allowed, and INT8 where it has pairs; returns the inspector's JSON and the times."""
     options = subjects.options_for(engine)
-    definition = parse_file(rt, source, 1)
+    definition = parse_file(rt, source)
     config, _ = new_config(rt, options, {}, definition)
     for flag in ("FP16", "INT8"):
         config.set_flag(rt.module.BuilderFlag.__members__[flag])

@@ -68,13 +68,11 @@ def _answer_of(engine: str, path: Path) -> ParserAnswer:
 
 def refusals_of(rt: TensorRT, path: Path) -> Iterator[Refusal]:
     """Yields the parser's errors on an ONNX file; none if it accepts the file."""
-    network = rt.builder.create_network(tensorrt_build.creation_flags(rt.module, ("EXPLICIT_BATCH", "STRONGLY_TYPED")))
-    parser = rt.module.OnnxParser(network, rt.logger)
-    parsed = parser.parse_from_file(str(path))
-    messages = tensorrt_build.drain(rt.logger)
+    definition, is_whole = tensorrt_build.parsed(rt, path, ("EXPLICIT_BATCH", "STRONGLY_TYPED"))
+    parser, messages = definition.parser, tensorrt_build.drain(rt.logger)
     for index in range(parser.num_errors):
         yield _refusal(parser.get_error(index))
-    if not parsed and not parser.num_errors:
+    if not is_whole and not parser.num_errors:
         yield Refusal("", "", _in_words(tensorrt_build.errors_in(messages, "The parser gives no reason.")))
 
 

@@ -7,7 +7,7 @@ import functools
 import importlib
 import importlib.util
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,12 +15,11 @@ from types import ModuleType
 from typing import Any
 
 import numpy as np
-import onnx
 
 from trt_bisect.builder.base import BuildOptions, ProfileShapes
 from trt_bisect.builder.inspector import LOGGED, EngineLayer, logged_layers
 from trt_bisect.errors import BadInput, EngineUnavailable, TrialFailed, install
-from trt_bisect.model.file import save_model
+from trt_bisect.model.file import Written, save_model
 from trt_bisect.model.network import Network
 from trt_bisect.model.session import digests_of
 from trt_bisect.support.files import ScratchFolder, write_whole
@@ -210,25 +209,37 @@ def dynamic_shapes(network: Network, shapes: ProfileShapes) -> ProfileShapes:
     return {spec.name: shapes[spec.name] for spec in dynamic}
 
 
-def parse_model(rt: TensorRT, model: onnx.ModelProto, weights: Mapping[str, np.ndarray], flags: int) -> Definition:
-    """Parses a graph and its weights, with network creation ``flags``; raises TrialFailed with the parser's errors."""
+_EXPLICIT_BATCH = ("EXPLICIT_BATCH",)
+
+
+def parse_written(rt: TensorRT, written: Written, flags: Sequence[str] = _EXPLICIT_BATCH) -> Definition:
+    """Parses a graph with its weights, as ``parse_file`` does."""
     with ScratchFolder() as folder:
         path = folder / "network.onnx"
-        save_model(model, weights, path)
+        save_model(written.model, written.weights, path)
         return parse_file(rt, path, flags)
 
 
-def parse_file(rt: TensorRT, path: Path, flags: int) -> Definition:
-    """Parses an ONNX file, with network creation ``flags``; raises TrialFailed with the parser's errors."""
-    drain(rt.logger)
-    network = rt.builder.create_network(flags)
-    parser = rt.module.OnnxParser(network, rt.logger)
-    parsed = parser.parse_from_file(str(path))
-    if not parsed or parser.num_errors:
+def parse_file(rt: TensorRT, path: Path, flags: Sequence[str] = _EXPLICIT_BATCH) -> Definition:
+    """Parses an ONNX file; raises TrialFailed with the parser's errors.
+
+    ``flags`` name network creation flags; those that this version lacks are left out.
+    """
+    definition, is_whole = parsed(rt, path, flags)
+    parser = definition.parser
+    if not is_whole or parser.num_errors:
         errors = [str(parser.get_error(i)) for i in range(parser.num_errors)]
         message = "\n".join(errors) or errors_in(drain(rt.logger), "TensorRT's parser gave no reason.")
         raise TrialFailed("build failed", message)
-    return Definition(network, parser)
+    return definition
+
+
+def parsed(rt: TensorRT, path: Path, flags: Sequence[str]) -> tuple[Definition, bool]:
+    """Returns what the parser made of an ONNX file, and true if it read the whole file."""
+    drain(rt.logger)
+    network = rt.builder.create_network(creation_flags(rt.module, flags))
+    parser = rt.module.OnnxParser(network, rt.logger)
+    return Definition(network, parser), parser.parse_from_file(str(path))
 
 
 def creation_flags(trt: ModuleType, names: Sequence[str]) -> int:

@@ -436,10 +436,8 @@ class TensorRTStrongBuilder:
 
     def network_definition(self, plan: PrecisionPlan) -> tensorrt_build.Definition:
         """Returns a plan's network as TensorRT parsed it; raises TrialFailed if the parser refuses it."""
-        written = self._writer.write(plan)
         flag = "EXPLICIT_BATCH" if self._allows else "STRONGLY_TYPED"
-        flags = tensorrt_build.creation_flags(self._rt.module, (flag,))
-        return tensorrt_build.parse_model(self._rt, written.model, written.weights, flags)
+        return tensorrt_build.parse_written(self._rt, self._writer.write(plan), (flag,))
 
     def serialize(self, plan: PrecisionPlan) -> tensorrt_build.Serialized:
         """Builds the engine of a plan as bytes; raises TrialFailed."""

@@ -18,7 +18,7 @@ def layers_of_file(path: Path, shapes: Mapping[str, Sequence[int]]) -> tuple[Eng
     start, and TrialFailed if the file cannot be built.
     """
     rt, options = tensorrt_build.start_tensorrt(tensorrt_build.RTX), BuildOptions()
-    definition = tensorrt_build.parse_file(rt, path, tensorrt_build.creation_flags(rt.module, ("STRONGLY_TYPED",)))
+    definition = tensorrt_build.parse_file(rt, path, ("STRONGLY_TYPED",))
     inputs = [definition.network.get_input(i) for i in range(definition.network.num_inputs)]
     sizes = {tensor.name: tuple(shapes.get(tensor.name, (max(1, size) for size in tensor.shape))) for tensor in inputs}
     profile = {tensor.name: (sizes[tensor.name],) * 3 for tensor in inputs if min(tensor.shape, default=1) < 0}

@@ -458,7 +458,6 @@ class TensorRTWeakBuilder:
             remedy = "Use '--typing strong'."
             raise EngineUnavailable(f"TensorRT {self._rt.module.__version__} has no weak typing.", remedy)
         self.versions: Mapping[str, str] = tensorrt_build.versions_of(self._rt, options)
-        self._flags = tensorrt_build.creation_flags(self._rt.module, ("EXPLICIT_BATCH",))
         self._scratch = ScratchFolder()
         self._file = self._scratch.open() / "network.onnx"
         save_model(network.skeleton, network.weights, self._file)
@@ -471,9 +470,8 @@ class TensorRTWeakBuilder:
         """
         trt = self._rt.module
         if self._writer is not None:
-            written = self._writer.write(plan)
-            return tensorrt_build.parse_model(self._rt, written.model, written.weights, self._flags)
-        parsed_file = tensorrt_build.parse_file(self._rt, self._file, self._flags)
+            return tensorrt_build.parse_written(self._rt, self._writer.write(plan))
+        parsed_file = tensorrt_build.parse_file(self._rt, self._file)
         steps = walk_steps(parsed_file.network, self._network.layers)
         if self._cache is None and self._network.low.needs_ranges:
             set_ranges(trt, parsed_file.network, steps, self._network, self._scales)
@@ -494,7 +492,7 @@ class TensorRTWeakBuilder:
         """Builds the engine of a plan as bytes; raises TrialFailed."""
         trt, is_fp32 = self._rt.module, {*plan.precisions} == {Precision.FP32}
         if is_fp32:
-            parsed_file = tensorrt_build.parse_file(self._rt, self._file, self._flags)
+            parsed_file = tensorrt_build.parse_file(self._rt, self._file)
         else:
             parsed_file = self.network_definition(plan)
         config, profile = tensorrt_build.new_config(self._rt, self._options, self._shapes, parsed_file)
