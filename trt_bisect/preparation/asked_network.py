@@ -75,8 +75,7 @@ def matching(network: Network, pattern: str) -> list[Layer]:
             ) from error
         matched = [layer for layer in layers if expression.search(layer.name)]
     else:
-        names = [(layer, (layer.name, layer.title)) for layer in layers]
-        matched = [layer for layer, called in names if any(fnmatch.fnmatchcase(name, pattern) for name in called)]
+        matched = [layer for layer in layers if fnmatch.filter((layer.name, layer.title), pattern)]
     if not matched:
         raise _no_match(network, pattern)
     return matched
@@ -154,12 +153,12 @@ def _fixed_network(
             chosen.update(dict.fromkeys(_layers_for(network, pattern, fixed), fixed))
     kept_high: dict[int, Precision] = {}
     for pattern in high:
+        by_pattern = {pattern: precision}
         if pattern.startswith(RECIPE):
             recipe = _recipe(network, pattern)
-            for name in recipe.left_high:
-                kept_high.update(dict.fromkeys(_layers_for(network, name, precision), recipe.layers[name]))
-        else:
-            kept_high.update(dict.fromkeys(_layers_for(network, pattern, precision), precision))
+            by_pattern = {name: recipe.layers[name] for name in recipe.left_high}
+        for name, fixed in by_pattern.items():
+            kept_high.update(dict.fromkeys(_layers_for(network, name, precision), fixed))
     lowered = {k: low for pattern in keep_low for k in _layers_for(network, pattern, low)}
     for k in kept_high.keys() & lowered.keys():
         name = network.layers[k].name
@@ -187,7 +186,8 @@ def _scoped(network: Network, last: str, precision: Precision) -> Network:
         last_index = network.operands[last] - 1
     else:
         last_index = network.layer_named(last).index
-    return network.fixing({k: network.low.precision if k <= last_index else precision for k in network.quantizable})
+    fixed = dict.fromkeys(network.quantizable, precision)
+    return network.fixing(fixed | {k: network.low.precision for k in network.quantizable if k <= last_index})
 
 
 def _with_one_scale(network: Network, patterns: Sequence[str]) -> Network:
@@ -241,7 +241,8 @@ def _with_scales(network: Network, plan: FilePlan) -> Network:
             near = difflib.get_close_matches(tensor, rounded, 1)
             why = "its Q/DQ pairs hold the scales" if network.has_pairs else "no INT8 layer rounds an activation '{}'"
             problem = f"'{plan.source}' has a scale for '{tensor}': {why.format(tensor)}."
-            raise BadInput(problem, f"Did you mean '{near[0]}'?" if near else "Name the tensors that INT8 layers read.")
+            remedy = f"Did you mean '{near[0]}'?" if near else "Name the tensors that INT8 layers read."
+            raise BadInput(problem, remedy)
     low = network.low if network.low.level is not None else INT8
     return replace(network, scales={name: int8_scale(low, scale) for name, scale in plan.scales.items()})
 
@@ -393,13 +394,14 @@ def asked_network(options: NetworkOptions, model: GivenModel | Callable[..., Any
     """
     if not isinstance(options, FixedLayerOptions):
         return read_network(options, model, shapes, options.low_precision, options.base_precision)
-    recipe = options.recipe if isinstance(options, CompareOptions) else None
-    if recipe is not None and options.plan is not None:
-        raise BadInput("--recipe and --plan both give a plan.", "Leave out one of the two.")
-    given = options.plan if recipe is None else recipe
-    plan, base = None if given is None else read_plan(given), options.base_precision
-    if isinstance(options, CompareOptions) and recipe is not None and not options.base and plan is not None:
-        base = plan.high or base
+    base = options.base_precision
+    plan = None if options.plan is None else read_plan(options.plan)
+    if isinstance(options, CompareOptions) and options.recipe is not None:
+        if plan is not None:
+            raise BadInput("--recipe and --plan both give a plan.", "Leave out one of the two.")
+        plan = read_plan(options.recipe)
+        if not options.base:
+            base = plan.high or base
     network = read_network(options, model, shapes, options.low_precision, base)
     return _with_fixed_layers(network, options, plan, base)
 
@@ -491,8 +493,9 @@ def _with_fixed_layers(
         network = network.fixing({k: high for k in network.quantizable if k not in low_layers})
     if options.scoped:
         network = _scoped(network, options.scoped, high)
-    is_wide = getattr(options, "precision", None) == INT16
-    fixed = _fixed_network(network, kept_high, lowered, plan, Precision.INT16 if is_wide else high)
+    if getattr(options, "precision", None) == INT16:
+        high = Precision.INT16
+    fixed = _fixed_network(network, kept_high, lowered, plan, high)
     notes = [
         f"'{pattern.removeprefix(SENSITIVITY).rpartition(':')[0]}/{SENSITIVITY_FILE}' gives the layers that lose most "
         f"alone: {listed(_most_sensitive(network, pattern))}"
