@@ -16,6 +16,8 @@ from tests.support import networks
 from trt_bisect.builder.base import BuildOptions
 from trt_bisect.builder.onnxruntime import OnnxRuntimeBuilder
 from trt_bisect.calibration.collect import calibrate
+from trt_bisect.calibration.weight_rounding import round_weights
+from trt_bisect.model.equalise import equalise
 from trt_bisect.model.file import DETACH_FROM_BYTES
 from trt_bisect.model.network import load_network
 from trt_bisect.model.qdq import GraphTarget, PlanWriter
@@ -141,6 +143,19 @@ def test_engines_read_weights_from_files_and_give_the_same_outputs(tmp_path, mon
     assert len(files[1]) > len(network.weights)
     for before, after in zip(*outputs, strict=True):
         assert all(np.array_equal(before[name], after[name]) for name in before)
+
+
+def test_the_weights_of_a_changed_network_are_in_files_too(tmp_path, monkeypatch):
+    """A search keeps up to three changed networks beside the user's."""
+    monkeypatch.setattr(module, "_FROM_BYTES", 0)
+    model = networks.chain(3)
+    network = load_network(networks.save(model, tmp_path))
+    equalised, factors = equalise(network)
+    rounded, shares = round_weights(network, networks.feeds(networks.samples(model, 4)["x"]))
+    assert factors
+    assert shares
+    for array in (*equalised.weights.values(), *rounded.on_grid.values()):
+        assert file_of(array)
 
 
 def test_a_file_that_was_removed_is_not_needed_where_the_values_are_still_there(tmp_path, monkeypatch):

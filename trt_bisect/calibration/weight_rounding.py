@@ -27,6 +27,7 @@ from trt_bisect.model.file import attribute
 from trt_bisect.model.network import Network
 from trt_bisect.model.observe import observe
 from trt_bisect.model.quantizer import INT8_MAX, RoundedWeights, weight_quantizer
+from trt_bisect.support.memory import give_back_memory, mapped
 
 SAMPLES = 32  # the most samples from which H is computed
 _PLACES = 2048  # the most vectors read from all samples together
@@ -53,10 +54,11 @@ def round_weights(network: Network, samples: Iterable[Feeds]) -> tuple[Network, 
             tensor, name = node.input[:2]
             vectors = _vectors(node, tensors[tensor], network.constant(name).shape, count, random)
             moments[name] = moments.get(name, 0.0) + np.matmul(vectors.transpose(0, 2, 1), vectors)
+    give_back_memory()
     on_grid, error_shares = dict(network.on_grid), dict[str, float]()
     for node, axis in layers:
         name = node.input[1]
-        weight, h = network.constant(name), moments[name].astype(np.float64)
+        weight, h = network.constant(name), moments.pop(name).astype(np.float64)
         if not np.isfinite(h).all():
             continue
         quantizer, rows = weight_quantizer(weight, axis, network.low), _rows(node, weight)
@@ -67,7 +69,7 @@ def round_weights(network: Network, samples: Iterable[Feeds]) -> tuple[Network, 
             for change in (rows - nearest, rows - rounded)
         )
         if after < before:
-            on_grid[name] = np.ascontiguousarray(from_grid(node, rounded, weight.shape), np.float32)
+            on_grid[name] = mapped(np.ascontiguousarray(from_grid(node, rounded, weight.shape), np.float32))
             error_shares[name] = after / before
     return replace(network, on_grid=on_grid, rounded=RoundedWeights()), error_shares
 

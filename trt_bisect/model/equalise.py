@@ -19,6 +19,7 @@ from trt_bisect.model.file import attribute, bodies_of, constant_tensor, refill,
 from trt_bisect.model.network import Network, Slot
 from trt_bisect.model.prepare import unused_name
 from trt_bisect.model.quantizer import RoundedWeights
+from trt_bisect.support.memory import mapped_if_large
 
 BIAS_SLOT = 2
 """The input of Conv, ConvTranspose and Gemm that is the bias."""
@@ -45,7 +46,7 @@ def with_constants(network: Network, changed: Mapping[Slot, np.ndarray]) -> Netw
         weights.pop(name, None)
         constants[name] = constant_tensor(name, values, weights)
     refill(graph.initializer, constants.values())
-    return replace(network, skeleton=skeleton, weights=weights, rounded=RoundedWeights())
+    return replace(network, skeleton=skeleton, weights=mapped_if_large(weights), rounded=RoundedWeights())
 
 
 def _names_inside(node: onnx.NodeProto) -> set[str]:

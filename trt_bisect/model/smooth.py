@@ -28,6 +28,7 @@ those with the least expected squared error of the readers' outputs are taken: t
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
@@ -74,13 +75,11 @@ def smooth(network: Network, samples: Iterable[Feeds]) -> tuple[Network, dict[st
     The network must have known shapes and no Q/DQ pairs; the samples are calibration data.
     """
     nodes, smoothable = network.skeleton.graph.node, dict(_Finder(network).smoothable())
-    constants: dict[Slot, np.ndarray] = {}
+    scalings = defaultdict[Slot, list[np.ndarray]](list)
     shares, brought_back = dict[str, float](), dict[str, tuple[np.ndarray, Sequence[Slot]]]()
 
     def scale(slot: Slot, axis: int, factors: np.ndarray) -> None:
-        values = constants.get(slot)
-        values = network.constant(nodes[slot[0]].input[slot[1]]).astype(np.float64) if values is None else values
-        constants[slot] = values * factors.reshape([-1] + [1] * (-axis - 1))
+        scalings[slot].append(factors.reshape([-1] + [1] * (-axis - 1)))
 
     for tensor, (largest, squares) in _magnitudes(network, smoothable, samples).items():
         use = smoothable[tensor]
@@ -96,7 +95,13 @@ def smooth(network: Network, samples: Iterable[Feeds]) -> tuple[Network, dict[st
                 scale(slot, axis, factors[channels] if divides else 1.0 / factors[channels])
     if not shares:
         return network, {}
-    changed = {slot: np.ascontiguousarray(values, np.float32) for slot, values in constants.items()}
+    changed: dict[Slot, np.ndarray] = {}
+    for slot, factors_of_slot in scalings.items():
+        index, position = slot
+        values = network.constant(nodes[index].input[position]).astype(np.float64)
+        for factors in factors_of_slot:
+            values = values * factors
+        changed[slot] = np.ascontiguousarray(values, np.float32)
     return _with_products(with_constants(network, changed), brought_back), shares
 
 

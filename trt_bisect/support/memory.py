@@ -19,7 +19,7 @@ import numpy as np
 
 from trt_bisect.support.files import ScratchFolder, temporary_on_disk
 
-_FROM_BYTES = 128 << 20  # arrays that together take more bytes are kept in files
+_FROM_BYTES = 16 << 20  # arrays that together take more bytes are kept in files
 _LEAST_BYTES = 1 << 20  # smaller arrays stay in memory: each array in a file keeps a file open
 _SHARE_OF_FILES = 2  # mapped arrays may take one in this many of the files that a process may open
 _opening = Lock()
