@@ -10,13 +10,11 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from io import BytesIO
 
-import onnx
 import pandas as pd
 import pytest
 
-from tests.support import networks
 from tests.support.nights import at, night
-from trt_bisect import History, run
+from trt_bisect import History
 from trt_bisect.history.queries import changes, heights, spark_text, trends
 from trt_bisect.history.store import HISTORY
 
@@ -268,17 +266,6 @@ def test_everything_that_a_fingerprint_is_made_of_is_named(finished, tmp_path, k
         f"GPU or processor {parts['versions']['device']} → H100", "driver none → 1",
     }  # fmt: skip
     assert changes(before, before) == []
-
-
-def test_a_file_read_for_another_base_is_not_called_another_network(tmp_path):
-    """FP16 around INT8 needs opset 19, and the file has 17."""
-    model = networks.save(networks.chain(depth=1), tmp_path)
-    for base in ("fp32", "fp16"):
-        asked = {"engine": "onnxruntime", "explain": "none", "effort": "quick", "base": base}
-        run(model, networks.samples(onnx.load(model), 2), output=tmp_path / base, **asked)
-    words = changes(*(entry.report for entry in History(tmp_path / HISTORY).past()))
-    assert "option base none → fp16" in words
-    assert "another network" not in words
 
 
 def test_small_lines():

@@ -27,18 +27,6 @@ def planted(tmp_path_factory) -> tuple[Path, dict]:
     )
 
 
-def test_a_run_that_is_interrupted_is_recorded_and_so_is_the_rest(planted, tmp_path, kept):
-    more = {"output": tmp_path / "run", **QUICK}
-    with pytest.raises(KeyboardInterrupt):
-        trt_bisect.run(*planted, **more, progress=Stops())
-    (cut,) = kept.past()
-    assert cut.report.state == "interrupted"
-    trt_bisect.run(*planted, **more)
-    (whole,) = kept.past()
-    assert (whole.id, whole.run, whole.report.state) == (cut.id, cut.run, "finished")
-    assert whole.report.culprits == ("conv1",)
-
-
 def test_a_run_that_goes_on_is_recorded_as_running(planted, tmp_path, kept):
     seen = []
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import shutil
 import threading
-from contextlib import nullcontext
 from functools import cache
 
 import numpy as np
@@ -14,20 +13,17 @@ import pytest
 import trt_bisect
 from tests.support import networks
 from tests.support.editions import edition
-from tests.support.progress_doubles import StopsAt
 from tests.support.run_states import looked_at
 from tests.support.waiting import wait_until
-from trt_bisect import Report
 from trt_bisect.commands.run import live
 from trt_bisect.commands.run.live import Live
 from trt_bisect.commands.run.state import Phase
 from trt_bisect.driver.curves import bisect, exhaustive
 from trt_bisect.driver.search import Findings, Question, drive
 from trt_bisect.report.model import read_report
-from trt_bisect.report.parts import FAILS, NOT_TRIED, REPORT, SO_FAR
+from trt_bisect.report.parts import FAILS, NOT_TRIED, SO_FAR
 from trt_bisect.runs.journal import JOURNAL
-from trt_bisect.runs.progress_file import FINISHED, INTERRUPTED, PROGRESS, RUNNING
-from trt_bisect.support.progress import TimeUp
+from trt_bisect.runs.progress_file import FINISHED, RUNNING
 from trt_bisect.view.index import RunFolder
 
 WAYS = {
@@ -38,7 +34,6 @@ WAYS = {
     "auto, culprits": {"strategy": "auto", "curve": "culprits", "calibrator": "minmax"},
     "auto, adaptive": {"strategy": "auto", "curve": "adaptive", "calibrator": "minmax"},
 }
-MORE_STAGES = ("Searching for the cheapest", "Measuring 7 plans")
 SHOWN = ("similarity", "loss", "outcome", "asked", "ran", "sqnr", "output")
 
 
@@ -246,116 +241,6 @@ def test_an_error_does_not_stop_the_run(search, tmp_path, error):
         assert read_report(tmp_path / SO_FAR) == search.made
         written.end()
     assert list(tmp_path.iterdir()) == []
-
-
-# Runs that are killed, each in a process of its own.
-
-
-@pytest.fixture(scope="module")
-def undisturbed(lenet, tmp_path_factory):
-    return trt_bisect.run(*given(lenet), output=tmp_path_factory.mktemp("whole"), **SHORT)
-
-
-SHORT = {"calibrator": "minmax", "effort": "quick", "history": "none"}
-"""The options of a run that is stopped."""
-
-
-def given(lenet):
-    return lenet / "lenet_planted.onnx", lenet / "calibration.npz"
-
-
-WAITS = """
-import time
-from pathlib import Path
-from trt_bisect.runs.progress_file import Heartbeat
-
-shown = Heartbeat.stage
-
-def stage(self, title, total):
-    shown(self, title, total)
-    while title.startswith({stage!r}):
-        Path({begun!r}).touch()
-        time.sleep(0.01)
-
-Heartbeat.stage = stage
-from trt_bisect.cli import main; main()
-"""
-
-
-@pytest.mark.subprocess
-@pytest.mark.parametrize("stage", ["Calibrating", "Full INT8", *edition((), MORE_STAGES), "Comparing tensors"])
-def test_a_run_that_is_killed_shows_what_it_had_and_goes_on(forks, lenet, undisturbed, tmp_path, stage):
-    model, data = given(lenet)
-    options = (word for name, value in SHORT.items() for word in (f"--{name}", value))
-    command = ("run", model, "--calibration", data, "--output", tmp_path / "run", *options)
-    folder, begun = RunFolder(tmp_path / "run"), tmp_path / "begun"
-    process = forks.start(*command, code=WAITS.format(stage=stage, begun=str(begun)))
-    wait_until(lambda: process.poll() is not None or begun.exists())
-    assert process.poll() is None, process.communicate()
-    if stage != "Calibrating":
-        wait_until(lambda: folder.snapshot().report.plans == all_trials(folder.path))
-    wait_until(lambda: (folder.snapshot().progress or {"stage": ""})["stage"].startswith(stage))
-    going_on = folder.snapshot()
-    process.kill()
-    process.wait()
-    assert going_on.status == RUNNING
-    look = folder.snapshot() if stage != "Calibrating" else None
-    if look is not None:
-        assert (look.status, look.progress, look.report) == (INTERRUPTED, None, going_on.report)
-        assert look.report.similarity.int8 < look.report.threshold
-        assert look.report.recipe.meets == (stage != "Full INT8")
-        assert kept_high(folder.path) == (set(look.report.recipe.high) if look.report.recipe.meets else None)
-        is_decided = stage in ("Measuring 7 plans", "Comparing tensors")
-        assert set(look.report.culprits) <= set(undisturbed.culprits)
-        assert look.report.culprits or not is_decided
-        curve = {row.index: row.similarity for row in undisturbed.layers if row.quantizable}
-        is_measured = stage == "Comparing tensors"
-        assert {index: row.similarity for index, row in measured(look.report).items()} == (curve if is_measured else {})
-    assert forks.run(*command).returncode == undisturbed.exit_code
-    final = Report.load(folder.path)
-    assert sorted(path.name for path in folder.path.iterdir() if path.name in (SO_FAR, PROGRESS, REPORT)) == [REPORT]
-    for name in ("culprits", "recipe", "similarity", "verdict", "plans"):
-        assert getattr(final, name) == getattr(undisturbed, name)
-
-
-def kept_high(folder) -> set[str] | None:
-    """The layers that the recipe in a folder leaves high, as its plan has them; None without a plan."""
-    plan = folder / "recipe" / "plan.json"
-    layers = json.loads(plan.read_bytes())["layers"] if plan.exists() else None
-    return None if layers is None else {name for name, precision in layers.items() if precision != "int8"}
-
-
-def all_trials(folder):
-    records = [json.loads(line) for line in (folder / JOURNAL).read_bytes().splitlines()]
-    return len({(record["run"], record["trial"]["plan"]) for record in records if "trial" in record})
-
-
-@pytest.mark.parametrize(
-    ("error", "raised"),
-    [(KeyboardInterrupt, KeyboardInterrupt), (RuntimeError, RuntimeError), (TimeUp, trt_bisect.NothingMeasured)],
-)
-def test_a_run_that_ends_before_full_int8_is_known_leaves_its_report_so_far(lenet, tmp_path, error, raised):
-    asked = {"output": tmp_path, **SHORT, "progress": StopsAt("Measuring on all inputs", error)}
-    with pytest.raises(raised):
-        trt_bisect.run(*given(lenet), **asked)
-    look = RunFolder(tmp_path).snapshot()
-    assert (look.status, look.whole, look.report.plans) == (INTERRUPTED, error is not RuntimeError, 0)
-    assert sum(row.quantizable for row in look.report.layers) == 6
-    assert (tmp_path / REPORT).exists() == (error is not RuntimeError)
-    assert not any(thread.name == "trt-bisect report" for thread in threading.enumerate())
-
-
-@pytest.mark.parametrize(("error", "status"), [(KeyboardInterrupt, INTERRUPTED), (TimeUp, FINISHED)])
-def test_a_run_that_is_stopped_after_its_verdict_saves_it_in_place_of_the_report_so_far(
-    lenet, tmp_path, undisturbed, error, status
-):
-    asked = {"output": tmp_path, **SHORT, "progress": StopsAt("Comparing tensors", error)}
-    with pytest.raises(KeyboardInterrupt) if error is KeyboardInterrupt else nullcontext():
-        trt_bisect.run(*given(lenet), **asked)
-    look = RunFolder(tmp_path).snapshot()
-    assert (look.status, look.whole, look.report.culprits) == (status, True, undisturbed.culprits)
-    assert look.report.stopped
-    assert not (tmp_path / SO_FAR).exists()
 
 
 # The drivers, whose steps are watched.

@@ -139,8 +139,9 @@ def why_fp16(report: Report) -> str:
     if report.goal.most is not None or pays_in_fp16(report) is not None:
         return ""
     low, costs = Precision(report.low), report.goal.costs
-    for remedy in cheaper_remedies(report)[:1]:
-        cheaper = Choice(RECIPE, True, remedy.similarity, None, report.ms_of(remedy.cost), remedy.cost)
+    if remedies := cheaper_remedies(report):
+        cost = remedies[0].cost
+        cheaper = Choice(RECIPE, True, remedies[0].similarity, None, report.ms_of(cost), cost)
         if not fp16_instead((*report.choices[:-1], cheaper), low, costs):
             return ""
     return fp16_instead(report.choices, low, costs)

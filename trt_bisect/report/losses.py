@@ -234,7 +234,7 @@ class WorstReport(Result):
         faint, broken = frozenset(self.faint), frozenset(self.broken)
         kept = frozenset(self.places)
         others = (index for index in range(len(self.losses)) if index not in kept | faint | broken)
-        ranked = sorted(others, key=lambda index: (-self._loss(index), index))
+        ranked = sorted(others, key=self._loss, reverse=True)
         ranks = {index: rank for rank, index in enumerate((*self.places, *ranked), 1)}
         return tuple(
             JudgedSample(

@@ -116,14 +116,17 @@ class Snapshot:
     whole: bool
 
 
-@dataclass(frozen=True)
+def etag_of(body: bytes) -> str:
+    """Returns the tag by which a browser knows that an answer is the same."""
+    return f'"{hashlib.sha256(body).hexdigest()[:32]}"'
+
+
 class State:
     """The data of a run's page until its next change; ``body`` is its JSON, ``zipped`` the same with gzip."""
 
-    data: PageData
-    body: bytes
-    zipped: bytes
-    etag: str
+    def __init__(self, data: PageData) -> None:
+        self.data, self.body = data, encode(data)
+        self.zipped, self.etag = gzip.compress(self.body, 1, mtime=0), etag_of(self.body)
 
     @cached_property
     def page(self) -> str:
@@ -139,10 +142,8 @@ class RunFolder:
         self._so_far = Replaced(path / SO_FAR, read_report)
         self._report = Replaced(path / REPORT, read_report)
         self._progress = Replaced(path / PROGRESS, partial(read, dict))
-        self._graph = Replaced(path / NETWORK, partial(read, Graph))
-        self._explanation = Replaced(path / EXPLANATION, partial(read, Explanation))
-        self._pictures = Replaced(path / PICTURES, partial(read, Pictures))
-        self._plan = Replaced(path / FOLDER / PLAN, partial(read, dict))
+        kinds = {NETWORK: Graph, EXPLANATION: Explanation, PICTURES: Pictures, f"{FOLDER}/{PLAN}": dict}
+        self._others = [Replaced[Any](path / name, partial(read, kind)) for name, kind in kinds.items()]
         self._made_of: tuple[object, ...] = ()
         self._state: State | None = None
 
@@ -175,11 +176,11 @@ class RunFolder:
     def state(self) -> State:
         """Returns the page's data, the same object if nothing changed; raises Gone if no file of a run can be read."""
         snapshot = self.snapshot()
-        graph, explanation, pictures = self._graph.value(), self._explanation.value(), self._pictures.value()
-        layers = (self._plan.value() or {}).get("layers")
+        graph, explanation, pictures, plan = (file.value() for file in self._others)
+        layers = (plan or {}).get("layers")
         names: dict[str, str] = layers if isinstance(layers, dict) else {}
-        files = (self._so_far, self._report, self._graph, self._explanation, self._pictures, self._plan)
-        made_of = (*(file.stamp for file in files), snapshot.status, snapshot.progress)
+        stamps = [file.stamp for file in (self._so_far, self._report, *self._others)]
+        made_of = (*stamps, snapshot.status, snapshot.progress)
         if self._state is None or made_of != self._made_of:
             rows = {row.name: row.recipe for row in snapshot.report.layers}
             is_named = snapshot.report.answer is not None and names.items() <= rows.items()
@@ -193,9 +194,7 @@ class RunFolder:
                 folder=str(self.path),
                 pictures=pictures if snapshot.whole else None,
             )
-            body = encode(data)
-            etag = f'"{hashlib.sha256(body).hexdigest()[:32]}"'
-            self._state, self._made_of = State(data, body, gzip.compress(body, 1, mtime=0), etag), made_of
+            self._state, self._made_of = State(data), made_of
         return self._state
 
 

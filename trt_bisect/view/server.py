@@ -42,6 +42,7 @@ from trt_bisect.view.index import (
     Runs,
     State,
     Throttled,
+    etag_of,
     folders_under,
     is_run_folder,
     render_index,
@@ -282,7 +283,7 @@ def _index_routes(runs: Runs) -> list[Route]:
         if has_begun():
             return Response(status_code=205)
         body = rows()
-        return _unless_cached(request, f'"{hashlib.sha256(body).hexdigest()[:32]}"', body, "text/html", {})
+        return _unless_cached(request, etag_of(body), body, "text/html", {})
 
     pages = _result_route("/result/{path:path}", runs)
     _, live = _run_routes("/", lambda _: own_state())
