@@ -13,7 +13,7 @@ import numpy as np
 
 from trt_bisect.analyzer.classes import LEAST_SCORE, Classes, Divergence, classes_of, find_classes, top1
 from trt_bisect.analyzer.metrics import OF_MAGNITUDES, RELATIVE, Metric, RunningSums, Sums, find_metric, least_divisor
-from trt_bisect.analyzer.rows import common_region, lost_rows, rows_at, rows_axis, rows_values
+from trt_bisect.analyzer.rows import common_region, rows_at, rows_axis, with_rows
 from trt_bisect.analyzer.variation import with_variation
 from trt_bisect.builder.base import Outputs
 from trt_bisect.data.named import is_reusable
@@ -121,8 +121,7 @@ class OutputJudge:
 
         Arrays of different shapes are compared in their common region. Values not finite in the reference are left out.
         """
-        rows, rows_by_input, shapes = lost_rows(self._reference, outputs, self._axis)
-        notes: dict[str, None] = {shapes: None} if shapes else {}
+        notes: dict[str, None] = {}
         arrays = [np.asarray(output) for output in outputs]
         by_input = [self._values(index, array, notes) for index, array in enumerate(arrays)]
         finite = None not in by_input
@@ -131,13 +130,13 @@ class OutputJudge:
         worst = {m.name: m.worst(counting[m.name]) for m in self._metrics if counting[m.name]}
         values = {name: value for name, value in worst.items() if finite and not math.isnan(value)}
         figures = OutputFigures(
-            {**values, **self._low_score, **rows_values(rows)},
+            {**values, **self._low_score},
             finite,
             "; ".join([*notes, *(() if finite else ("NaN or infinite values",))]),
-            {**inputs, **rows_by_input} if len(by_input) > 1 else {},
-            pooled=rows,
+            inputs if len(by_input) > 1 else {},
             **(self._reach.facts(arrays) if finite and self._reach is not None else {}),
         )
+        figures = with_rows(figures, self._reference, arrays, self._axis)
         if self._unlike is None:
             return figures
         return with_variation(figures, self._reference, arrays, unlike=self._unlike)

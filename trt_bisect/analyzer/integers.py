@@ -12,7 +12,7 @@ import numpy as np
 import onnx
 
 from trt_bisect.analyzer.metrics import ALL_EQUAL, EQUAL, KAPPA
-from trt_bisect.analyzer.rows import common_region, lost_rows, rows_at, rows_axis, rows_values
+from trt_bisect.analyzer.rows import common_region, rows_at, rows_axis, with_rows
 from trt_bisect.builder.base import Outputs
 from trt_bisect.evaluator.trial import OutputFigures
 from trt_bisect.model.file import attribute
@@ -147,15 +147,13 @@ class IntegerJudge:
         if elements:
             values |= {ALL_EQUAL: equal / elements, **self._beyond_chance(both, equal, elements)}
         pooled = self._pooled(elements - equal, elements)
-        rows, rows_by_input, note = lost_rows(self._reference, outputs, self._axis)
-        values |= rows_values(rows)
-        by_input: dict[str, tuple[float | None, ...]] = {**rows_by_input}
+        by_input: dict[str, tuple[float | None, ...]] = {}
         if len(shares) > 1:
             differ = [None if share is None else 1.0 - share for share in shares]
             beyond = tuple(None if share is None else share / (1.0 - self._chance) for share in differ)
             by_kind = {CLASSES: beyond, LABELS: tuple(differ)}
-            by_input |= {EQUAL.name: shares, **{kind: by_kind[kind] for kind in pooled}}
-        return OutputFigures(values, True, note, by_input, pooled={**pooled, **rows})
+            by_input = {EQUAL.name: shares, **{kind: by_kind[kind] for kind in pooled}}
+        return with_rows(OutputFigures(values, inputs=by_input, pooled=pooled), self._reference, outputs, self._axis)
 
     def at(self, place: int, output: np.ndarray) -> OutputFigures:
         """Returns the figures for the input of index ``place``."""

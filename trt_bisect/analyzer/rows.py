@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 
+from trt_bisect.evaluator.trial import OutputFigures
 from trt_bisect.support.text import percent
 
 ROWS = "rows"
@@ -29,33 +31,35 @@ def rows_axis(arrays: Sequence[np.ndarray]) -> int | None:
     return next(iter((*varying, *longer, *range(rank))), None)
 
 
-def lost_rows(
-    reference: Sequence[np.ndarray], outputs: Sequence[np.ndarray], axis: int | None
-) -> tuple[dict[str, tuple[float, float]], dict[str, tuple[float, ...]], str]:
-    """Compares the numbers of rows of two runs on the same inputs; all results are empty if no shape differs.
+def with_rows(
+    figures: OutputFigures, reference: Sequence[np.ndarray], outputs: Sequence[np.ndarray], axis: int | None
+) -> OutputFigures:
+    """Returns the figures of an output together with the numbers of rows that ``outputs`` lose or win against
+    ``reference``, both by input; unchanged if no shape differs.
 
     Args:
         axis: the axis of the rows, where shapes are equal; None for scalars.
-
-    Returns:
-        ``{"rows": (rows lost or won, all rows)}``; for several inputs, ``{"rows": the share on each}``; and a note.
     """
-    pairs = [_rows(np.asarray(r), np.asarray(o), axis) for r, o in zip(reference, outputs, strict=True)]
-    lost = sum(abs(a - b) for a, b in pairs)
-    differing = [k for k, (r, o) in enumerate(zip(reference, outputs, strict=True)) if np.shape(r) != np.shape(o)]
+    arrays = [(np.asarray(r), np.asarray(o)) for r, o in zip(reference, outputs, strict=True)]
+    differing = [(r, o) for r, o in arrays if r.shape != o.shape]
     if not differing:
-        return {}, {}, ""
-    first, *others = differing
-    shapes = f"shape {list(np.shape(outputs[first]))} instead of {list(np.shape(reference[first]))}"
-    more = f" and others on {len(others)} more inputs" if others else ""
-    by_input = {ROWS: tuple(abs(a - b) / max(a, b, 1) for a, b in pairs)} if len(pairs) > 1 else {}
-    pooled = {ROWS: (float(lost), float(sum(max(pair) for pair in pairs)))}
-    return pooled, by_input, f"{shapes}{more}, compared where both have values"
-
-
-def rows_values(pooled: Mapping[str, tuple[float, float]]) -> dict[str, float]:
-    """Returns the figures ``rows_lost`` and ``rows`` from ``OutputFigures.pooled``; empty if no shape differs."""
-    return dict(zip((LOST, ROWS), pooled[ROWS], strict=True)) if ROWS in pooled else {}
+        return figures
+    pairs = [_rows(r, o, axis) for r, o in arrays]
+    lost, rows = float(sum(abs(a - b) for a, b in pairs)), float(sum(max(pair) for pair in pairs))
+    before, after = differing[0]
+    note = f"shape {list(after.shape)} instead of {list(before.shape)}"
+    if len(differing) > 1:
+        note += f" and others on {len(differing) - 1} more inputs"
+    inputs = {**figures.inputs}
+    if len(pairs) > 1:
+        inputs[ROWS] = tuple(abs(a - b) / max(a, b, 1) for a, b in pairs)
+    return replace(
+        figures,
+        values={**figures.values, LOST: lost, ROWS: rows},
+        note="; ".join(filter(None, (f"{note}, compared where both have values", figures.note))),
+        inputs=inputs,
+        pooled={**figures.pooled, ROWS: (lost, rows)},
+    )
 
 
 def rows_text(name: str, values: Mapping[str, float | None]) -> str:

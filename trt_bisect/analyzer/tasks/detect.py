@@ -64,7 +64,7 @@ def detector_head(asked: AskedTask, reference: Sequence[Outputs]) -> Head:
                 "Export the network with its decoding (YOLOX: --decode_in_inference), or leave out --task.",
             )
         ways = [] if named else [kind for kind in SCORES if _boxes_and_scores(reference, kind) is not None]
-        raise not_told(asked.name, reference[0], SUPPORTED, ways)
+        raise not_told(asked, reference, SUPPORTED, ways)
     return head
 
 

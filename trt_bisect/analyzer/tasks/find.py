@@ -55,7 +55,7 @@ def classify(asked: AskedTask, reference: Sequence[Outputs]) -> Task:
     found = {name: find_classes([outputs[name] for outputs in reference], axis) for name in fitting}
     classes_of = {name: classes for name, classes in found.items() if classes.axis is not None}
     if not classes_of or (axis is None and _are_detections(reference)):
-        raise not_told(asked.name, reference[0], CLASSIFY_OUTPUTS)
+        raise not_told(asked, reference, CLASSIFY_OUTPUTS)
     axes = ", ".join(f"'{name}' (axis {classes.axis})" for name, classes in classes_of.items())
 
     def read(outputs: Outputs) -> dict[str, np.ndarray]:
@@ -117,7 +117,7 @@ def segment(asked: AskedTask, reference: Sequence[Outputs]) -> Task:
         found = {name: _classes(name, asked, reference) for name in reference[0]}
         classes_of = {name: classes for name, classes in found.items() if classes is not None}
         if not classes_of or (asked.class_axis is None and _are_detections(reference)):
-            raise not_told(asked.name, reference[0], SEGMENT_OUTPUTS)
+            raise not_told(asked, reference, SEGMENT_OUTPUTS)
         reads, how = tuple(classes_of), ", ".join(f"'{name}' ({_how(classes)})" for name, classes in classes_of.items())
     sizes: dict[str, int] = {}
     for name, classes in classes_of.items():
@@ -263,7 +263,7 @@ def depth(asked: AskedTask, reference: Sequence[Outputs]) -> Task:
     """
     names = [name for name in reference[0] if _is_depth([outputs[name] for outputs in reference])]
     if len(names) != 1 or _are_detections(reference):
-        raise not_told(asked.name, reference[0], DEPTH_OUTPUTS)
+        raise not_told(asked, reference, DEPTH_OUTPUTS)
     name = names[0]
 
     def read(outputs: Outputs) -> np.ndarray:
@@ -325,7 +325,7 @@ def embed(asked: AskedTask, reference: Sequence[Outputs]) -> Task:
     ranks = {name: value.ndim for name, value in floats.items() if value.shape[-1] > 1}
     name = next((name for fitting in ((1, 2), (3,)) for name, rank in ranks.items() if rank in fitting), None)
     if name is None or _are_detections(reference):
-        raise not_told(asked.name, reference[0], EMBED_OUTPUTS)
+        raise not_told(asked, reference, EMBED_OUTPUTS)
     rows = "each row is a vector" if ranks[name] < 3 else "the average over the tokens (axis 1) is the vector"
 
     def further(total: Counts) -> dict[str, float]:
@@ -416,7 +416,7 @@ def text(asked: AskedTask, reference: Sequence[Outputs]) -> Task:
         for head in (asked.head, "blank-first")
     )
     if scored is None or _are_detections(reference):
-        raise not_told(asked.name, reference[0], TEXT_OUTPUTS, list(_BLANKS) if scored_if_named and not scored else ())
+        raise not_told(asked, reference, TEXT_OUTPUTS, list(_BLANKS) if scored_if_named and not scored else ())
     name, blank = scored
 
     def further(total: Counts) -> dict[str, float]:

@@ -232,7 +232,7 @@ def _head_with_prototypes(asked: AskedTask, reference: Sequence[Outputs]) -> Hea
     placed = _placed(asked, reference, "masks", layouts)
     names = [name for name, size in sizes.items() if (size,) == placed.layout.shapes["masks"]]
     if len(names) != 1:
-        raise not_told(asked.name, reference[0], INSTANCES_OUTPUTS)
+        raise not_told(asked, reference, INSTANCES_OUTPUTS)
     head = placed_head(placed, f" (masks of '{names[0]}')", "masks")
     return _with_prototypes(head, names[0], _mask_scale(placed, names[0], reference))
 
@@ -365,7 +365,7 @@ def _raw(asked: AskedTask, reference: Sequence[Outputs], kind: str, without: Seq
         return None
     head = raw_head(reference, layout, without)
     if head is None:
-        raise not_told(asked.name, reference[0], _SUPPORTED[kind])
+        raise not_told(asked, reference, _SUPPORTED[kind])
     return head
 
 
@@ -380,5 +380,5 @@ def _placed(asked: AskedTask, reference: Sequence[Outputs], kind: str, layouts: 
     places = fitting_layouts(reference, layouts)
     places = [placed for placed in places if placed.layout.is_ready] or places
     if len(places) != 1:
-        raise not_told(asked.name, reference[0], _SUPPORTED[kind], [str(placed.layout) for placed in places])
+        raise not_told(asked, reference, _SUPPORTED[kind], [str(placed.layout) for placed in places])
     return places[0]

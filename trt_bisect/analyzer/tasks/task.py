@@ -174,17 +174,17 @@ def finds_nothing(values: Mapping[str, float]) -> bool:
     return values.get(FOUND, values.get(ITEMS, 1.0)) == 0.0
 
 
-def not_told(task: str, outputs: Outputs, supported: str, heads: Sequence[str] = ()) -> BadInput:
-    """Returns the error for outputs that a task cannot read (``supported`` are those it can), or can read in several
-    layouts (``heads``).
+def not_told(asked: AskedTask, reference: Sequence[Outputs], supported: str, heads: Sequence[str] = ()) -> BadInput:
+    """Returns the error for FP32's outputs that a task cannot read (``supported`` are those it can), or can read in
+    several layouts (``heads``).
     """
-    shapes = ", ".join(f"'{name}' {list(np.shape(value))}" for name, value in outputs.items())
+    shapes = ", ".join(f"'{name}' {list(np.shape(value))}" for name, value in reference[0].items())
     if heads:
         return BadInput(
-            f"--task {task} can read the outputs {shapes} in {len(heads)} ways.",
+            f"--task {asked.name} can read the outputs {shapes} in {len(heads)} ways.",
             f"Say which: {', or '.join(f'--head {head}' for head in heads)}. Or name the output with --outputs.",
         )
     return BadInput(
-        f"--task {task} cannot read the outputs {shapes}.",
+        f"--task {asked.name} cannot read the outputs {shapes}.",
         f"Supported outputs: {supported}. Name the outputs with --outputs, or leave out --task to judge the numbers.",
     )
