@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.support.by_hand import sigmoid, softmax
+from tests.support.by_hand import softmax
 from tests.support.heads import MANY, asked, candidates, corners, dense, keypoints, ready
+from tests.support.raw_heads import SIDES, as_logits, as_pairs, raw
 from trt_bisect.analyzer.tasks.find import TASKS, suggestion
 from trt_bisect.errors import BadInput
 
@@ -41,23 +42,16 @@ def whole_masks(random, boxes):
     return random.uniform(0, 1, (len(boxes), 1, SIZE + 30, SIZE + 30)) ** 8
 
 
-def raw(random, more=None, sums=False):
+def raw_maps(random, more=0, make=as_logits):
     """Maps of three scales, distances apart from scores; ``more`` channels in a third one."""
-    named = {}
-    for side in (20, 10, 5):
-        scores = sigmoid(random.uniform(-9, -3, (1, CLASSES, side, side)))
-        scores[0, 1, 2, 2] = 0.9
-        named |= {f"box{side}": random.normal(0, 1, (1, 64, side, side)), f"score{side}": scores}
-        if sums:
-            named[f"sum{side}"] = scores.sum(axis=1, keepdims=True)
-        elif more:
-            named[f"more{side}"] = random.normal(0, 2, (1, more, side, side))
-    return named
+    distances, scores, _ = raw(random)
+    maps = {f"more{side}": random.normal(0, 2, (1, more, side, side)) for side in SIDES if more}
+    return make(distances, scores) | maps
 
 
-def raw_of_all(random):
-    """The angles of all cells are one output."""
-    return raw(random) | {"angles": random.normal(0, 2, (1, 1, 525))}
+def raw_and_more(random, columns=1):
+    """Further channels of all cells are one output."""
+    return raw_maps(random) | {"of all": random.normal(0, 2, (1, columns, 525))}
 
 
 def detr(random, hidden=False):
@@ -102,10 +96,10 @@ HEADS = {
     "lists": (lists, {"detect": READ}),
     "lists and keypoints": (lambda r: lists(r, points), {"pose": READ, "detect": LEFT_OUT}),
     "lists and masks": (lambda r: lists(r, whole_masks), {"instances": READ, "detect": LEFT_OUT}),
-    "raw": (raw, {"detect": READ}),
-    "raw and the sums of scores": (lambda r: raw(r, sums=True), {"detect": LEFT_OUT}),
-    "raw and angles": (lambda r: raw(r, 1), {}),
-    "raw and angles of all cells": (raw_of_all, {}),
+    "raw": (raw_maps, {"detect": READ}),
+    "raw and the sums of scores": (lambda r: raw_maps(r, make=as_pairs), {"detect": LEFT_OUT}),
+    "raw and angles": (lambda r: raw_maps(r, 1), {}),
+    "raw and angles of all cells": (raw_and_more, {}),
     "queries": (detr, {"detect": READ}),
     "queries and their states": (lambda r: detr(r, hidden=True), {"detect": LEFT_OUT}),
     "text": (recognised, {"text": READ, "classify": READ, "embed": READ}),
@@ -139,7 +133,7 @@ def test_each_head_is_read_by_its_own_tasks_and_refused_by_the_others(random, he
 )
 def test_what_stands_beside_raw_maps_is_asked_for_by_the_words_that_read_it(random, more, task, what):
     way = f"--task {task} --head dfl:16,classes:3,{what}"
-    outputs = raw(random) | {"of all": random.normal(0, 2, (1, more, 525))}
+    outputs = raw_and_more(random, more)
     with pytest.raises(BadInput) as refused:
         asked("detect", outputs)
     assert "'of all'" in refused.value.problem

@@ -8,7 +8,7 @@ import io
 import numpy as np
 import pytest
 
-from tests.analyzer.test_raw import as_pairs, raw
+from tests.support.raw_heads import as_pairs, raw
 from trt_bisect.analyzer.tasks.find import find_task, letters_of, spelled
 from trt_bisect.analyzer.tasks.task import AskedTask
 from trt_bisect.commands.run.pictures import class_names, data_uri, frames_of, pictures_of
