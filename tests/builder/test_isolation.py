@@ -20,10 +20,8 @@ from trt_bisect.builder.engines import open_builder
 from trt_bisect.builder.isolation import IsolatedBuilder, WorkerProcess
 from trt_bisect.builder.tensorrt_build import RTX
 from trt_bisect.errors import BadInput, EngineUnavailable, TrialFailed
-from trt_bisect.evaluator.evaluators import RebuildEvaluator
-from trt_bisect.evaluator.trial import OutputFigures, Trial, TrialStore
+from trt_bisect.evaluator.trial import Trial
 from trt_bisect.model.network import load_network
-from trt_bisect.precision import prefix
 from trt_bisect.runs.journal import Journal
 
 FEEDS = {"x": np.arange(3, dtype=np.float32)}
@@ -97,12 +95,19 @@ def test_a_build_that_fails_costs_its_worker_and_one_trial(isolated, fault, outc
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("request_", edition(["infer"], ["infer", "latency"]))
-def test_an_inference_that_crashes_costs_one_trial_too(isolated, request_):
-    builder = isolated(bad={request_: fake_builders.segfault})
-    with pytest.raises(TrialFailed, match="SIGSEGV") as failure, builder.build("bad") as engine:
+@pytest.mark.parametrize(
+    ("request_", "fault", "outcome", "message"),
+    [
+        ("infer", fake_builders.segfault, "inference failed", "SIGSEGV"),
+        ("infer", fake_builders.hang, "timed out", "took over 2 s"),
+        *edition([], [("latency", fake_builders.segfault, "inference failed", "SIGSEGV")]),
+    ],
+)
+def test_an_inference_that_crashes_or_hangs_costs_one_trial_too(isolated, request_, fault, outcome, message):
+    builder = isolated(2.0, bad={request_: fault})
+    with pytest.raises(TrialFailed, match=message) as failure, builder.build("bad") as engine:
         getattr(engine, request_)(FEEDS)
-    assert failure.value.outcome == "inference failed"
+    assert failure.value.outcome == outcome
     assert pid_of(builder)
 
 
@@ -213,35 +218,11 @@ def test_a_worker_that_hangs_ends_with_its_parent(tmp_path, stop):
     wait_until(lambda: not is_running(worker))
 
 
-def compare(outputs):
-    return {"y": OutputFigures({"mean": float(np.mean([output["y"].mean() for output in outputs]))})}
-
-
 @pytest.fixture(scope="module")
 def chain(tmp_path_factory):
     """A network, scales for it, and the shapes of its input."""
     network = load_network(networks.save(networks.chain(3), tmp_path_factory.mktemp("chain")))
     return network, {name: np.float32(0.05) for name in network.activations}, {"x": ((1, 3, 16, 16),) * 3}
-
-
-@pytest.mark.slow
-def test_a_sweep_goes_on_after_a_crash_a_hang_and_an_empty_memory(process, chain):
-    network, _, _ = chain
-    plans = [prefix(len(network.layers), k) for k in network.quantizable[:5]]
-    store = TrialStore()
-    build_faults = {1: fake_builders.say_and_segfault, 3: fake_builders.eat_all_memory}
-    faults = {k: {"build": fault} for k, fault in build_faults.items()} | {2: {"infer": fake_builders.hang}}
-    canonical = RebuildEvaluator(network, None, [], compare, store).canonical
-    by_plan = {canonical(plans[k]): fault for k, fault in faults.items()}
-    builder = IsolatedBuilder(partial(FakeBuilder, by_plan), 2.0, process)
-    evaluator = RebuildEvaluator(network, builder, [FEEDS], compare, store)
-    trials = [evaluator.measure(plan) for plan in plans]
-    assert [t.outcome for t in trials] == ["measured", "build failed", "timed out", "out of memory", "measured"]
-    assert "Error Code 1" in trials[1].message
-    assert "took over 2 s" in trials[2].message
-    assert trials[0].outputs["y"].values == {"mean": 2.0}
-    assert trials[4].message == fake_builders.A_WARNING
-    assert len(store.trials) == 5
 
 
 @pytest.mark.slow

@@ -11,7 +11,6 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 import trt_bisect
-from tests.builder.test_isolation import compare
 from tests.support import fake_builders, networks
 from tests.support.editions import edition
 from tests.support.waiting import is_running, wait_until
@@ -25,7 +24,7 @@ from trt_bisect.driver.search import Question, drive, next_plans
 from trt_bisect.errors import BadInput, EngineUnavailable
 from trt_bisect.evaluator import workers as local
 from trt_bisect.evaluator.evaluators import RebuildEvaluator
-from trt_bisect.evaluator.trial import LOST, MEASURED, Attempt, Trial, TrialStore
+from trt_bisect.evaluator.trial import LOST, MEASURED, Attempt, OutputFigures, Trial, TrialStore
 from trt_bisect.evaluator.workers import LocalCluster, TrialSpec
 from trt_bisect.model.network import load_network
 from trt_bisect.precision import int8_set, prefix
@@ -35,6 +34,10 @@ from trt_bisect.support import machine
 
 FEEDS = {"x": np.arange(3, dtype=np.float32)}
 BUDGET = 0.01
+
+
+def compare(outputs):
+    return {"y": OutputFigures({"mean": float(np.mean([output["y"].mean() for output in outputs]))})}
 
 
 LOSSES = st.dictionaries(st.integers(0, 19), st.sampled_from([1e-4, 0.004, 0.02, 0.3, 2.0]), max_size=20)

@@ -27,10 +27,19 @@ OPTIONS |= {"precision": "fp32", "effort": "quick"}
 
 @pytest.fixture(scope="module")
 def planted(tmp_path_factory):
-    """A chain of four convolutions and a Gemm with culprits conv1 and conv3, its samples, and a folder."""
+    """A chain of four convolutions and a Gemm with culprits conv1 and conv3, and its samples."""
     model = networks.planted(networks.chain(4), ("conv0", FIRST), ("conv2", SECOND))
-    folder = tmp_path_factory.mktemp("planted")
-    return networks.save(model, folder), networks.samples(model, 4), folder
+    return networks.given(model, tmp_path_factory.mktemp("planted"), 4)
+
+
+@pytest.fixture(scope="module")
+def run(planted):
+    """Runs the planted network; options win over ``OPTIONS``."""
+
+    def call(**options):
+        return trt_bisect.run(planted[0], **({"calibration": planted[1]} | OPTIONS | options))
+
+    return call
 
 
 def precisions(folder, layer):
@@ -86,17 +95,15 @@ def test_layers_by_pattern(planted, pattern, names):
         ({"plan": {"high": "fp16", "layers": {"conv1": "fp16"}}}, 'Add base="fp16"'),
     ],
 )
-def test_what_cannot_be_fixed_is_refused_before_anything_runs(planted, options, said):
-    model, samples, _ = planted
+def test_what_cannot_be_fixed_is_refused_before_anything_runs(run, options, said):
     with pytest.raises(BadInput) as refused:
-        trt_bisect.run(model, samples, **(OPTIONS | options))
+        run(**options)
     assert said in str(refused.value)
 
 
 @pytest.mark.parametrize("strategy", edition(["auto", "exhaustive"], ["auto", "exhaustive", "bisect"]))
-def test_a_layer_fixed_high_is_never_lowered(planted, strategy, tmp_path):
-    model, samples, _ = planted
-    report = trt_bisect.run(model, samples, **OPTIONS, strategy=strategy, high=[FIRST], output=tmp_path)
+def test_a_layer_fixed_high_is_never_lowered(run, strategy, tmp_path):
+    report = run(strategy=strategy, high=[FIRST], output=tmp_path)
     assert report.culprits == (SECOND,)
     assert report.recipe.high == (SECOND,)
     assert report.similarity.int8 < 20.0 <= report.similarity.recipe
@@ -108,9 +115,8 @@ def test_a_layer_fixed_high_is_never_lowered(planted, strategy, tmp_path):
 
 
 @pytest.mark.parametrize("strategy", edition(["bisect"], ["auto", "bisect"]))
-def test_a_layer_fixed_in_int8_is_never_high(planted, strategy, tmp_path):
-    model, samples, _ = planted
-    report = trt_bisect.run(model, samples, **OPTIONS, strategy=strategy, keep_low=[SECOND], output=tmp_path)
+def test_a_layer_fixed_in_int8_is_never_high(run, strategy, tmp_path):
+    report = run(strategy=strategy, keep_low=[SECOND], output=tmp_path)
     assert precisions(tmp_path, SECOND) == {"int8"}
     assert not report.recipe.meets
     assert report.exit_code == 1
@@ -118,20 +124,20 @@ def test_a_layer_fixed_in_int8_is_never_high(planted, strategy, tmp_path):
     assert [line.layers for line in report.lines if line.kind == FIXED] == [(SECOND,)]
 
 
-def test_the_most_sensitive_layers_are_those_that_lose_most_alone(planted, tmp_path):
-    model, samples, _ = planted
+def test_the_most_sensitive_layers_are_those_that_lose_most_alone(planted, run, tmp_path):
+    model, samples = planted
     common = {key: value for key, value in OPTIONS.items() if key not in ("threshold", "explain", "effort")}
     alone = trt_bisect.sensitivity(model, samples, **common, output=tmp_path)
     losses = {op.op_name: op.loss for op in alone.ops if op.sensitive_type == "both"}
     wanted = sorted(losses, key=losses.get)[-2:]
     assert set(wanted) == {FIRST, SECOND}
     for high, place in (("top:2", tmp_path), (f"sensitivity:{tmp_path}:2", tmp_path / "other")):
-        report = trt_bisect.run(model, samples, **OPTIONS, high=[high], output=place)
+        report = run(high=[high], output=place)
         assert {row.name for row in report.layers if row.fixed} == set(wanted)
         named = [note.text for note in report.notes if f"{tmp_path}/sensitivity.json" in note.text]
         assert len(named) == 1
         assert all(f"'{name}'" in named[0] for name in wanted)
-    report = trt_bisect.run(model, samples, **OPTIONS, high=["top:2"], output=tmp_path / "new")
+    report = run(high=["top:2"], output=tmp_path / "new")
     assert {row.name for row in report.layers if row.fixed} == set(wanted), "it is measured first"
     assert (tmp_path / "new/sensitivity.json").is_file()
     kept = trt_bisect.compare(model, samples, calibrator="minmax", high=["top:2"])
@@ -146,9 +152,9 @@ def test_a_plan_can_name_one_side_of_a_layer_alone():
         assert read_plan({"layers": {"conv1": sides}}).layers == {"conv1": Precision.INT8_ACTIVATION}
 
 
-def test_a_layer_with_activations_in_16_bits(planted, tmp_path):
+def test_a_layer_with_activations_in_16_bits(planted, run, tmp_path):
     """Beside the experiment of all activations on one layer, whose arithmetic ``test_granularity`` has by hand."""
-    model, samples, _ = planted
+    model, samples = planted
     one, whole = (
         trt_bisect.compare(model, samples, calibrator="minmax", only=[FIRST], **given)
         for given in ({"plan": {"layers": {FIRST: "int16"}}}, {"low": "int16"})
@@ -158,7 +164,7 @@ def test_a_layer_with_activations_in_16_bits(planted, tmp_path):
     assert tables[0] == tables[1]
     assert {"int8", "int16"} < {dtype for dtype, _ in tables[0]}
     network = trt_bisect.load_network(model)
-    report = trt_bisect.run(model, samples, **OPTIONS, plan={"layers": {FIRST: "int16"}}, output=tmp_path)
+    report = run(plan={"layers": {FIRST: "int16"}}, output=tmp_path)
     assert [line.layers for line in report.lines if line.kind == EXPERIMENT] == [(FIRST,)]
     assert {row.name: row.recipe for row in report.layers}[FIRST] == "int16"
     assert report.next is None, "there is nothing that TensorRT could build"
@@ -167,29 +173,27 @@ def test_a_layer_with_activations_in_16_bits(planted, tmp_path):
         refuse_emulated_only(network.fixing({network.layer_named(FIRST).index: Precision.INT16}), "tensorrt")
 
 
-def test_the_most_sensitive_layers_in_16_bits_by_one_command(planted):
-    model, samples, _ = planted
-    wide = trt_bisect.run(model, samples, **(OPTIONS | {"high": ["top:1"], "precision": "int16"}))
+def test_the_most_sensitive_layers_in_16_bits_by_one_command(run):
+    wide = run(high=["top:1"], precision="int16")
     (most,) = (row.name for row in wide.layers if row.fixed)
-    by_plan = trt_bisect.run(model, samples, **OPTIONS, plan={"layers": {most: "int16"}})
-    free = trt_bisect.run(model, samples, **OPTIONS)
+    by_plan = run(plan={"layers": {most: "int16"}})
+    free = run()
     assert {row.name: row.recipe for row in wide.layers}[most] == "int16"
     plans = [{row.plan: row.similarity for row in report.choices} for report in (wide, by_plan, free)]
     assert plans[0] == plans[1]
     assert plans[0]["fp16"] == plans[2]["fp16"], "FP16 has no layer in INT16"
-    mixed = trt_bisect.run(model, samples, **(OPTIONS | {"high": ["top:1"], "precision": "mixed"}))
+    mixed = run(high=["top:1"], precision="mixed")
     assert [row.name for row in mixed.layers if row.fixed] == [most]
 
 
-def test_scoped_measures_one_plan(planted, tmp_path):
+def test_scoped_measures_one_plan(planted, run, tmp_path):
     """Layer 4 is conv2: its plan is the point of the exhaustive curve, where conv1 is a culprit and stays high."""
-    model, samples, _ = planted
-    given = {"inputs": {"x": samples["x"][:1]}, "output": tmp_path, **OPTIONS}
-    curve = trt_bisect.run(model, {"x": samples["x"][:1]}, strategy="exhaustive", **given)
+    one = {"x": planted[1]["x"][:1]}
+    given = {"calibration": one, "inputs": one}
+    curve = run(strategy="exhaustive", output=tmp_path, **given)
     point = {row.name: row.similarity for row in curve.layers}["conv2"]
     expected = dict.fromkeys(("conv1", "conv3", "pool", "fc"), "fp32") | {"conv0": "int8", "conv2": "int8"}
-    given["output"] = tmp_path / "scoped"
-    report = trt_bisect.run(model, {"x": samples["x"][:1]}, scoped="4", high=["conv1"], **given)
+    report = run(scoped="4", high=["conv1"], output=tmp_path / "scoped", **given)
     assert report.similarity.int8 == pytest.approx(point, abs=1e-4)
     assert json.loads((tmp_path / "scoped" / "recipe" / "plan.json").read_text())["layers"] == expected
 
@@ -226,28 +230,27 @@ def test_a_constant_is_a_row_with_the_boundary_before_it(tmp_path, command):
     assert ["1", "gain", "Constant", "1x8x1x1"] in [line.split()[:4] for line in out.splitlines()]
 
 
-def test_what_is_fixed_high_takes_up_the_trials_of_the_run_before(planted, tmp_path):
+def test_what_is_fixed_high_takes_up_the_trials_of_the_run_before(planted, run, tmp_path):
     """The precision of a layer is in each plan, so that the fingerprint stays the same."""
-    model, samples, _ = planted
-    given = {"calibration": samples, "inputs": {"x": samples["x"][:2]}, "strategy": "exhaustive", **OPTIONS}
-    first = trt_bisect.run(model, **given, output=tmp_path)
+    given = {"inputs": {"x": planted[1]["x"][:2]}, "strategy": "exhaustive"}
+    first = run(**given, output=tmp_path)
     assert first.culprits == (FIRST, SECOND)
-    second = trt_bisect.run(model, **given, output=tmp_path, high=[f"recipe:{tmp_path}"])
+    second = run(**given, output=tmp_path, high=[f"recipe:{tmp_path}"])
     assert second.fingerprint == first.fingerprint
     assert second.exit_code == 0
     assert second.similarity.int8 == first.similarity.recipe
-    again = trt_bisect.run(model, **given, plan=tmp_path)
+    again = run(**given, plan=tmp_path)
     assert (again.exit_code, again.similarity.int8) == (0, first.similarity.recipe)
     assert {row.fixed for row in again.layers if row.quantizable} == {"int8", "fp32"}
 
 
-def test_a_plan_that_rounds_a_weight_alone(planted, tmp_path):
+def test_a_plan_that_rounds_a_weight_alone(planted, run, tmp_path):
     """Beside ONNX Runtime on the user's file with that weight rounded by NumPy: per output channel, half to even."""
-    model, samples, _ = planted
+    model, samples = planted
     one = {name: values[:1] for name, values in samples.items()}
-    plan, options = tmp_path / "plan.toml", {**OPTIONS, "metric": "max_abs", "threshold": 1.0}
+    plan = tmp_path / "plan.toml"
     plan.write_text("[layers]\n'*' = 'fp32'\nconv2 = { activation = 'fp32', weight = 'int8' }\n", encoding="utf-8")
-    report = trt_bisect.run(model, samples, one, **options, plan=plan)
+    report = run(inputs=one, metric="max_abs", threshold=1.0, plan=plan)
     changed = onnx.load(model)
     for tensor in changed.graph.initializer:
         if tensor.name == "conv2.weight":
@@ -268,21 +271,18 @@ def test_a_plan_that_rounds_a_weight_alone(planted, tmp_path):
     assert not any(row.quantized_dtype for row in compared.tensors)
 
 
-def test_a_scale_that_the_user_gives_stays_with_every_calibrator(planted, tmp_path):
-    model, samples, _ = planted
-    options = {**OPTIONS, "calibrator": "auto"}
-    plan = {"scales": {"x": 0.25}}
-    report = trt_bisect.run(model, samples, **options, plan=plan, output=tmp_path)
+def test_a_scale_that_the_user_gives_stays_with_every_calibrator(run, tmp_path):
+    report = run(calibrator="auto", plan={"scales": {"x": 0.25}}, output=tmp_path)
     assert len(report.answer.calibrators) > 1
     written = onnx.load(tmp_path / "recipe" / "network.qdq.onnx")
     constants = {tensor.name: numpy_helper.to_array(tensor) for tensor in written.graph.initializer}
     pairs = [node for node in written.graph.node if node.op_type == "QuantizeLinear" and node.input[0] == "x"]
     assert [float(constants[pair.input[1]]) for pair in pairs] == [0.25]
-    assert report.fingerprint != trt_bisect.run(model, samples, **options).fingerprint
+    assert report.fingerprint != run(calibrator="auto").fingerprint
 
 
 def test_sensitivity_compare_profile_and_worst_obey(planted):
-    model, samples, _ = planted
+    model, samples = planted
     found = trt_bisect.sensitivity(model, samples, engine="onnxruntime", high=["conv[01]"])
     assert {op.op_name for op in found.ops} == {"conv2", "conv3", "pool", "fc"}
     compared = trt_bisect.compare(model, samples, high=["op:Conv"])
@@ -296,15 +296,13 @@ def test_sensitivity_compare_profile_and_worst_obey(planted):
     assert max(high.losses) < min(every.losses)
 
 
-def test_fixed_layers_count_towards_a_budget(planted):
-    model, samples, _ = planted
-    asked = {**OPTIONS, "precision": "fp16"}
-    cost = trt_bisect.run(model, samples, **asked).answer.cost
-    within = trt_bisect.run(model, samples, **asked, high=[FIRST], budget=cost + 1e-9)
+def test_fixed_layers_count_towards_a_budget(run):
+    cost = run(precision="fp16").answer.cost
+    within = run(precision="fp16", high=[FIRST], budget=cost + 1e-9)
     assert (within.recipe.high, within.recipe.meets) == ((SECOND,), True)
     assert within.answer.cost == pytest.approx(cost)
     with pytest.raises(BadInput, match=r"budget is 1%"):
-        trt_bisect.run(model, samples, **OPTIONS, high=["conv0"], budget=0.01)
+        run(high=["conv0"], budget=0.01)
 
 
 def test_the_plan_of_a_run_is_read(tmp_path):
@@ -316,7 +314,7 @@ def test_the_plan_of_a_run_is_read(tmp_path):
 
 def test_a_recipe_taken_up_again_has_its_own_scales(planted, tmp_path):
     """Its figure is the recipe's, to the bit, although another calibrator and other data would give other scales."""
-    model, samples, _ = planted
+    model, samples = planted
     given = {"inputs": samples, "engine": "onnxruntime", "metric": "sqnr", "threshold": 20.0, "explain": "none"}
     first = trt_bisect.run(model, samples, **given, calibrator="minmax", output=tmp_path / "first")
     assert first.recipe.high

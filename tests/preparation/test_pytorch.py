@@ -82,19 +82,6 @@ def test_a_module_and_its_loader_are_all_that_a_run_needs(tmp_path):
 
 
 @needs_torch
-def test_the_file_computes_what_the_module_does(tmp_path):
-    import torch
-
-    module = small().eval()
-    made = pytorch.exported(module, [batches()], {}, tmp_path)
-    picture = networks.normal(0, 1, 3, 12, 12)
-    with torch.no_grad():
-        wanted = module(torch.as_tensor(picture)).numpy()
-    session = pytorch.ort.InferenceSession(made.path)
-    np.testing.assert_allclose(session.run(None, {session.get_inputs()[0].name: picture})[0], wanted, atol=1e-5)
-
-
-@needs_torch
 @pytest.mark.parametrize(
     ("sample", "names"),
     [

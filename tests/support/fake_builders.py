@@ -50,10 +50,6 @@ def meet(folder, count):
         time.sleep(0.01)
 
 
-def eat_all_memory():
-    raise MemoryError("Unable to allocate 1 TiB")
-
-
 def killed_by_the_system():
     os.kill(os.getpid(), signal.SIGKILL)
 
