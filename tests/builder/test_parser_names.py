@@ -11,6 +11,7 @@ import onnx
 import pytest
 
 from tests.builder.test_parsed_networks import copied
+from tests.builder.test_tensorrt_rtx import layers_of
 from tests.support.networks import Sketch, save
 from tests.support.trtexec_rules import by_rules
 from trt_bisect.builder.base import BuildOptions
@@ -60,8 +61,8 @@ def parsed(path):
     """The parsed network, with the parser, which owns it, and by TensorRT layer the node that its metadata names."""
     rt = start_tensorrt(RTX)
     definition = parse_file(rt, path)
-    layers = [definition.network.get_layer(i) for i in range(definition.network.num_layers)]
-    return definition, {layer.name: layer.metadata[len("[ONNX Layer: ") : -1] for layer in layers if layer.metadata}
+    named = [layer for layer in layers_of(definition) if layer.metadata]
+    return definition, {layer.name: layer.metadata[len("[ONNX Layer: ") : -1] for layer in named}
 
 
 def owners(definition, layers):

@@ -5,6 +5,7 @@ from itertools import product
 import numpy as np
 import pytest
 
+from tests.builder.test_tensorrt_rtx import layers_of
 from tests.model.test_existing_types import fp8_network, typed
 from tests.support.editions import edition
 from tests.support.networks import Sketch, residual, samples, save
@@ -45,8 +46,7 @@ def test_every_plan_of_a_network_in_its_own_type_is_parsed_and_built(write, low,
     network = load_network(write(tmp_path), low=low)
     builder = make_builder("tensorrt-rtx", "strong", network, {}, BuildOptions(), {})
     for place, plan in enumerate(plans(network)):
-        definition = builder.network_definition(plan).network
-        layers = (definition.get_layer(i) for i in range(definition.num_layers))
+        layers = layers_of(builder.network_definition(plan))
         types = {layer.get_output(i).dtype.name for layer in layers for i in range(layer.num_outputs)}
         if low is not FP16 or plan.lowered:
             assert (kind in types) is bool(plan.lowered)
@@ -68,8 +68,7 @@ def test_low_base_and_raised_layers_are_parsed_and_built(low, base, tmp_path):
     builder = make_builder("tensorrt-rtx", "strong", network, scales, BuildOptions(high=Precision.FP32), {})
     first, *others = network.quantizable
     for plan in (network.full(base), network.plan(others, Precision.FP32), network.plan((), base)):
-        definition = builder.network_definition(plan).network
-        layers = (definition.get_layer(i) for i in range(definition.num_layers))
+        layers = layers_of(builder.network_definition(plan))
         made = {layer.name: layer.get_output(0).dtype.name for layer in layers}
         own, wide = {Precision.FP16: "HALF", Precision.BF16: "BF16"}[base], network.layers[first].name
         raised = plan.precisions[first] is Precision.FP32
@@ -94,8 +93,8 @@ def test_the_emulation_takes_apart_what_the_parser_takes_apart(op, layers, tmp_p
     out = sketch.node(op, ["x", *reads], "node")
     network = load_network(save(sketch.model({"x": shape}, {out: [None] * len(shape)}, 18), tmp_path), low=FP16)
     builder = make_builder("tensorrt-rtx", "strong", network, {}, BuildOptions(), {})
-    definition = builder.network_definition(network.free_plan(network.quantizable)).network
-    kinds = [definition.get_layer(i).type.name for i in range(definition.num_layers)]
+    layers_made = layers_of(builder.network_definition(network.free_plan(network.quantizable)))
+    kinds = [layer.type.name for layer in layers_made]
     moving = ("CONSTANT", "SHUFFLE", "CAST", "SQUEEZE", "UNSQUEEZE")
     assert [kind for kind in kinds if kind not in moving] == layers
     node = network.skeleton.graph.node[0]

@@ -46,6 +46,11 @@ def network(tmp_path_factory):
     return load_network(save(residual_model(), tmp_path_factory.mktemp("rtx")))
 
 
+def boundary(last, high=Precision.FP32):
+    """The plan with the layers up to ``last`` in INT8."""
+    return prefix(len(LAYERS), last, high)
+
+
 def scales_of(network, scale=0.05):
     return {name: np.float32(scale) for name in network.activations}
 
@@ -62,6 +67,7 @@ def builder(network):
 
 
 def layers_of(definition):
+    """The layers of a parsed network."""
     return [definition.network.get_layer(i) for i in range(definition.network.num_layers)]
 
 
@@ -93,7 +99,7 @@ def test_a_plan_rounds_the_inputs_of_exactly_its_quantizable_layers(builder, net
 
 @pytest.mark.parametrize("k", [0, 2, len(LAYERS) - 1])
 def test_a_prefix_becomes_an_engine_without_a_gpu(builder, k):
-    with builder.build(prefix(len(LAYERS), k)) as engine:
+    with builder.build(boundary(k)) as engine:
         assert len(engine.serialized.data) > 10_000
         assert engine.messages == ()
         low = {name for place, name in enumerate(LAYERS) if place <= k and name in QUANTIZABLE}
@@ -120,7 +126,7 @@ def test_marked_tensors_leave_the_real_engine_as_it_is(network):
 def test_the_scales_stand_in_what_tensorrt_parsed(network):
     scales = {name: np.float32(0.01 * (i + 1)) for i, name in enumerate(network.activations)}
     builder = strong(network, scales=scales)
-    layers = layers_of(builder.network_definition(prefix(len(LAYERS), 2)))
+    layers = layers_of(builder.network_definition(boundary(2)))
     makers = makers_of(layers)
     found = {}
     for layer in layers:
@@ -135,7 +141,7 @@ def test_the_scales_stand_in_what_tensorrt_parsed(network):
 
 
 def test_fp16_layers_are_fp16_and_the_output_stays_fp32(builder):
-    plan = prefix(len(LAYERS), 2, Precision.FP16)
+    plan = boundary(2, Precision.FP16)
     definition = builder.network_definition(plan)
     types = {layer.name: layer.get_output(0).dtype for layer in layers_of(definition) if layer.name in LAYERS}
     low, high = dict.fromkeys(LAYERS[:3], trt.DataType.FLOAT), dict.fromkeys(LAYERS[3:], trt.DataType.HALF)
@@ -150,15 +156,15 @@ def test_the_reference_has_no_int8(builder):
     kinds = {layer.type for layer in layers_of(definition)}
     assert not kinds & {trt.LayerType.QUANTIZE, trt.LayerType.DEQUANTIZE}
     assert definition.network.get_flag(trt.NetworkDefinitionCreationFlag.STRONGLY_TYPED)
-    half = builder.build(prefix(len(LAYERS), -1, Precision.FP16)).serialized.data
-    sizes = [len(builder.reference().serialized.data), len(builder.build(prefix(len(LAYERS), -1)).serialized.data)]
+    half = builder.build(boundary(-1, Precision.FP16)).serialized.data
+    sizes = [len(builder.reference().serialized.data), len(builder.build(boundary(-1)).serialized.data)]
     assert sizes[0] == sizes[1] != len(half)
 
 
 def test_options_are_taken(network, tmp_path):
     timings = tmp_path / "run" / "timing.cache"
     options = BuildOptions(workspace_bytes=1 << 26, optimization_level=1, timing_cache=timings)
-    assert len(strong(network, options=options).serialize(prefix(len(LAYERS), 3)).data) > 10_000
+    assert len(strong(network, options=options).serialize(boundary(3)).data) > 10_000
     assert not timings.exists(), "TensorRT-RTX keeps no timings"
 
 
@@ -173,7 +179,7 @@ def test_options_are_taken(network, tmp_path):
 )
 def test_tensorrt_says_why_it_cannot_build(network, given, reason):
     with pytest.raises(TrialFailed, match=reason) as failure:
-        strong(network, **given).build(prefix(len(LAYERS), 0))
+        strong(network, **given).build(boundary(0))
     assert failure.value.outcome == "build failed"
 
 
@@ -194,8 +200,8 @@ def test_tensorrt_names_the_node_that_it_does_not_know(network, tmp_path):
 
 def test_one_failed_build_leaves_nothing_to_the_next(network, builder):
     with pytest.raises(TrialFailed):
-        strong(network, -1.0).build(prefix(len(LAYERS), 0))
-    assert builder.build(prefix(len(LAYERS), 0)).messages == ()
+        strong(network, -1.0).build(boundary(0))
+    assert builder.build(boundary(0)).messages == ()
 
 
 def test_errors_and_warnings_are_kept_apart():
@@ -233,9 +239,8 @@ def test_every_low_precision_is_parsed_and_built(low, kind, tmp_path):
     scales = {tensor: np.float32(0.05) for tensor in network.rounded_activations}
     builder = make_builder("tensorrt-rtx", "strong", network, scales, BuildOptions(), SHAPES)
     for chosen in (network.quantizable, network.quantizable[::2]):
-        definition = builder.network_definition(network.free_plan(chosen)).network
         types = {}
-        for layer in (definition.get_layer(i) for i in range(definition.num_layers)):
+        for layer in layers_of(builder.network_definition(network.free_plan(chosen))):
             types.setdefault(layer.name, layer.get_output(0).dtype.name)
         quantized = {"FLOAT"} if low is FP8 else {kind}
         assert {types[network.layers[k].name] for k in chosen} == quantized
