@@ -69,44 +69,41 @@ class GivenData:
 
         ``calibration`` is data, a TensorRT calibration cache, or ranges.
         """
-        ranges, data = self._ranges(calibration)
-        return with_scales_given(ranges, self._network.scales), data
-
-    def _ranges(self, calibration: Any) -> tuple[Ranges, Dataset | None]:
-        has_data = is_data(calibration)
-        if self._network.has_scales and calibration is not None:
+        network, data = self._network, None
+        if network.has_scales and calibration is not None:
             text = "trt-bisect uses their scales, and the calibration data only as inputs"
             self._notes.append(Note(RANGES, f"the network has Q/DQ pairs: {text}"))
-        if self._network.has_scales or not self._network.low.needs_ranges:
-            ranges = no_ranges(self._network.low.title)
-            if self._network.has_scales:
+        if network.has_scales or not network.low.needs_ranges:
+            ranges = no_ranges(network.low.title)
+            if network.has_scales:
                 ranges = Ranges({}, {}, "the network's own Q/DQ")
-            return ranges, self._calibration_data(calibration) if has_data else None
-        if calibration is None:
+            if is_data(calibration):
+                data = self._calibration_data(calibration)
+        elif calibration is None:
             raise BadInput(
                 "There are no scales: neither calibration data nor a calibration cache was given.",
                 "Give --calibration with data (.npz, folder of pictures, module:function), or a TensorRT calibration "
                 "cache.",
             )
-        if isinstance(calibration, Ranges):
-            return calibration, None
-        if not has_data:
-            return ranges_of_cache(Path(calibration), self._network), None
-        data = self._calibration_data(calibration)
-        began = perf_counter()
-        self.calibration = DataCalibration(self._network, data.inferences, self._options, self._folder, self._progress)
-        ranges = self.calibration.ranges
-        self.calibrated = perf_counter() - began
-        seen = self.calibration.known_magnitudes()
-        if seen is not None:
-            self._notes += noted(DATA, data_warnings.on_growing_ranges(seen, data.length))
-        return ranges, data
+        elif isinstance(calibration, Ranges):
+            ranges = calibration
+        elif not is_data(calibration):
+            ranges = ranges_of_cache(Path(calibration), network)
+        else:
+            data = self._calibration_data(calibration)
+            began = perf_counter()
+            self.calibration = DataCalibration(network, data.inferences, self._options, self._folder, self._progress)
+            ranges = self.calibration.ranges
+            self.calibrated = perf_counter() - began
+            seen = self.calibration.known_magnitudes()
+            if seen is not None:
+                self._notes += noted(DATA, data_warnings.on_growing_ranges(seen, data.length))
+        return with_scales_given(ranges, network.scales), data
 
     @property
     def candidates(self) -> tuple[Ranges, ...]:
         """The ranges of each calibrator; empty if ranges do not come from data."""
-        all_ranges = () if self.calibration is None else self.calibration.candidates
-        return tuple(with_scales_given(ranges, self._network.scales) for ranges in all_ranges)
+        return () if self.calibration is None else self.calibration.candidates
 
     def of_network(self, network: Network) -> GivenData:
         """Returns the same data for another network with the same inputs."""
@@ -120,7 +117,7 @@ class GivenData:
     def first_ranges(self) -> Ranges:
         """The ranges from the data, by the calibrator that the options name."""
         assert self.calibration is not None
-        return with_scales_given(self.calibration.ranges, self._network.scales)
+        return self.calibration.ranges
 
     @property
     def magnitudes(self) -> Magnitudes | None:
@@ -238,7 +235,7 @@ class GivenData:
 
 
 class DataCalibration:
-    """Ranges from data, computed at their first use or read from the run folder."""
+    """Ranges from data, with the user's scales, computed at their first use or read from the run folder."""
 
     def __init__(
         self, network: Network, data: Dataset, options: MeasuringOptions, folder: Path | None, progress: Progress
@@ -250,12 +247,14 @@ class DataCalibration:
     def ranges(self) -> Ranges:
         """The ranges by the calibrator that the options name; by entropy for ``auto``."""
         calibrator = Calibrator(self._options.calibrator_method, self._options.percentile)
-        return self._kept(cached_inputs.RANGES, str(calibrator), lambda: self.magnitudes.ranges(calibrator))
+        ranges = self._kept(cached_inputs.RANGES, str(calibrator), lambda: self.magnitudes.ranges(calibrator))
+        return with_scales_given(ranges, self._network.scales)
 
     @cached_property
     def candidates(self) -> tuple[Ranges, ...]:
         """The ranges of each calibrator: entropy, min-max, percentiles and mse."""
-        return self._kept(cached_inputs.CANDIDATES, "candidates", lambda: candidates(self.magnitudes))
+        all_ranges = self._kept(cached_inputs.CANDIDATES, "candidates", lambda: candidates(self.magnitudes))
+        return tuple(with_scales_given(ranges, self._network.scales) for ranges in all_ranges)
 
     @cached_property
     def magnitudes(self) -> Magnitudes:
