@@ -292,9 +292,10 @@ class DataCalibration:
     def _key(self, how: str) -> str:
         if self._folder is None:
             return ""
-        rules = [THRESHOLDS] if how else [None]
-        parts = {"model": self._network.digest(), "data": self._data.digest(), "how": [how, *rules], "v": versions()}
-        return fingerprint({**parts, "counted": None if self._counted is None else sorted(self._counted)})
+        rule = THRESHOLDS if how else None
+        parts = {"model": self._network.digest(), "data": self._data.digest(), "how": [how, rule], "v": versions()}
+        counted = None if self._counted is None else sorted(self._counted)
+        return fingerprint({**parts, "counted": counted})
 
 
 def ranges_of(
