@@ -141,7 +141,7 @@ def test_int8_is_allowed_constraints_are_obeyed_tf32_is_off(weak):
     builder, rt = weak(BuildOptions(workspace_bytes=1 << 20, optimization_level=2))
     assert builder.build(prefix(8, 3)).serialized.data == b"engine"
     config = rt.configs[-1]
-    assert config.flags == {"INT8", "OBEY_PRECISION_CONSTRAINTS"}
+    assert config.flags == {"INT8", OBEY}
     assert config.limits == {"WORKSPACE": 1 << 20}
     assert (config.builder_optimization_level, config.profiling_verbosity) == (2, "DETAILED")
     assert [profile.shapes for profile in config.profiles] == [SHAPES]
@@ -150,36 +150,33 @@ def test_int8_is_allowed_constraints_are_obeyed_tf32_is_off(weak):
     assert rt.networks[-1].tensors["x"].dynamic_range == pytest.approx((-12.7, 12.7))
 
 
+OBEY = "OBEY_PRECISION_CONSTRAINTS"
+
+
 @pytest.mark.parametrize(
-    ("plan", "flags", "pairs"),
+    ("kind", "plan", "flags"),
     [
-        (prefix(8, 3), {"INT8"}, True),
-        (prefix(8, 3, Precision.FP16), {"INT8", "FP16"}, True),
-        (int8_set(8, ()), set(), False),
+        (TensorRTWeakBuilder, prefix(8, 3, Precision.FP16), {"INT8", "FP16", OBEY}),
+        (TensorRTWeakBuilder, int8_set(8, (), Precision.FP16), {"FP16", OBEY}),
+        (TensorRTStrongBuilder, prefix(8, 3), {"INT8"}),
+        (TensorRTStrongBuilder, prefix(8, 3, Precision.FP16), {"INT8", "FP16"}),
+        (TensorRTStrongBuilder, int8_set(8, ()), set()),
     ],
 )
-def test_before_tensorrt_10_the_pairs_are_parsed_and_the_precisions_allowed(weak, plan, flags, pairs):
-    """The way that docs/evidence measured on an H200 (``qdq``): no constraints, no ranges, the pairs alone."""
-    builder, rt = weak(kind=TensorRTStrongBuilder)
+def test_before_tensorrt_10_the_precisions_of_a_plan_are_allowed(weak, kind, plan, flags):
+    """Full FP16 is what a user would build without INT8."""
+    builder, rt = weak(kind=kind)
     builder.build(plan)
     assert rt.configs[-1].flags == flags
-    assert ({"QuantizeLinear", "DequantizeLinear"} <= rt.operators) is pairs
+
+
+def test_before_tensorrt_10_the_pairs_are_parsed(weak):
+    """The way that docs/evidence measured on an H200 (``qdq``): no constraints, no ranges, the pairs alone."""
+    builder, rt = weak(kind=TensorRTStrongBuilder)
+    builder.build(prefix(8, 3))
+    assert {"QuantizeLinear", "DequantizeLinear"} <= rt.operators
     assert rt.networks[-1].asked() == {}
     assert rt.networks[-1].tensors["x"].dynamic_range is None
-
-
-@pytest.mark.parametrize(
-    ("options", "plan", "flags"),
-    [
-        (BuildOptions(high=Precision.FP16), prefix(8, 3, Precision.FP16), {"INT8", "FP16"}),
-        (None, int8_set(8, (), Precision.FP16), {"FP16"}),
-    ],
-)
-def test_fp16_is_allowed_only_where_a_plan_asks_for_it_and_int8_too(weak, options, plan, flags):
-    """Full FP16 is what a user would build without INT8."""
-    builder, rt = weak(options)
-    builder.build(plan)
-    assert rt.configs[-1].flags == flags | {"OBEY_PRECISION_CONSTRAINTS"}
 
 
 def test_the_reference_allows_neither_int8_nor_fp16(weak):
@@ -317,7 +314,7 @@ def test_the_dla_takes_no_strongly_typed_network_before_11_4(weak, version):
 @pytest.mark.parametrize(
     ("kind", "rt", "flags"),
     [
-        (TensorRTWeakBuilder, FakeTensorRT(), {"INT8", "OBEY_PRECISION_CONSTRAINTS", "GPU_FALLBACK"}),
+        (TensorRTWeakBuilder, FakeTensorRT(), {"INT8", OBEY, "GPU_FALLBACK"}),
         (TensorRTStrongBuilder, Strong("11.4.0"), {"GPU_FALLBACK"}),
         (TensorRTStrongBuilder, Strong("11.4.1"), {"GPU_FALLBACK"}),
     ],
