@@ -67,9 +67,9 @@ DeepStream and the DLA need weak typing (`--trt-version 10.3.0`). `recipe/README
 `report.quant_cfg()` returns the content of `modelopt_quant_cfg.json`; with `as_dictionary=True` it is the dictionary
 that older ModelOpt takes, not a list.
 
-*Round trip*: `python -m benchmarks.dialects` gives the file to the tool, reads which layers the tool left unquantized,
-and judges the network that the tool made. *Unproven*: the tests read the file as the tool's source does; the tool
-itself was not run.
+*Round trip*: `python -m benchmarks.dialects` at commit d13d242c gives the file to the tool, reads which layers the tool
+left unquantized, and judges the network that the tool made. *Unproven*: the tests read the file as the tool's source
+does; the tool itself was not run.
 
 | tool | file | read from | use | proof |
 | --- | --- | --- | --- | --- |

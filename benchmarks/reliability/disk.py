@@ -21,8 +21,16 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.reliability.forked import import_everything, run
-from benchmarks.reliability.kill import Undisturbed, undisturbed
-from benchmarks.reliability.subjects import JOURNAL, differences, result, subjects, tell, twice, unfinished, whole_lines
+from benchmarks.reliability.subjects import (
+    JOURNAL,
+    Undisturbed,
+    subjects,
+    tell,
+    twice,
+    undisturbed,
+    unfinished,
+    whole_lines,
+)
 from trt_bisect.report.model import read_report
 from trt_bisect.report.parts import REPORT
 
@@ -48,17 +56,18 @@ def measure(
     figures: dict[str, Any] = {}
     broken: list[str] = []
     with tempfile.TemporaryDirectory(prefix="disk-") as work:
-        chosen = [subject for subject in subjects(Path(work), small=small) if small or subject.name in only]
-        for subject in chosen:
-            reference = undisturbed(subject, Path(work) / f"whole {subject.name}")
+        for name, arguments in subjects(Path(work), small=small).items():
+            if not small and name not in only:
+                continue
+            reference = undisturbed(name, arguments, Path(work) / f"whole {name}")
             full_at, without, faults = filled(reference, Path(work), step, pieces)
-            figures[subject.name] = {
+            figures[name] = {
                 "sizes": full_at.total(),
                 "without a report": dict(without),
                 "equal after room was made": full_at.total() - len(faults),
                 "full at": dict(full_at),
             }
-            broken += [f"{subject.name}: {fault}" for fault in faults]
+            broken += [f"{name}: {fault}" for fault in faults]
         broken += _elsewhere(reference, Path(work))
     return tell(figures, broken, json)
 
@@ -115,10 +124,10 @@ def filled(reference: Undisturbed, work: Path, step: int, pieces: int) -> tuple[
 def _one_size(reference: Undisturbed, disk: Path, work: Path) -> tuple[str, bool, list[str]]:
     """Returns the file that there was no room for (empty without one), True if a report is left, and the faults."""
     folder, faults = disk / "run", []
-    arguments = reference.subject.into(folder)
+    arguments = reference.into(folder)
     ended = run(arguments, work)
     if ended.code == reference.code and not ended.err.count("trt-bisect:"):
-        return "", True, [f"other results in {name}" for name in differences(result(folder), reference.result)]
+        return "", True, reference.faults(ended, folder)
     message = ended.err[ended.err.find("trt-bisect:") :].strip()
     lines, quoted = message.splitlines(), message.split("'")
     is_clear = 1 <= len(lines) <= 2 and "No space left" in lines[0] and str(disk) in lines[0]
@@ -133,9 +142,7 @@ def _one_size(reference: Undisturbed, disk: Path, work: Path) -> tuple[str, bool
     subprocess.run(["mount", "-o", f"remount,size={_ENOUGH}k", str(disk)], check=True)
     again = run(arguments, work)
     after = whole_lines(folder)
-    faults += [f"other results in {name} after room was made" for name in differences(result(folder), reference.result)]
-    if again.code != reference.code:
-        faults.append(f"exit code {again.code} after room was made: {again.err.strip()[-300:]}")
+    faults += [f"{fault}, after room was made" for fault in reference.faults(again, folder)]
     if twice(after) or not set(before) <= set(after) or b"".join(after) != (folder / JOURNAL).read_bytes():
         faults.append("the journal lost a trial, or has it twice")
     return full, report is not None, faults
@@ -158,11 +165,10 @@ def _elsewhere(reference: Undisturbed, work: Path) -> list[str]:
             os.environ["TMPDIR"] = str(disk)
             tempfile.tempdir = None
 
-        ended = run(reference.subject.into(work / "beside"), work, in_full_place)
-    if ended.code != reference.code or differences(result(work / "beside"), reference.result):
-        faults.append(f"a full TMPDIR: exit code {ended.code}, {ended.err.strip()[-300:]}")
+        ended = run(reference.into(work / "beside"), work, in_full_place)
+    faults += [f"a full TMPDIR: {fault}" for fault in reference.faults(ended, work / "beside")]
     shutil.rmtree(work / "beside")
-    unprinted = run(reference.subject.into(work / "beside"), work, _print_on_a_full_disk)
+    unprinted = run(reference.into(work / "beside"), work, _print_on_a_full_disk)
     if unprinted.code != 2 or "Traceback" in unprinted.err or "No space left" not in unprinted.err:
         faults.append(f"a full standard output: exit code {unprinted.code}, {unprinted.err.strip()[-300:]}")
     return faults

@@ -18,45 +18,18 @@ import signal
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 from typing import Any
 
 from benchmarks.reliability.forked import Ended, import_everything, run, start
-from benchmarks.reliability.subjects import (
-    TrialSpec,
-    differences,
-    result,
-    subjects,
-    tell,
-    twice,
-    unfinished,
-    whole_lines,
-)
+from benchmarks.reliability.subjects import Undisturbed, subjects, tell, twice, undisturbed, unfinished, whole_lines
 
 AGAIN = 1 / 3
 """The share of resumed runs that are killed again."""
 
 _MOMENT, _JOURNAL, _FILE = "at a random moment", "inside a journal write", "inside the write of another file"
 _KINDS = (_MOMENT, _MOMENT, _JOURNAL, _FILE)
-
-
-@dataclass(frozen=True)
-class Undisturbed:
-    """A run that nobody killed.
-
-    Attributes:
-        bytes: written into the journal, and into other files.
-    """
-
-    subject: TrialSpec
-    code: int
-    result: dict[str, Any]
-    seconds: float
-    journal_bytes: int
-    file_bytes: int
 
 
 def measure(*, times: int = 200, seed: int = 1, small: bool = False, json: Path | None = None) -> int:
@@ -67,29 +40,19 @@ def measure(*, times: int = 200, seed: int = 1, small: bool = False, json: Path 
     stages: Counter[str] = Counter()
     broken: list[str] = []
     with tempfile.TemporaryDirectory(prefix="kill-") as work:
-        chosen, cut = subjects(Path(work), small=small)[:times], Path(work) / "cut"
-        undisturbed_runs = [undisturbed(subject, Path(work) / f"whole-{k}") for k, subject in enumerate(chosen)]
+        chosen, cut = list(subjects(Path(work), small=small).items())[:times], Path(work) / "cut"
+        references = [undisturbed(*subject, Path(work) / f"whole-{k}") for k, subject in enumerate(chosen)]
         for number in range(times):
-            reference, kind = undisturbed_runs[number % len(chosen)], random.choice(_KINDS)
-            counts, killed_in, faults = killed_and_resumed(reference, kind, random, cut)
+            reference, kind = references[number % len(chosen)], random.choice(_KINDS)
+            counts: Counter[str] = Counter()
             while not counts["kills"]:
                 counts, killed_in, faults = killed_and_resumed(reference, kind, random, cut)
             counted.update(counts)
             counted[f"killed {kind}"] += 1
             stages.update(killed_in)
-            broken += [f"run {number}, {reference.subject.name}, killed {kind}: {fault}" for fault in faults]
+            broken += [f"run {number}, {reference.name}, killed {kind}: {fault}" for fault in faults]
     figures = {"seed": seed, "runs": times, **dict(sorted(counted.items()))}
     return tell({**figures, "killed in": dict(stages.most_common())}, broken, json)
-
-
-def undisturbed(subject: TrialSpec, folder: Path, before: Callable[[], None] | None = None) -> Undisturbed:
-    """The run that the others must be equal to; ``before`` is done in its process first."""
-    folder.mkdir()
-    ended = run(subject.into(folder / "run"), folder, before)
-    files = [path for path in (folder / "run").rglob("*") if path.is_file()]
-    journal = sum(path.stat().st_size for path in files if path.suffix == ".jsonl")
-    others = sum(path.stat().st_size for path in files) - journal
-    return Undisturbed(subject, ended.code, result(folder / "run"), ended.seconds, journal, others)
 
 
 def killed_and_resumed(
@@ -98,7 +61,7 @@ def killed_and_resumed(
     """Kills a run in ``place``, then starts it until it ends by itself; returns counts, stages of the kills, faults."""
     shutil.rmtree(work_folder, ignore_errors=True)
     work_folder.mkdir(parents=True)
-    folder, arguments = work_folder / "run", reference.subject.into(work_folder / "run")
+    folder, arguments = work_folder / "run", reference.into(work_folder / "run")
     counts: Counter[str] = Counter()
     stages: Counter[str] = Counter()
     faults: list[str] = []
@@ -121,12 +84,11 @@ def killed_and_resumed(
     counts["trials that were known when a run went on"] += len(seen)
     counts["trials done twice"] += twice(lines)
     counts["trials lost"] += len(seen - set(lines))
-    different = differences(result(folder), reference.result)
-    counts["reports equal"] += not different
     if twice(lines) or seen - set(lines):
         faults.append(f"{twice(lines)} trials done twice, {len(seen - set(lines))} lost")
-    if ended.code != reference.code or different:
-        faults.append(f"exit code {ended.code}, other: {', '.join(different) or 'nothing'}; {ended.err.strip()[-300:]}")
+    other = reference.faults(ended, folder)
+    counts["reports equal"] += not other
+    faults += other
     if b"".join(lines) != (folder / "journal.jsonl").read_bytes():
         faults.append("the journal ends in the middle of a line")
     if hidden := unfinished(folder):
@@ -171,19 +133,19 @@ def _stage(ended: Ended) -> str:
 
 
 class Torn:
-    """A file of which only the next so many bytes are written; then the process is killed."""
+    """A file of which only the next bytes are written, as many as ``left`` has; then the process is killed."""
 
-    def __init__(self, file: Any, allow: Callable[[int], int]) -> None:
+    def __init__(self, file: Any, left: list[int]) -> None:
         self._file = file
-        self._left = allow
+        self._left = left
 
     def write(self, content: Any) -> int:
-        size = len(content)
-        allowed = self._left(size)
-        if allowed < size:
-            self._file.write(memoryview(content)[:allowed])
+        (left,) = self._left
+        if left < len(content):
+            self._file.write(content[:left])
             self._file.flush()
             os.kill(os.getpid(), signal.SIGKILL)
+        self._left[0] -= len(content)
         written: int = self._file.write(content)
         return written
 
@@ -202,14 +164,7 @@ class Torn:
 
 def _tear(after: int, *, in_journal: bool) -> None:
     """Makes this process kill itself after it has written ``after`` bytes into the journal, or into other files."""
-    budget = [after]
-
-    def left(size: int) -> int:
-        allowed = min(size, budget[0])
-        budget[0] -= allowed
-        return allowed
-
-    opened = Path.open
+    left, opened = [after], Path.open
 
     def torn(path: Path, mode: str = "r", *arguments: Any, **options: Any) -> Any:
         file = opened(path, mode, *arguments, **options)

@@ -24,8 +24,7 @@ import numpy as np
 
 from benchmarks.answer.judge import cosine, infer, read_samples, session
 from benchmarks.reliability.forked import import_everything, run
-from benchmarks.reliability.kill import Undisturbed, undisturbed
-from benchmarks.reliability.subjects import TrialSpec, differences, result, subjects, tell
+from benchmarks.reliability.subjects import Undisturbed, subjects, tell, undisturbed
 from trt_bisect import Report
 from trt_bisect.report.parts import UNMEASURED
 from trt_bisect.runs.progress_file import INTERRUPTED, Heartbeat
@@ -40,22 +39,21 @@ def measure(*, times: int = 10, seed: int = 1, small: bool = False, json: Path |
     counted: Counter[str] = Counter()
     broken: list[str] = []
     with tempfile.TemporaryDirectory(prefix="stop-") as work:
-        for subject in subjects(Path(work), small=small):
+        for name, arguments in subjects(Path(work), small=small).items():
             # With no input held out, a recipe has to hold on all of the file.
-            all_given = TrialSpec(subject.name, (*subject.arguments, "--validation", "0"))
-            reference, events = _watched(all_given, Path(work) / subject.name)
+            reference, events = _watched(name, [*arguments, "--validation", "0"], Path(work) / name)
             stages = [list(group) for _, group in groupby(range(len(events)), key=events.__getitem__)]
             for number in range(times):
                 at = random.choice(stages[(2 * number + 1) * len(stages) // (2 * times)])
                 work_folder = Path(work) / "stopped"
                 counts, faults = stopped_and_resumed(reference, at, _SIGNALS[number % 2], work_folder)
                 counted.update({"runs": 1, **counts})
-                broken += [f"{subject.name}, stopped in '{events[at]}': {fault}" for fault in faults]
+                broken += [f"{name}, stopped in '{events[at]}': {fault}" for fault in faults]
                 shutil.rmtree(work_folder)
     return tell({"seed": seed, **dict(sorted(counted.items()))}, broken, json)
 
 
-def _watched(subject: TrialSpec, work_folder: Path) -> tuple[Undisturbed, list[str]]:
+def _watched(name: str, arguments: list[str], work_folder: Path) -> tuple[Undisturbed, list[str]]:
     """Returns the undisturbed run, and the stage of each of its stages and steps, in their order."""
     work_folder.mkdir(parents=True)
     log = work_folder / "stages.txt"
@@ -64,7 +62,7 @@ def _watched(subject: TrialSpec, work_folder: Path) -> tuple[Undisturbed, list[s
         with log.open("a") as file:
             file.write(f"{title}\n")
 
-    reference = undisturbed(subject, work_folder / "whole", lambda: _at_events(note))
+    reference = undisturbed(name, arguments, work_folder / "whole", lambda: _at_events(note))
     return reference, log.read_text().splitlines()
 
 
@@ -89,9 +87,9 @@ def _at_events(call: Any) -> None:
 def stopped_and_resumed(
     reference: Undisturbed, at: int, stop: signal.Signals, work_folder: Path
 ) -> tuple[Counter[str], list[str]]:
-    """Stops a run in ``place`` at a stage or step, then starts it again; returns counts and faults."""
+    """Stops a run at a stage or step, then starts it again; returns counts and faults."""
     work_folder.mkdir(parents=True)
-    folder, arguments = work_folder / "run", reference.subject.into(work_folder / "run")
+    folder, arguments = work_folder / "run", reference.into(work_folder / "run")
 
     def stopping() -> None:
         _at_events(lambda number, _: os.kill(os.getpid(), stop) if number == at else None)
@@ -107,23 +105,22 @@ def stopped_and_resumed(
     if report.state != INTERRUPTED or "STOPPED" not in report.summary:
         faults.append(f"the report says it is {report.state}: {report.summary}")
     if report.recipe.meets and report.recipe.high:
-        worst = worst_figure(reference.subject, report, folder / "recipe" / "network.qdq.onnx")
+        data = Path(arguments[arguments.index("--calibration") + 1])
+        worst = worst_figure(data, report, folder / "recipe" / "network.qdq.onnx")
         counts["with a recipe that holds in plain ONNX Runtime"] += worst >= report.threshold
         if worst < report.threshold:
             faults.append(f"the recipe measures {worst}")
     again = run(arguments, work_folder)
-    different = differences(result(folder), reference.result)
-    counts["equal in the end"] += not different
-    if again.code != reference.code or different:
-        faults.append(f"exit code {again.code}, other: {', '.join(different)}; {again.err.strip()[-300:]}")
-    return counts, faults
+    other = reference.faults(again, folder)
+    counts["equal in the end"] += not other
+    return counts, [*faults, *other]
 
 
-def worst_figure(subject: TrialSpec, report: Report, network: Path) -> float:
-    """Returns the worst figure of a network in plain ONNX Runtime on all samples of the run's calibration file."""
+def worst_figure(data: Path, report: Report, network: Path) -> float:
+    """Returns the worst figure of a network in plain ONNX Runtime on all samples of the run's calibration data."""
     fp32, quantized = session(Path(report.model), "off"), session(network, "off")
     figures = []
-    for feeds in read_samples(Path(subject.arguments[subject.arguments.index("--calibration") + 1]), fp32):
+    for feeds in read_samples(data, fp32):
         outputs = infer(quantized, feeds)
         for name, exact in infer(fp32, feeds).items():
             if report.metric == "cosine":

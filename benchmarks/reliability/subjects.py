@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from benchmarks.reliability.forked import Ended, run
 from tests.support import networks
 from trt_bisect.report.parts import REPORT
 
@@ -20,48 +19,74 @@ SAMPLES = Path(__file__).resolve().parent.parent.parent / "samples"
 JOURNAL = "journal.jsonl"
 _TIMES = ("started", "seconds", "builds", "peak_bytes", "command", "next")
 _RECIPE = ("plan.json", "trtexec.flags", "calibration.cache", "network.qdq.onnx")
+_FILES = ("layers.csv", "front.csv", *(f"recipe/{name}" for name in _RECIPE))
 
 
-@dataclass(frozen=True)
-class TrialSpec:
-    """A command that works in a folder.
-
-    Attributes:
-        arguments: all but ``--output`` and the folder.
-    """
-
-    name: str
-    arguments: tuple[str, ...]
-
-    def into(self, folder: Path) -> list[str]:
-        """The arguments with the folder."""
-        return [*self.arguments, "--output", str(folder)]
-
-
-def subjects(folder: Path, *, small: bool = False) -> list[TrialSpec]:
+def subjects(folder: Path, *, small: bool = False) -> dict[str, list[str]]:
     """LeNet with its planted culprit and a small MobileNet with one, by every strategy, and with a goal.
 
     With ``small`` only a MobileNet of one block, whose run takes a third of the time.
+
+    Returns:
+        By name the arguments of a command, all but ``--output`` and the folder.
     """
     model, block = (networks.depthwise(1, 4), "block0") if small else (networks.depthwise(), "block1")
     networks.plant_between(model, f"{block}.depthwise", f"{block}.project")
     network = networks.save(model, folder)
     np.savez(folder / "data.npz", **networks.samples(model, 4 if small else 8))  # type: ignore[arg-type]
-    mobile = (str(network), "--calibration", str(folder / "data.npz"), "--metric", "sqnr")
+    mobile = ["run", str(network), "--calibration", str(folder / "data.npz"), "--metric", "sqnr"]
+    exhaustive = ["--strategy", "exhaustive"]
     if small:
-        few = ("--strategy", "exhaustive", "--effort", "quick")
-        return [TrialSpec("small MobileNet, exhaustive", ("run", *mobile, *few))]
+        return {"small MobileNet, exhaustive": [*mobile, *exhaustive, "--effort", "quick"]}
     with np.load(SAMPLES / "lenet/calibration.npz") as samples:  # of 200 samples 40: half the time
         np.savez(folder / "digits.npz", **{name: samples[name][:40] for name in samples.files})
-    lenet = (str(SAMPLES / "lenet/lenet_planted.onnx"), "--calibration", str(folder / "digits.npz"))
-    return [
-        TrialSpec("LeNet", ("run", *lenet)),
-        TrialSpec("LeNet, exhaustive", ("run", *lenet, "--strategy", "exhaustive")),
-        TrialSpec("LeNet, bisect", ("run", *lenet, "--strategy", "bisect")),
-        TrialSpec("MobileNet", ("run", *mobile)),
-        TrialSpec("MobileNet, exhaustive", ("run", *mobile, "--strategy", "exhaustive")),
-        TrialSpec("LeNet, front", ("run", *lenet, "--budget", "5%", "--front")),
-    ]
+    lenet = ["run", str(SAMPLES / "lenet/lenet_planted.onnx"), "--calibration", str(folder / "digits.npz")]
+    return {
+        "LeNet": lenet,
+        "LeNet, exhaustive": [*lenet, *exhaustive],
+        "LeNet, bisect": [*lenet, "--strategy", "bisect"],
+        "MobileNet": mobile,
+        "MobileNet, exhaustive": [*mobile, *exhaustive],
+        "LeNet, front": [*lenet, "--budget", "5%", "--front"],
+    }
+
+
+@dataclass(frozen=True)
+class Undisturbed:
+    """A run that nobody stopped.
+
+    Attributes:
+        bytes: written into the journal, and into other files.
+    """
+
+    name: str
+    arguments: list[str]
+    code: int
+    result: dict[str, Any]
+    seconds: float
+    journal_bytes: int
+    file_bytes: int
+
+    def into(self, folder: Path) -> list[str]:
+        """The arguments with the folder."""
+        return [*self.arguments, "--output", str(folder)]
+
+    def faults(self, ended: Ended, folder: Path) -> list[str]:
+        """Returns the differences of another run's end and results from these."""
+        faults = [f"other results in {name}" for name in differences(result(folder), self.result)]
+        if ended.code != self.code:
+            faults.append(f"exit code {ended.code}: {ended.err.strip()[-300:]}")
+        return faults
+
+
+def undisturbed(name: str, arguments: list[str], folder: Path, before: Callable[[], None] | None = None) -> Undisturbed:
+    """The run that the others must be equal to; ``before`` is done in its process first."""
+    folder.mkdir(parents=True)
+    ended = run([*arguments, "--output", str(folder / "run")], folder, before)
+    files = [path for path in (folder / "run").rglob("*") if path.is_file()]
+    journal = sum(path.stat().st_size for path in files if path.suffix == ".jsonl")
+    others = sum(path.stat().st_size for path in files) - journal
+    return Undisturbed(name, arguments, ended.code, result(folder / "run"), ended.seconds, journal, others)
 
 
 def tell(figures: dict[str, Any], broken: list[str], path: Path | None) -> int:
@@ -80,12 +105,10 @@ def result(folder: Path) -> dict[str, Any]:
     if (folder / REPORT).exists():
         record = json.loads((folder / REPORT).read_bytes())
         parts[REPORT] = {key: value for key, value in record.items() if key not in _TIMES}
-    recipe = {name: folder / "recipe" / name for name in _RECIPE}
-    parts |= {name: path.read_bytes() for name, path in recipe.items() if path.exists()}
-    tables = {name: folder / name for name in ("layers.csv", "front.csv")}
-    return parts | {
-        name: list(csv.reader(io.StringIO(path.read_text()))) for name, path in tables.items() if path.exists()
-    }
+    for name in _FILES:
+        if (folder / name).exists():
+            parts[name] = (folder / name).read_bytes()
+    return parts
 
 
 def differences(result_a: dict[str, Any], result_b: dict[str, Any]) -> list[str]:

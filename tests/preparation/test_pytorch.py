@@ -1,4 +1,4 @@
-"""Modules of PyTorch as networks; the tests that need PyTorch run in the environment of ``benchmarks.dialects``."""
+"""Modules of PyTorch as networks; the tests that need PyTorch run in the environment of ``test_modelopt_notebook``."""
 
 from __future__ import annotations
 

@@ -1,6 +1,5 @@
 """``benchmarks.builds``: what each stand-in for TensorRT computes, what is counted, and which answers are right."""
 
-import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,9 +11,7 @@ from benchmarks.builds.__main__ import run, too_many
 from benchmarks.builds.judge import Bench, faults
 from benchmarks.builds.networks import SUBJECTS
 from benchmarks.builds.standin import Build, Difference, StandIn, compiled
-from benchmarks.builds.stops import built_twice
 from tests.support import networks
-from tests.support.editions import FULL
 from trt_bisect.builder.base import BuildOptions
 from trt_bisect.builder.engines import choose_engine, make_builder, open_builder
 from trt_bisect.calibration.collect import calibrate
@@ -173,13 +170,6 @@ def test_an_answer_is_judged_by_the_stand_in_alone(planted, files, difference, c
     assert bool(found) == bool(words)
 
 
-def test_a_plan_is_built_twice_unless_it_was_under_way():
-    assert built_twice(["a", "b"], ["a", "b", "b", "c"]) == 0
-    assert built_twice(["a", "b"], ["a", "b", "a", "b"]) == 1
-    assert built_twice(["a", "b"], ["a", "b", "b", "b"]) == 1
-    assert built_twice([], ["a", "c", "c"]) == 1
-
-
 @pytest.mark.parametrize(
     ("standin", "count", "dropped", "problems"),
     [
@@ -196,19 +186,6 @@ def test_builds_are_bounded_where_nothing_contradicts_and_with_a_wrong_kernel(st
     builds = [Build(str(number), "full INT8") for number in range(count - 1)] + [Build("last", "all in fp16")]
     assert len(too_many(row, builds, dropped=dropped)) == problems
     assert len(too_many({**row, "distinct": count - 1}, builds, dropped=dropped)) == problems + 1
-
-
-@pytest.mark.slow
-@pytest.mark.subprocess
-@pytest.mark.skipif(not FULL, reason="tests/answer/test_on_engines stops the same run in its own process")
-def test_a_run_that_is_stopped_at_a_build_goes_on_without_building_a_plan_twice(forks):
-    code = "from benchmarks.builds.stops import main; main()"
-    done = forks.run("--network", "lenet", "--standin", "same", "--json", code=code, folder=ROOT)
-    assert done.returncode == 0, done.stderr[-3000:]
-    rows = json.loads(done.stdout)
-    assert {row["by"] for row in rows} == {"SIGKILL", "Ctrl-C"}
-    assert {row["twice"] for row in rows} == {0}
-    assert {row["builds"] for row in rows} == {rows[0]["of"] + 1}, "only the build that was under way is made again"
 
 
 def test_every_layer_that_a_stand_in_treats_apart_is_in_its_network(tmp_path):

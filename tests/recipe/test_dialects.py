@@ -1,6 +1,6 @@
 """The recipe in the words of other tools, read back by parsers written from the tools' own.
 
-``benchmarks.dialects`` gives the files to ModelOpt itself.
+``test_modelopt_notebook`` gives a file to ModelOpt itself.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""``samples/modelopt.ipynb``; it runs in the environment of ``benchmarks.dialects``."""
+"""``samples/modelopt.ipynb``, in an environment of its own.
+
+Make it with ``pip install -e . nvidia-modelopt[onnx]==0.47.0 torch torchvision timm``.
+"""
 
 from __future__ import annotations
 
