@@ -50,12 +50,6 @@ def test_each_method_is_the_function_with_what_is_known(planted, tmp_path, monke
         assert trt_bisect.load(tmp_path / name).table() is not None
         assert f"  {name}: " in repr(qa)
     assert len(repr(qa).splitlines()) == 7
-    for result in (found, shown, ops, report, checked, profiled):
-        assert len(repr(result).splitlines()) <= 20
-        assert "<" in result._repr_html_()
-        assert len(result.table().columns) > 3
-        result.save(tmp_path)
-        assert type(result).load(tmp_path).table().equals(result.table())
 
 
 def test_a_keyword_that_no_method_has_is_refused(planted):

@@ -107,7 +107,7 @@ def test_an_axis_without_channels_is_named_by_its_number(tmp_path):
 
 
 def test_the_scales_of_weights_on_the_screen(tmp_path, command):
-    """Each channel's scale is its largest magnitude divided by 127; one scale a weight is the largest of these."""
+    """Each channel's scale is its largest magnitude divided by 127."""
     model = networks.chain(5)
     path = networks.save(model, tmp_path)
     np.savez(tmp_path / "data.npz", **networks.samples(model))
@@ -122,8 +122,6 @@ def test_the_scales_of_weights_on_the_screen(tmp_path, command):
     assert float(row[9]) == pytest.approx(scales.max(), rel=1e-3)
     channels = [line.split() for line in out.split("channels:")[1].splitlines() if "conv3.weight" in line]
     assert [float(cells[4]) for cells in channels] == pytest.approx(scales.tolist(), rel=1e-3)
-    _, out, _ = command("compare", path, "--calibration", tmp_path / "data.npz", "--weight-scales", "--one-scale", "*")
-    assert next(line.split() for line in out.splitlines() if "conv3.weight" in line)[5:7] == ["1", f"{row[9]}"]
 
 
 def test_one_loud_weight_channel(tmp_path):
@@ -194,15 +192,12 @@ def test_the_planted_lenet(command, lenet, tmp_path):
     assert rows[0]["shape"] == "1x1x28x28"
     found = trt_bisect.Comparison.load(tmp_path / "out")
     assert {layers for _, layers in reasons(found, advisor.STARVED)} == {("ip2",)}
-    by_mse = [row.figures.mse for row in found.sorted_by("mse")]
-    assert by_mse == sorted(by_mse, reverse=True)
     assert found.sorted_by("atol") == found.sorted_by("max_abs"), "its earlier name"
     assert found.sorted_by() == found.sorted_by("mse"), "the order of the screen is the page's too"
     tensors = next(each for each in found.page().sections if each.id == "tensors")
     assert (tensors.sort, tensors.descending) == ("mse", True)
     places = {layer.name: layer.index for layer in trt_bisect.load_network(lenet / "lenet_planted.onnx").layers}
     assert all(advice.index == places[advice.layers[0]] for advice in found.advice), "of the layer, not of the maker"
-    assert list(found.table()["tensor"]) == [row.origin.tensor for row in found.tensors]
 
 
 def test_scales_have_what_chose_them_and_their_axis(tmp_path):

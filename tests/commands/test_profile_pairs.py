@@ -1,7 +1,5 @@
 """``profile`` of networks with Q/DQ pairs: both sides of each pair, by the operators of ONNX Runtime."""
 
-import json
-
 import numpy as np
 import onnx
 import pytest
@@ -53,10 +51,10 @@ def pair_of(path, tensor):
     return constants[node.input[1]], constants[node.input[2]]
 
 
-def test_both_sides_of_each_pair(quantized, tmp_path):
+def test_both_sides_of_each_pair(quantized):
     """Moments before and after, as the file computes them with the pairs before, scale, zero point, clipped values."""
     dtype, _, qdq, samples = quantized
-    found = trt_bisect.profile(qdq, inputs={"x": samples}, output=tmp_path)
+    found = trt_bisect.profile(qdq, inputs={"x": samples})
     tensors = tensors_of(qdq, samples)
     rows = {row.layer: row for row in found.tensors if row.role == "input" and row.quantized_dtype}
     assert {"conv0", "conv1", "conv2"} <= set(rows)
@@ -82,14 +80,6 @@ def test_both_sides_of_each_pair(quantized, tmp_path):
     (last,) = (row for row in found.tensors if row.tensor == "y")
     seen, expected = last.spread, tensors["y"].astype(np.float64)
     assert (seen.min, seen.max, seen.std) == pytest.approx((expected.min(), expected.max(), expected.std()), rel=2e-4)
-    headers, *lines = (line for line in (tmp_path / "profile.txt").read_text().splitlines() if "  " in line)
-    (line,) = (line for line in lines if {"conv2", "input"} <= {*line.split()})
-    assert line.split()[headers.split().index("Role")] == "input"
-    assert {f"{rows['conv2'].spread.max:.4g}", f"{rows['conv2'].rounded.max:.4g}", dtype} <= {*line.split()}
-    record = json.loads((tmp_path / "profile.json").read_text())
-    first = next(row for row in record["tensors"] if row["layer"] == "conv0" and row["role"] == "input")
-    assert first["rounded"]["max"] == rows["conv0"].rounded.max
-    assert first["rounding"]["clipped"] == rows["conv0"].rounding.clipped
 
 
 def test_an_integer_file_has_the_values_of_its_levels(tmp_path):
