@@ -146,16 +146,6 @@ def test_check_names_what_is_wrong(command, lenet, tmp_path):
     assert "odd.onnx%3A operator refused::'[red]odd[/red]': operator Det" in annotation
 
 
-@pytest.mark.parametrize("content", [None, b"", b"not ONNX", b"\x08\x07"])
-def test_check_of_what_is_no_network(command, content, tmp_path):
-    if content is not None:
-        (tmp_path / "odd.onnx").write_bytes(content)
-    code, _, err = command("check", tmp_path / "odd.onnx")
-    assert code == 2
-    assert "odd.onnx" in err
-    assert len(err.strip().splitlines()) == 2
-
-
 def test_worst_prints_and_saves(command, lenet, tmp_path):
     search = ["worst", lenet / "lenet_planted.onnx", "--calibration", lenet / "calibration.npz", "--steps", "20"]
     code, out, _ = command(*search, "--keep", "2", "--dataset", lenet / "digits.npz", "-o", tmp_path / "w")

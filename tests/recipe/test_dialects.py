@@ -41,8 +41,7 @@ def told(*rules, version="8.6.1", layers=LAYERS, low=INT8, dla=None, properties=
     precisions = frozenset(layer.precision for layer in layers)
     build = Build(parse_version(version), precisions, weak=bool(rules), options=BuildOptions(dla=dla))
     names = tuple(layer.name for layer in layers if layer.precision is not low)
-    files = ("network.qdq.onnx", "network.onnx", "calibration.cache")
-    return Told(layers, names, low, weak, build, *files, properties or {})
+    return Told(layers, names, low, weak, build, "network.qdq.onnx", properties or {})
 
 
 def enabled(config, name):

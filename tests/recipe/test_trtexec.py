@@ -54,7 +54,7 @@ def told(definition, network, plan, force_int8=False):
 
 def through_the_shell(weak, folder, tools, plan):
     build = Build(V86, frozenset(plan.precisions), weak=True)
-    flags = flags_of(weak, build, "calibration.cache")
+    flags = flags_of(weak, build)
     assert not refusals(weak, build, flags)
     (folder / "trtexec.flags").write_text(flags_file(flags, []))
     done = documented(folder, tools)
@@ -226,7 +226,7 @@ def test_a_name_reaches_trtexec_whole(name, tools, tmp_path):
 def test_flags_that_would_lose_a_layer_make_trtexec_fail(name, tools, tmp_path):
     """The documented command fails, says the layer and no other, and nothing of the plan is built."""
     weak = plan_of("other", name, others=("conv1",))
-    flags = flags_of(weak, INT8, "calibration.cache")
+    flags = flags_of(weak, INT8)
     refused = refusals(weak, INT8, flags)
     assert len(refused) == 1
     (tmp_path / "trtexec.flags").write_text(flags_file(flags, refused))
@@ -243,7 +243,7 @@ def test_what_else_trtexec_cannot_be_told_is_refused():
     twice = WeakPlan((Constraint("same", Precision.FP32, (Precision.FP32,)),), ("same", "same"))
     names = [f"{'long' * 20}{i}" for i in range(1200)]
     for weak, word in ((half, "split"), (twice, "same"), (plan_of(*names), "1200 layers")):
-        (why,) = refusals(weak, INT8, flags_of(weak, INT8, "c"))
+        (why,) = refusals(weak, INT8, flags_of(weak, INT8))
         assert word in why
 
 
@@ -252,7 +252,7 @@ def test_integers_beside_floats_keep_their_type():
     definition = Definition(["x"], ["values", "places"])
     definition.add("top", "TOPK", ["x"], "values", "places", dtypes=[DataType.FLOAT, DataType.INT32])
     weak = WeakPlan((Constraint("top", Precision.FP32, (Precision.FP32, "INT32")),), ("top",))
-    argv = flags_of(weak, INT8, "c")
+    argv = flags_of(weak, INT8)
     assert by_rules(argv)[1] == {"top": ["fp32", "int32"]}
     assert obeyed(argv, definition) == {"top": ("fp32", {0: "fp32"})}
 

@@ -32,7 +32,8 @@ from trt_bisect.options.declare import read_toml, refuse_unknown
 from trt_bisect.options.kinds import shown
 from trt_bisect.precision import Precision, low_of
 from trt_bisect.preparation.pytorch import exported
-from trt_bisect.recipe.files import BUILD, FLOAT_NETWORK, FOLDER, PLAN
+from trt_bisect.recipe.files import BUILD, FOLDER, PLAN
+from trt_bisect.recipe.trtexec import FLOAT_NETWORK
 from trt_bisect.report.given import fixed_text
 from trt_bisect.report.losses import Sensitivity
 from trt_bisect.report.tensorboard_board import Board

@@ -15,8 +15,8 @@ from dataclasses import dataclass, field, replace
 from trt_bisect.calibration.histogram import Calibrator
 from trt_bisect.model.quantizer import FLOAT_TYPES
 from trt_bisect.precision import Precision
-from trt_bisect.recipe.files import CACHE, FP16_NETWORK, POLYGRAPHY as SCRIPT, network_file, recipe_commands
-from trt_bisect.recipe.trtexec import Build, calibrated, engine_flags, polygraphy_command, strong_command
+from trt_bisect.recipe.files import FP16_NETWORK, POLYGRAPHY as SCRIPT, network_file, recipe_commands
+from trt_bisect.recipe.trtexec import CACHE, Build, calibrated, engine_flags, polygraphy_command, strong_command
 
 # The values of each option, by its flag such as ``--samples``; empty for a switch.
 Options = Mapping[str, tuple[str, ...]]

@@ -15,7 +15,7 @@ from trt_bisect.errors import BadInput
 from trt_bisect.model.modules import WEIGHTED
 from trt_bisect.model.quantizer import FLOAT_TYPES
 from trt_bisect.precision import Precision
-from trt_bisect.recipe.trtexec import Build, unsayable
+from trt_bisect.recipe.trtexec import CACHE, FLOAT_NETWORK, Build, unsayable
 from trt_bisect.support.text import listed
 
 _POOLS = frozenset({"AveragePool", "GlobalAveragePool"})
@@ -52,7 +52,6 @@ class Told:
     Attributes:
         names: all names that the nodes that stay high have in the recipe's files.
         network: the file with Q/DQ pairs or Casts.
-        floats: the file of the network without Q/DQ pairs and Casts.
     """
 
     layers: tuple[ToldLayer, ...]
@@ -61,8 +60,6 @@ class Told:
     weak: WeakPlan
     build: Build
     network: str
-    floats: str
-    cache: str
     properties: Mapping[str, str]
 
     @property
@@ -202,8 +199,8 @@ def _deepstream(told: Told) -> str:
     if not told.has_rules or any(":" in layer for layer, _ in rules):
         return ""
     entries = [f"{_escaped(layer)}:{kind}:gpu;" for layer, kind in rules]
-    cache = f"int8-calib-file={told.cache}\n" if told.low is Precision.INT8 else ""
-    mode = f"onnx-file={told.floats}\nnetwork-mode={_NETWORK_MODES[told.low]}\n"
+    cache = f"int8-calib-file={CACHE}\n" if told.low is Precision.INT8 else ""
+    mode = f"onnx-file={FLOAT_NETWORK}\nnetwork-mode={_NETWORK_MODES[told.low]}\n"
     return f"[property]\n{mode}{cache}layer-device-precision={''.join(entries)}\n"
 
 
@@ -219,8 +216,8 @@ def _tao(told: Told) -> str:
     if not told.has_rules:
         return ""
     entries = "".join(f"      - {json.dumps(f'{layer}:{kind}', ensure_ascii=False)}\n" for layer, kind in rules)
-    cache = f"    calibration:\n      cal_cache_file: {told.cache}\n" if told.low is Precision.INT8 else ""
-    head = f"gen_trt_engine:\n  onnx_file: {told.floats}\n  tensorrt:\n    data_type: {told.low}\n"
+    cache = f"    calibration:\n      cal_cache_file: {CACHE}\n" if told.low is Precision.INT8 else ""
+    head = f"gen_trt_engine:\n  onnx_file: {FLOAT_NETWORK}\n  tensorrt:\n    data_type: {told.low}\n"
     return f"{head}{cache}    layers_precision:\n{entries}"
 
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from string import Template
+from typing import Any
 
 import numpy as np
 import onnx
@@ -30,18 +31,17 @@ from trt_bisect.precision import Precision, PrecisionPlan
 from trt_bisect.recipe import trtexec
 from trt_bisect.recipe.dialects import DIALECTS, MODELOPT, Told, ToldLayer, texts_of
 from trt_bisect.recipe.given import without_pairs
+from trt_bisect.recipe.trtexec import CACHE, FLOAT_NETWORK
 from trt_bisect.support.files import make_folder
 from trt_bisect.support.text import listed
 
 ANNOTATED = "annotated.onnx"
 FOLDER = "recipe"
 QDQ_NETWORK = "network.qdq.onnx"
-CACHE = "calibration.cache"
 TRTEXEC = "trtexec.flags"
 POLYGRAPHY = "polygraphy_postprocess.py"
 FP16_NETWORK = "network.fp16.onnx"
 PLAN = "plan.json"
-FLOAT_NETWORK = "network.onnx"
 README = "README.md"
 GIVEN = "given"  # the folder of the user's file without the Q/DQ pairs of the high layers, if the file had pairs
 BUILD = "build"  # the key of ``PLAN`` for the facts that the engine is built with
@@ -257,12 +257,10 @@ def recipe_files(
     in_parser = {mine.name: layer.name for mine, layer in zip(network.layers, network.for_parser.layers, strict=True)}
     required = [in_parser[name] for name in kept]
     names = tuple(kept) if alone else tuple(dict.fromkeys((*kept, *required)))
-    texts |= texts_of(
-        Told(tuple(told), names, low.precision, weak, build, name, FLOAT_NETWORK, CACHE, network.properties)
-    )
+    texts |= texts_of(Told(tuple(told), names, low.precision, weak, build, name, network.properties))
     refused: list[str] = []
     if build.weak:
-        flags = trtexec.flags_of(weak, build, CACHE)
+        flags = trtexec.flags_of(weak, build)
         refused = trtexec.refusals(weak, build, flags)
         texts[TRTEXEC] = trtexec.flags_file(flags, refused)
         texts[POLYGRAPHY] = polygraphy_script(weak, required)
@@ -309,17 +307,23 @@ def plan_json(
     layers = {
         layer.name: str(kept.get(layer.name, network.low.precision)) for layer in network.layers if layer.roundings
     }
-    low = {} if network.low is INT8 else {"low": str(network.low.precision)}
-    low |= {"activations": "int16"} if network.low.wide else {}
     scale = partial(scale_in, network.low if network.low.level is not None else INT8)
     usable = {name: float(scale(scales[name])) for name in network.rounded_activations if name in scales}
     usable = {name: scale for name, scale in usable.items() if math.isfinite(scale) and scale >= SMALLEST_SCALE}
-    of_activations = {"scales": usable} if usable else {}
     one_scale = [network.layers[k].name for k in sorted(network.one_scale) if network.layers[k].has_weight]
-    of_weights = {"one_scale": one_scale} if one_scale else {}
-    model = {"model": FLOAT_NETWORK, "changes": network.changes} if network.changes else {"model": network.source}
-    plan = {**model, **low, "high": str(high), "layers": layers, **of_activations, **of_weights}
-    plan |= {BUILD: build.to_json()}
+    plan: dict[str, Any] = {"model": network.source}
+    if network.changes:
+        plan = {"model": FLOAT_NETWORK, "changes": network.changes}
+    if network.low is not INT8:
+        plan["low"] = str(network.low.precision)
+    if network.low.wide:
+        plan["activations"] = "int16"
+    plan |= {"high": str(high), "layers": layers}
+    if usable:
+        plan["scales"] = usable
+    if one_scale:
+        plan["one_scale"] = one_scale
+    plan[BUILD] = build.to_json()
     return json.dumps(plan, indent=1) + "\n"
 
 

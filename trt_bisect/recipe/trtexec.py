@@ -21,6 +21,9 @@ from trt_bisect.calibration.cache import TensorRTVersion, parse_version
 from trt_bisect.errors import BadInput
 from trt_bisect.precision import Precision
 
+# files of a recipe: the scales, and the network without Q/DQ pairs and Casts
+CACHE, FLOAT_NETWORK = "calibration.cache", "network.onnx"
+
 # trtexec splits a list at every comma, and an entry at its last colon; apostrophes quote, and are removed from names
 _SPLITS = ",'\n"
 _MOST_BYTES = 100_000  # if flags and environment exceed 128 KiB, xargs starts a second trtexec with the rest
@@ -234,11 +237,11 @@ def polygraphy_command(build: Build, network: str, *more: str) -> list[str]:
     return [*words, "--use-dla", "--allow-gpu-fallback"] if options.dla is not None else words
 
 
-def flags_of(weak: WeakPlan, build: Build, cache: str) -> list[str]:
-    """Returns trtexec's flags that build the plan with weak typing; ``cache`` is the file of the scales."""
+def flags_of(weak: WeakPlan, build: Build) -> list[str]:
+    """Returns trtexec's flags that build the plan with weak typing."""
     flags = [*engine_flags(build, weak=True), *allowing(build.precisions)]
     if Precision.INT8 in build.precisions:
-        flags += calibrated(build, cache)
+        flags += calibrated(build, CACHE)
     type_names = _types_of(build)
     layers = [f"{rule.layer}:{rule.precision}" for rule in weak.constraints if rule.precision is not None]
     types = [f"{rule.layer}:{_types(rule, type_names)}" for rule in weak.constraints if _types_outputs(rule)]
