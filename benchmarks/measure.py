@@ -101,14 +101,13 @@ def peak_mb() -> float:
     return peak_bytes() / 2**20
 
 
-def read(network: str, data: str) -> tuple[Any, list[dict[str, np.ndarray]]]:
+def read(network: str, data: str) -> tuple[Any, list[Any]]:
     """The network, and the samples of an ``.npz``."""
+    from trt_bisect.data.datasets import open_dataset
     from trt_bisect.model.network import load_network
 
-    with np.load(data) as file:
-        arrays = {name: file[name] for name in file.files}
-    count = min(map(len, arrays.values()))
-    return load_network(network), [{name: array[k : k + 1] for name, array in arrays.items()} for k in range(count)]
+    loaded = load_network(network)
+    return loaded, list(open_dataset(data, loaded.inputs))
 
 
 def loop(network: str, data: str) -> dict[str, float]:

@@ -58,18 +58,18 @@ def cosine(reference: np.ndarray, output: np.ndarray) -> float:
     return float(a @ b) / sizes if sizes else float(np.array_equal(a, b))
 
 
-def worst(reference: Outputs, outputs: Outputs, cuts: Cuts) -> float:
+def worst(reference: Outputs, outputs: Outputs, cuts: Cuts | None = None) -> float:
     """The worst output's cosine; outputs in ``cuts`` are judged in pieces."""
     figures = []
     for name, exact in reference.items():
-        places = list(cuts.get(name, ()))
-        pieces = np.split(exact, places, axis=1) if places else [exact]
-        others = np.split(outputs[name], places, axis=1) if places else [outputs[name]]
+        pieces, others = [exact], [outputs[name]]
+        if cuts and name in cuts:
+            pieces, others = (np.split(array, list(cuts[name]), axis=1) for array in (exact, outputs[name]))
         figures += [cosine(a, b) for a, b in zip(pieces, others, strict=True)]
     return min(figures)
 
 
-def judged(original: Path, recipe: Path, samples: Path, cuts: Cuts) -> dict[str, list[float]]:
+def judged(original: Path, recipe: Path, samples: Path, cuts: Cuts | None = None) -> dict[str, list[float]]:
     """Returns the worst output's cosine on each sample, by mode, and by ``MODE, cut`` if there are cuts.
 
     The reference is the FP32 file, run with the same optimisations.
@@ -79,7 +79,7 @@ def judged(original: Path, recipe: Path, samples: Path, cuts: Cuts) -> dict[str,
         exact, rounded = session(original, mode), session(recipe, mode)
         for feeds in read_samples(samples, exact):
             reference, outputs = infer(exact, feeds), infer(rounded, feeds)
-            figures.setdefault(mode, []).append(worst(reference, outputs, {}))
+            figures.setdefault(mode, []).append(worst(reference, outputs))
             if cuts:
                 figures.setdefault(f"{mode}, cut", []).append(worst(reference, outputs, cuts))
     return figures

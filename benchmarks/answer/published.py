@@ -15,7 +15,6 @@ import os
 import shutil
 import subprocess
 import time
-from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
@@ -37,32 +36,10 @@ OCR = ROOT / "samples" / "ocr"
 NETWORKS = WORK / "published-networks"
 
 
-@dataclass(frozen=True)
-class Case:
-    """A network with its inputs.
-
-    Attributes:
-        given: the inputs that ``run`` sees, an ``.npz`` in the folder.
-        unseen: the others; empty where there are none.
-        threshold: the cosine asked for.
-        cuts: outputs whose parts differ in magnitude, and where they are cut on axis 1.
-    """
-
-    name: str
-    folder: Path
-    given: str = "given.npz"
-    unseen: str = "unseen.npz"
-    threshold: float = 0.99
-    cuts: Cuts = field(default_factory=dict)
-
-
-PLAIN = """recogniser recogniser-60 photo-classifier silero-vad akiki-vad speech-encoder sentence-encoder
-    line-classifier page-classifier layout-detector""".split()
-CASES = (
-    Case("detector", NETWORKS / "detector", cuts={"output0": [4]}),
-    *(Case(name, NETWORKS / name) for name in PLAIN),
-    Case("ocr-sample", NETWORKS / "ocr-sample", unseen="", threshold=0.95),
-)
+NAMES = """detector recogniser photo-classifier silero-vad akiki-vad speech-encoder sentence-encoder line-classifier
+    page-classifier layout-detector ocr-sample""".split()
+CUTS: dict[str, Cuts] = {"detector": {"output0": [4]}}
+"""By network the outputs whose parts differ in magnitude, and where they are cut on axis 1."""
 
 
 def measure(
@@ -74,8 +51,8 @@ def measure(
 ) -> None:
     """A row for each network."""
     make_networks()
-    rows = {case.name: partial(row, case, threshold or case.threshold, effort) for case in CASES}
-    tell_rows(rows, only, table, json)
+    usual = dict.fromkeys(NAMES, 0.99) | {"ocr-sample": 0.95}
+    tell_rows({name: partial(row, name, threshold or usual[name], effort) for name in NAMES}, only, table, json)
 
 
 def make_networks() -> None:
@@ -112,17 +89,22 @@ class FirstRecipe(Silent):
             self.seconds = time.process_time()
 
 
-def row(case: Case, threshold: float, effort: str) -> dict[str, Any]:
+def row(name: str, threshold: float, effort: str) -> dict[str, Any]:
     """The figures of one network, or the message of the error that ended its run."""
-    folder, network, given = WORK / "published-runs" / case.name, case.folder / "network.onnx", case.folder / case.given
+    folder, network = WORK / "published-runs" / name, NETWORKS / name / "network.onnx"
+    given, unseen = network.with_name("given.npz"), network.with_name("unseen.npz")
+    parts = {"given": given, "unseen": unseen} if unseen.exists() else {"given": given}
     shutil.rmtree(folder, ignore_errors=True)
     wishes: dict[str, Any] = {"threshold": threshold, "explain": "none", "engine": "onnxruntime", "effort": effort}
-    wishes |= {"validation": str(case.folder / case.unseen)} if case.unseen else {"inputs": str(given)}
-    calibration = str(given if case.unseen else OCR / "calibration.npz")
+    calibration = given
+    if unseen.exists():
+        wishes["validation"] = str(unseen)
+    else:
+        wishes["inputs"], calibration = str(given), OCR / "calibration.npz"
     first, began, used = FirstRecipe(), time.perf_counter(), time.process_time()
-    figures: dict[str, Any] = {"network": case.name, "threshold": threshold}
+    figures: dict[str, Any] = {"network": name, "threshold": threshold}
     try:
-        report = trt_bisect.run(network, calibration, output=str(folder), progress=first, **wishes)
+        report = trt_bisect.run(network, str(calibration), output=str(folder), progress=first, **wishes)
     except TrtBisectError as error:
         return figures | {"failed": str(error).splitlines()[0]}
     answer = report.answer
@@ -130,21 +112,21 @@ def row(case: Case, threshold: float, effort: str) -> dict[str, Any]:
     assert answer.given is not None
     figures |= {"seconds": time.perf_counter() - began, "processor": time.process_time() - used}
     figures |= {"first": None if first.seconds is None else first.seconds - used}
-    figures |= _recipe_cost(case, folder / "recipe")
-    return figures | {
-        "sweeps": _of_the_session(folder) / figures["layers"] / answer.given.inputs,
-        "similarity": dict(report.similarity.items()),
-        "plans": report.plans,
-        "inferences": report.inferences,
-        "culprits": list(report.culprits),
-        "changes": answer.changes,
-        "fp32": None if answer.in_fp32 is None else answer.in_fp32.cost,
-        **{
-            part: judged(network, folder / "recipe" / "network.qdq.onnx", case.folder / data, case.cuts)
-            for part, data in (("given", case.given), ("unseen", case.unseen))
-            if data
-        },
-    }
+    figures |= _recipe_cost(network, given, folder / "recipe")
+    recipe = folder / "recipe" / "network.qdq.onnx"
+    return (
+        figures
+        | {
+            "sweeps": _of_the_session(folder) / figures["layers"] / answer.given.inputs,
+            "similarity": dict(report.similarity.items()),
+            "plans": report.plans,
+            "inferences": report.inferences,
+            "culprits": list(report.culprits),
+            "changes": answer.changes,
+            "fp32": None if answer.in_fp32 is None else answer.in_fp32.cost,
+        }
+        | {part: judged(network, recipe, data, CUTS.get(name)) for part, data in parts.items()}
+    )
 
 
 def _of_the_session(folder: Path) -> int:
@@ -154,14 +136,14 @@ def _of_the_session(folder: Path) -> int:
     return sum(trial["inferences"] for trial in trials.values())
 
 
-def _recipe_cost(case: Case, recipe: Path) -> dict[str, Any]:
+def _recipe_cost(path: Path, given: Path, recipe: Path) -> dict[str, Any]:
     """Returns the layers that ``plan.json`` leaves high, and their cost: a share of INT8's gain in multiply-adds."""
-    network = trt_bisect.load_network(case.folder / "network.onnx")
+    network = trt_bisect.load_network(path)
     precisions = to_json.loads((recipe / "plan.json").read_text())["layers"]
     layers = [network.layers[k] for k in network.quantizable]
     in_plan = [(layer, Precision(precisions.get(layer.name, "int8"))) for layer in layers]
     high = [(layer, precision) for layer, precision in in_plan if precision is not Precision.INT8]
-    feeds = read_samples(case.folder / case.given, session(case.folder / "network.onnx", "off"))[0]
+    feeds = read_samples(given, session(path, "off"))[0]
     costs = shares(times_by_macs(network, facts_for(network, feeds)))
     cost = sum(costs[layer.index][precision] for layer, precision in high)
     return {"layers": len(layers), "high": [layer.name for layer, _ in high], "cost": cost}

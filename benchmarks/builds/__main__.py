@@ -6,7 +6,6 @@
 
 Each stand-in computes otherwise than the emulation in one way (``benchmarks.builds.networks``). A row is one run:
 builds, distinct files among them, verdict, culprits, and whether the answer is right (``benchmarks.builds.judge``).
-``before.json`` has the builds of runs that searched on engines, with their commit.
 """
 
 from __future__ import annotations
@@ -32,7 +31,6 @@ from trt_bisect.report.model import Report
 from trt_bisect.report.parts import UNMEASURED
 from trt_bisect.support.progress import Silent
 
-BEFORE = Path(__file__).with_name("before.json")
 BESIDE_CULPRITS, MOST_WITH_WRONG_KERNEL = 3, 16
 """The most builds: base, full INT8, recipe and each culprit put back, and all in FP16 where that is timed; and with a
 kernel that has to be found."""
@@ -74,7 +72,7 @@ def measure(
     if json:
         print(to_json.dumps(rows, indent=1))
     else:
-        Console(width=200).print(table(rows))
+        Console(width=200).print(table(rows), "x: the answer is wrong", sep="\n")
     return 0 if is_good else 1
 
 
@@ -147,26 +145,13 @@ def run(subject: Subject, files: Files, folder: Path) -> Report:
 
 
 def table(rows: Sequence[Row]) -> Table:
-    """Builds before and now, of each network on each stand-in."""
-    stored = to_json.loads(BEFORE.read_text())
-    before = {(row["network"], row["standin"]): row for row in stored["rows"]}
-    found = {(row["network"], row["standin"]): row for row in rows}
+    """The builds of each network on each stand-in."""
+    cells = {(row["network"], row["standin"]): f"{row['builds']}{' ' if row['right'] else 'x'}" for row in rows}
     standins = [name for name in STANDINS if any(row["standin"] == name for row in rows)]
     result = Table("network", *standins, box=None)
-    result.caption = f"builds at {stored['commit']} / now; x where the answer is wrong"
     for network in dict.fromkeys(row["network"] for row in rows):
-        cells = []
-        for name in standins:
-            pair = (_text(rows_of.get((network, name))) for rows_of in (before, found))
-            cells.append("/".join(pair))
-        result.add_row(network, *cells)
+        result.add_row(network, *(cells.get((network, name), "-") for name in standins))
     return result
-
-
-def _text(row: Row | None) -> str:
-    if row is None:
-        return "-"
-    return str(row["builds"]) if row["right"] else f"{row['builds']}x"
 
 
 if __name__ == "__main__":

@@ -4,8 +4,7 @@
     python -m benchmarks.verify --only tf32 detector
     python -m benchmarks.verify --group healthy
 
-The stand-ins are made by ``benchmarks.verify.standin``. The held-out cases were made after the suspicions and their
-numbers were settled, and have not changed these, but for the rule on few values of outputs.
+The stand-ins are made by ``benchmarks.verify.standin``.
 """
 
 from __future__ import annotations
@@ -15,35 +14,36 @@ import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 from rich.console import Console
 
 import trt_bisect
 from benchmarks.measure import command_line
-from benchmarks.verify.cases import CASES, HEALTHY, HELD_OUT, NONE, Given, healthy, subject
+from benchmarks.verify.cases import CASES, HEALTHY, Given, healthy, subject
 from trt_bisect.report.verification import DIFFERS, Verification
 from trt_bisect.support.progress import Silent
 
 Row = dict[str, Any]
-Group = Literal["causes", "healthy", "held-out"]
-LEAST = {"causes": 0.9, "healthy": 1.0, "held-out": 0.0}
+NONE = "none"
+LEAST = {"causes": 0.9, "healthy": 1.0}
 """By group the least share of right answers."""
 
 
-def measure(*, only: tuple[str, ...] = (), group: Group | None = None, json: Path | None = None) -> int:
+def measure(
+    *, only: tuple[str, ...] = (), group: Literal["causes", "healthy"] | None = None, json: Path | None = None
+) -> int:
     """Verifies stand-ins; returns 1 if a healthy one is accused, or under 90 % of the causes are named.
 
     Args:
         only: Only these causes and networks.
-        group: Only engines with a cause, engines that are their file, or engines that no suspicion was made for.
+        group: Only engines with a cause, or engines that are their file.
         json: Write the rows to this file.
     """
     told, rows, failed = Console(soft_wrap=True, highlight=False), list[Row](), False
-    groups: tuple[Group, ...] = get_args(Group) if group is None else (group,)
-    for each in groups:
+    for each in LEAST if group is None else (group,):
         right = count = 0
-        for cause, name, given in _cases(each, only):
+        for cause, name, given in _healthy(only) if each == "healthy" else _with_causes(only):
             began = time.process_time()
             result = trt_bisect.verify(**given, progress=Silent())
             rows.append({"group": each, **_row(cause, name, result, time.process_time() - began)})
@@ -57,30 +57,31 @@ def measure(*, only: tuple[str, ...] = (), group: Group | None = None, json: Pat
     return int(failed)
 
 
-def _cases(group: Group, only: tuple[str, ...]) -> Iterator[tuple[str, str, Given]]:
-    if group == "healthy":
-        for name in HEALTHY:
+def _healthy(only: tuple[str, ...]) -> Iterator[tuple[str, str, Given]]:
+    for name in HEALTHY:
+        if not only or name in only:
             with tempfile.TemporaryDirectory() as folder:
-                ways = healthy(subject(name, Path(folder))) if not only or name in only else ()
-                yield from ((NONE, f"{name}, {way}", given) for way, given in ways)
-        return
-    for cause, name, make in HELD_OUT if group == "held-out" else CASES:
+                for way, given in healthy(subject(name, Path(folder))):
+                    yield NONE, f"{name}, {way}", given
+
+
+def _with_causes(only: tuple[str, ...]) -> Iterator[tuple[str, str, Given]]:
+    for cause, name, make in CASES:
         if not only or {cause, name} & {*only}:
             with tempfile.TemporaryDirectory() as folder:
                 yield cause, name, make(subject(name, Path(folder)))
 
 
 def _row(cause: str, name: str, result: Verification, seconds: float) -> Row:
-    is_right = result.cause is None if cause == NONE else result.cause == cause
-    if cause == NONE and "," in name:
-        is_right = result.answer != DIFFERS
+    is_right = result.answer != DIFFERS if cause == NONE else result.cause == cause
+    explained = result.explained
     return {
         "right": is_right,
         "engine": f"{name}: {cause}",
         "answer": result.answer,
         "cause": result.cause,
         "nearest": result.nearest,
-        "explained": None if result.explained is None else round(result.explained, 3),
+        "explained": explained if explained is None else round(explained, 3),
         "distance": float(f"{result.distance:.2g}"),
         "floor": float(f"{result.floor:.2g}"),
         "seconds": round(seconds, 1),

@@ -252,10 +252,6 @@ def with_wrong_kernel(place: int, wrong: Callable[[np.ndarray], np.ndarray], *, 
     return make
 
 
-def _without_every_eighth_channel(y: np.ndarray) -> np.ndarray:
-    return y * (np.arange(y.shape[1]) % 8 > 0)[:, np.newaxis]
-
-
 def activations(subject: Subject) -> list[str]:
     """The activations that a product reads."""
     read = {name for node in subject.model.graph.node if node.op_type in PRODUCTS for name in node.input}
@@ -302,21 +298,9 @@ def _raw(x: np.ndarray) -> np.ndarray:
     return x * std + mean
 
 
-NONE = "none"
 _FOUR = ("transformer", "detector", "ocr", "page-classifier")
 
 
-def _noisy(found: list[Tensors]) -> list[Tensors]:
-    """Outputs with noise of a hundredth."""
-    random = np.random.default_rng(7)
-    rows = []
-    for row in found:
-        noise = {name: 1 + 0.01 * random.standard_normal(x.shape) for name, x in row.items()}
-        rows.append({name: (x * noise[name]).astype(np.float32) for name, x in row.items()})
-    return rows
-
-
-_PER_TENSOR = _other_file(lambda s: standin.quantized(s.model, s.scales, per_tensor=True))
 CASES: list[tuple[str, str, Make]] = [
     ("input-scale", "ocr", _on_feeds(lambda x: x / 255)),
     ("input-scale", "page-classifier", _on_feeds(lambda x: x * 255)),
@@ -355,7 +339,7 @@ CASES: list[tuple[str, str, Make]] = [
     ("scales", "detector", _other_file(lambda s: standin.rescaled(s.pairs, lambda _: 2.0))),
     ("scales", "lenet", _stale_cache(99.0)),
     ("scales", "page-classifier", _stale_cache(99.9)),
-    *(("per-tensor-weights", name, _PER_TENSOR)
+    *(("per-tensor-weights", name, _other_file(lambda s: standin.quantized(s.model, s.scales, per_tensor=True)))
       for name in ("lenet", "transformer", "akiki-vad", "silero-vad")),
     *(("pairs-ignored", name, _other_file(lambda s: s.model)) for name in ("lenet", "transformer", "detector", "ocr")),
     *(("followers-low", name, _planned(list, holds=True))
@@ -430,37 +414,3 @@ def _with_two(name: str, folder: Path) -> tuple[Path, Path]:
 
 HEALTHY = ("lenet", "detector", "ocr", "transformer", "akiki-vad", "silero-vad", "line-classifier", "page-classifier")
 """Five engines of each are their file."""
-HELD_OUT: list[tuple[str, str, Make]] = [
-    ("input-scale", "page-classifier", _on_feeds(lambda x: _bgr(x) / 255)),
-    ("input-mean-std", "line-classifier", _on_feeds(lambda x: (x - 0.5) / 0.5)),
-    ("layout", "speech-encoder", _on_feeds(lambda x: x.swapaxes(1, 2).reshape(x.shape))),
-    ("batch", "silero-vad", _on_outputs(lambda found: found[::-1])),
-    ("tf32", "speech-encoder", _by_nodes(standin.in_tf32)),
-    ("fp16", "line-classifier", _by_nodes(standin.in_floats)),
-    ("fp16", "sentence-encoder", _by_nodes(standin.in_floats)),
-    ("bf16", "silero-vad", _by_nodes(standin.in_floats, dtype=bfloat16)),
-    ("layers-high", "akiki-vad", _other_file(lambda s: standin.in_float32(s.pairs, s.products()[1:3]))),
-    ("layers-high", "silero-vad", _other_file(lambda s: standin.in_float32(s.pairs, s.products()[2:3]))),
-    ("layers-low", "silero-vad", _planned(lambda names: names[:2] + names[3:])),
-    ("scales", "akiki-vad", _other_file(lambda s: standin.rescaled(s.pairs, lambda _: 0.5))),
-    ("per-tensor-weights", "line-classifier", _PER_TENSOR),
-    ("pairs-ignored", "speech-encoder", _other_file(lambda s: s.model)),
-    ("followers-low", "akiki-vad", _planned(list, holds=True)),
-    ("clip-fused", "akiki-vad", _other_file(lambda s: standin.without(s.pairs, activations(s)[1:2]))),
-    ("kernel", "akiki-vad", with_wrong_kernel(2, lambda y: np.minimum(y, np.median(y)))),
-    ("kernel", "speech-encoder", with_wrong_kernel(5, lambda y: -y)),
-    ("kernel", "silero-vad", with_wrong_kernel(3, _without_every_eighth_channel, tensors=True)),
-    (NONE, "page-classifier", _on_feeds(lambda x: np.sign(x) * np.abs(x) ** 0.8)),
-    (NONE, "line-classifier", _on_feeds(lambda x: 1.7 * x)),
-    (NONE, "detector", _on_feeds(lambda x: np.ascontiguousarray(x[..., ::-1]))),
-    (NONE, "lenet", _on_outputs(lambda found: [{name: x**0.9 for name, x in row.items()} for row in found])),
-    (NONE, "transformer", _on_outputs(_noisy)),
-    (NONE, "akiki-vad", _on_outputs(_noisy)),
-    (NONE, "page-classifier", _on_feeds(lambda x: 1.3 * x)),
-    (NONE, "akiki-vad", _on_feeds(lambda x: 1.7 * x)),
-    (NONE, "line-classifier", _on_feeds(lambda x: np.roll(x, 3, -1))),
-    (NONE, "speech-encoder", _on_feeds(lambda x: np.sign(x) * np.abs(x) ** 0.8)),
-    (NONE, "lenet", _on_feeds(lambda x: np.roll(x, 2, -1))),
-]  # fmt: skip
-"""Networks and variants that no suspicion was made for or tuned on; for ``NONE`` there is none, and no cause may be
-named."""

@@ -15,9 +15,9 @@ from tests.support.editions import edition
 from tests.support.flawed_structures import (
     ACTIVATION,
     PLANTED,
+    Rounded,
     concatenated,
     double_pair,
-    finished,
     one_conv,
     pair,
     projected_residual,
@@ -218,12 +218,11 @@ def test_any_scale_will_do_for_a_channel_of_zeros(stored):
 @given(st.lists(st.floats(1e-6, 1e6), min_size=1, max_size=6), st.integers(0, 5))
 def test_usable_scales_are_never_called_odd(scales, place):
     """Only a channel a thousand times the median is said to be out of line: counted by hand with sorting."""
-    sketch = networks.Sketch(1)
-    x = pair(sketch, "x", "in", ACTIVATION)
-    channels = len(scales)
+    sketch, channels = Rounded(), len(scales)
+    x = pair(sketch, "x", "in")
     weight = sketch.constant("w", np.ones((channels, 3, 1, 1)))
     rounded = pair(sketch, weight, "w", np.array(scales, np.float32), axis=0)
-    model = finished(sketch, sketch.node("Conv", [x, rounded], "conv"), channels)
+    model = sketch.finished(sketch.node("Conv", [x, rounded], "conv"), channels)
     kinds = {finding.kind for finding in findings_of(model)}
     ordered = sorted(np.float32(scales).astype(float))
     middle = (ordered[(channels - 1) // 2] + ordered[channels // 2]) / 2
@@ -287,13 +286,13 @@ def test_a_pair_that_nothing_reads_is_not_called_the_networks_output():
 
 
 def test_a_bias_that_two_layers_share_is_no_shared_weight():
-    sketch = networks.Sketch(1)
+    sketch = Rounded()
     bias = sketch.constant("bias", np.zeros(4))
     x = "x"
     for name, inside in (("conv1", 3), ("conv2", 4)):
         weight = sketch.constant(f"{name}.weight", sketch.weight(name, 4, inside, 1, 1))
         x = sketch.node("Conv", [x, weight, bias], name)
-    assert findings_of(finished(sketch, x)) == ()
+    assert findings_of(sketch.finished(x)) == ()
 
 
 def test_a_name_with_a_comma_is_the_name_of_one_layer():

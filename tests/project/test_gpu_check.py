@@ -14,6 +14,7 @@ import pytest
 from tests.support.editions import edition
 from tests.support.gpu_tool import TOOL, failed
 from trt_bisect.errors import EngineUnavailable
+from trt_bisect.evaluator.trial import OutputFigures, Trial
 from trt_bisect.support.machine import find_gpu
 
 
@@ -106,14 +107,14 @@ def test_checks_for_which_no_time_is_left_are_told(run_apart):
     assert run_apart("ocr", left=0.2)["outcome"] == "no time left"
 
 
-def test_records_are_json_whatever_they_hold():
-    odd = {"nan": float("nan"), 3: (np.float32(0.5), np.arange(2)), "path": Path("x"), "none": None}
-    assert bench.plain(odd) == {"nan": "nan", "3": [0.5, [0, 1]], "path": "x", "none": None}
+def test_records_are_json_whatever_they_hold(make_bench):
+    made, odd = make_bench(), {"nan": float("nan"), 3: (np.float32(0.5), {0, 1}), "path": Path("x"), "none": None}
+    made.figure("odd", odd)
+    assert made.figures == {"odd": {"nan": None, "3": [0.5, [0, 1]], "path": "x", "none": None}}
 
 
 def test_distances():
     one, other = {"y": np.array([3.0, 4.0])}, {"y": np.array([4.0, 3.0])}
-    assert measures.cosine(one, other) == pytest.approx(0.96)
     assert measures.relative_difference(one, other) == pytest.approx(2**0.5 / 5)
 
 
@@ -141,9 +142,9 @@ def test_side_by_side_with_itself_nothing_differs(make_bench, monkeypatch, name)
 
 def test_the_distance_of_emulation_and_engine():
     def trial(cosine, sqnr):
-        return {"outputs": {"y": {"values": {"cosine": cosine, "sqnr": sqnr}}}}
+        return Trial("", "measured", {"y": OutputFigures({"cosine": cosine, "sqnr": sqnr})})
 
-    emulated = {"a": trial(0.99, 20.0), "b": trial(0.9, 10.0), "c": trial(1.0, 140.0), "d": {"outputs": {}}}
+    emulated = {"a": trial(0.99, 20.0), "b": trial(0.9, 10.0), "c": trial(1.0, 140.0), "d": Trial("", "crashed")}
     measured = {"a": trial(0.989, 19.5), "b": trial(0.92, 11.0), "c": trial(1.0, 120.0), "e": trial(0.5, 1.0)}
     fidelity = plan_checks._fidelity(emulated, measured)
     assert fidelity["plans"] == 3

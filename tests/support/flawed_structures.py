@@ -6,10 +6,12 @@ from onnx import TensorProto, helper
 from tests.support import networks
 from tests.support.norm_in_parts import in_parts
 
-ACTIVATION, WEIGHT = 0.05, np.full(4, 0.01)
+ACTIVATION = 0.05
+PARTS = ("mean", "sub", "pow", "var", "add", "sqrt", "div", "by_scale", "by_bias")
+"""The nodes of ``in_parts``."""
 
 
-def pair(sketch, x, name, scale, zero=0, dtype=np.int8, axis=None, kind=np.float32):
+def pair(sketch, x, name, scale=ACTIVATION, zero=0, dtype=np.int8, axis=None, kind=np.float32):
     """A Q/DQ pair on ``x``, of the type ``kind``; its output is ``<name>.dq_out``."""
     scales = sketch.constant(f"{name}.scale", scale, kind)
     zeros = sketch.constant(f"{name}.zero", np.full(np.shape(scale), zero), dtype)
@@ -18,131 +20,126 @@ def pair(sketch, x, name, scale, zero=0, dtype=np.int8, axis=None, kind=np.float
     return sketch.node("DequantizeLinear", [rounded, scales, zeros], f"{name}.dq", **attributes)
 
 
-def quantized_conv(sketch, x, name, inside=4, weight_scale=WEIGHT, axis=0, bias=None, size=3):
-    """A convolution with four output channels that reads ``x`` as it is and its weight through a pair."""
-    weight = sketch.constant(f"{name}.weight", sketch.weight(name, 4, inside, size, size))
-    rounded = pair(sketch, weight, f"{name}.weight", weight_scale, axis=axis)
-    inputs = [x, rounded] if bias is None else [x, rounded, bias]
-    return sketch.node("Conv", inputs, name, pads=[size // 2] * 4)
+class Rounded(networks.Sketch):
+    """A network whose convolutions have four output channels and read their weights through pairs."""
 
+    def __init__(self):
+        super().__init__(1)
 
-def finished(sketch, x, channels=4):
-    sketch.node("Relu", [x], "last", out="y")
-    return sketch.model([1, 3, 8, 8], [1, channels, 8, 8])
+    def quantized(self, x, name, inside=4, weight_scale=0.01, axis=0, bias=()):
+        """A convolution that reads ``x`` as it is."""
+        weight = self.constant(f"{name}.weight", self.weight(name, 4, inside, 3, 3))
+        rounded = pair(self, weight, f"{name}.weight", np.broadcast_to(weight_scale, 3 if axis else 4), axis=axis)
+        return self.node("Conv", [x, rounded, *bias], name, pads=[1] * 4)
+
+    def first(self, name="conv", **options):
+        """A convolution that reads the input through a pair."""
+        return self.quantized(pair(self, "x", "in"), name, 3, **options)
+
+    def layer(self, x, op, name, channels=4):
+        """A layer between others; a ``SiLU`` is a Sigmoid and a Mul, as exporters write it."""
+        if op == "SiLU":
+            return self.node("Mul", [x, self.node("Sigmoid", [x], "gate")], name)
+        parts = ("scale", "shift", "mean", "var") if op == "BatchNormalization" else ()
+        ones = [self.constant(f"{name}.{part}", np.ones(channels)) for part in parts]
+        return self.node(op, [x, *ones], name)
+
+    def finished(self, x, channels=4):
+        self.node("Relu", [x], "last", out="y")
+        return self.model([1, 3, 8, 8], [1, channels, 8, 8])
 
 
 def one_conv(activation=None, **options):
     """A convolution with pairs; ``activation`` are options of its input's pair, which a scale of None leaves out."""
-    sketch = networks.Sketch(1)
-    given = {"scale": ACTIVATION, **(activation or {})}
+    sketch, given = Rounded(), {"scale": ACTIVATION, **(activation or {})}
     x = "x" if given["scale"] is None else pair(sketch, "x", "in", **given)
-    return finished(sketch, quantized_conv(sketch, x, "conv", 3, **options))
+    return sketch.finished(sketch.quantized(x, "conv", 3, **options))
 
 
 def with_bias(scale, values, dtype, paired):
-    sketch = networks.Sketch(1)
-    stored = sketch.constant("conv.bias", values, dtype)
+    sketch = Rounded()
+    bias = sketch.constant("conv.bias", values, dtype)
     if paired:
-        bias = pair(sketch, stored, "conv.bias", scale)
+        bias = pair(sketch, bias, "conv.bias", scale)
     else:
-        bias = sketch.node("DequantizeLinear", [stored, sketch.constant("conv.bias.scale", scale)], "conv.bias.dq")
-    x = pair(sketch, "x", "in", ACTIVATION)
-    return finished(sketch, quantized_conv(sketch, x, "conv", 3, bias=bias))
+        bias = sketch.node("DequantizeLinear", [bias, sketch.constant("conv.bias.scale", scale)], "conv.bias.dq")
+    return sketch.finished(sketch.first(bias=[bias]))
 
 
 def unsigned_weight():
-    sketch = networks.Sketch(1)
+    sketch = Rounded()
     stored = sketch.constant("stored", np.arange(108).reshape(4, 3, 3, 3), np.uint8)
     scale, zero = sketch.constant("scale", 0.01), sketch.constant("zero", 0, np.uint8)
     weight = sketch.node("DequantizeLinear", [stored, scale, zero], "weight")
-    x = pair(sketch, "x", "in", ACTIVATION)
-    return finished(sketch, sketch.node("Conv", [x, weight], "conv", pads=[1] * 4))
+    return sketch.finished(sketch.node("Conv", [pair(sketch, "x", "in"), weight], "conv", pads=[1] * 4))
 
 
 def double_pair():
-    sketch = networks.Sketch(1)
-    x = pair(sketch, pair(sketch, "x", "first", ACTIVATION), "second", 0.07)
-    return finished(sketch, quantized_conv(sketch, x, "conv", 3))
+    sketch = Rounded()
+    x = pair(sketch, pair(sketch, "x", "first"), "second", 0.07)
+    return sketch.finished(sketch.quantized(x, "conv", 3))
 
 
 def quantized_residual(skip_has_pair, main_has_pair=False):
     """conv1, then conv2 and the sum across it."""
-    sketch = networks.Sketch(1)
-    stem = quantized_conv(sketch, pair(sketch, "x", "in", ACTIVATION), "conv1", 3)
-    stem = sketch.node("Relu", [stem], "relu1")
-    main = quantized_conv(sketch, pair(sketch, stem, "mid", ACTIVATION), "conv2")
-    skip = pair(sketch, stem, "skip", ACTIVATION) if skip_has_pair else stem
-    main = pair(sketch, main, "main", ACTIVATION) if main_has_pair else main
-    return finished(sketch, sketch.node("Add", [main, skip], "sum"))
+    sketch = Rounded()
+    stem = sketch.node("Relu", [sketch.first("conv1")], "relu1")
+    main = sketch.quantized(pair(sketch, stem, "mid"), "conv2")
+    skip = pair(sketch, stem, "skip") if skip_has_pair else stem
+    main = pair(sketch, main, "main") if main_has_pair else main
+    return sketch.finished(sketch.node("Add", [main, skip], "sum"))
 
 
 def projected_residual(main_has_pair, skip_has_pair):
     """Two convolutions with a Relu between them, a projection beside them, and their sum."""
-    sketch = networks.Sketch(1)
-    x = pair(sketch, "x", "in", ACTIVATION)
-    main = sketch.node("Relu", [quantized_conv(sketch, x, "conv1", 3)], "relu1")
-    main = quantized_conv(sketch, pair(sketch, main, "mid", ACTIVATION), "conv2")
-    skip = quantized_conv(sketch, x, "projection", 3)
-    main = pair(sketch, main, "main", ACTIVATION) if main_has_pair else main
-    skip = pair(sketch, skip, "skip", ACTIVATION) if skip_has_pair else skip
-    return finished(sketch, sketch.node("Add", [skip, main], "sum"))
+    sketch = Rounded()
+    x = pair(sketch, "x", "in")
+    main = sketch.node("Relu", [sketch.quantized(x, "conv1", 3)], "relu1")
+    main, skip = sketch.quantized(pair(sketch, main, "mid"), "conv2"), sketch.quantized(x, "projection", 3)
+    main = pair(sketch, main, "main") if main_has_pair else main
+    skip = pair(sketch, skip, "skip") if skip_has_pair else skip
+    return sketch.finished(sketch.node("Add", [skip, main], "sum"))
 
 
-def pair_before_relu():
-    sketch = networks.Sketch(1)
-    x = quantized_conv(sketch, pair(sketch, "x", "in", ACTIVATION), "conv", 3)
-    return finished(sketch, pair(sketch, x, "out", ACTIVATION))
-
-
-def pair_before(activation, *, norm=False):
-    """A layer, maybe its BatchNormalization, and an activation, with a pair right before the activation.
-
-    ``SiLU`` is a Sigmoid and a Mul, as exporters write it.
-    """
-    sketch = networks.Sketch(1)
-    x = quantized_conv(sketch, pair(sketch, "x", "in", ACTIVATION), "conv", 3)
-    x = batch_norm(sketch, x, "norm", 4) if norm else x
-    x = pair(sketch, x, "out", ACTIVATION)
-    if activation == "SiLU":
-        return finished(sketch, sketch.node("Mul", [x, sketch.node("Sigmoid", [x], "gate")], "silu"))
-    return finished(sketch, sketch.node(activation, [x], "act"))
-
-
-def pair_before_norm():
-    sketch = networks.Sketch(1)
-    x = quantized_conv(sketch, pair(sketch, "x", "in", ACTIVATION), "conv", 3)
-    return finished(sketch, batch_norm(sketch, pair(sketch, x, "out", ACTIVATION), "norm", 4))
+def pair_before(*ops, norm=False):
+    """A layer, maybe its BatchNormalization, and what follows, with a pair right before that; a Relu is the last."""
+    sketch = Rounded()
+    x = sketch.first()
+    x = sketch.layer(x, "BatchNormalization", "norm") if norm else x
+    x = pair(sketch, x, "out")
+    for op in ops:
+        x = sketch.layer(x, op, "next")
+    return sketch.finished(x)
 
 
 def pair_behind_sum():
     """A residual sum with a pair between it and its activation."""
-    sketch = networks.Sketch(1)
-    stem = pair(sketch, "x", "in", ACTIVATION)
-    main = quantized_conv(sketch, stem, "main", 3)
-    skip = pair(sketch, quantized_conv(sketch, stem, "projection", 3), "skip", ACTIVATION)
+    sketch = Rounded()
+    stem = pair(sketch, "x", "in")
+    main = sketch.quantized(stem, "main", 3)
+    skip = pair(sketch, sketch.quantized(stem, "projection", 3), "skip")
     total = sketch.node("Add", [main, skip], "sum")
-    return finished(sketch, sketch.node("Relu", [pair(sketch, total, "out", ACTIVATION)], "relu"))
+    return sketch.finished(sketch.node("Relu", [pair(sketch, total, "out")], "relu"))
 
 
 def two_pairs(other_scale):
     """Two convolutions that read one tensor, each through a pair of its own."""
-    sketch = networks.Sketch(1)
-    stem = sketch.node("Relu", [quantized_conv(sketch, pair(sketch, "x", "in", ACTIVATION), "stem", 3)], "relu")
-    left = quantized_conv(sketch, pair(sketch, stem, "left_in", ACTIVATION), "left")
-    right = quantized_conv(sketch, pair(sketch, stem, "right_in", other_scale), "right")
-    return finished(sketch, sketch.node("Mul", [left, right], "product"))
+    sketch = Rounded()
+    stem = sketch.node("Relu", [sketch.first("stem")], "relu")
+    left = sketch.quantized(pair(sketch, stem, "left_in"), "left")
+    right = sketch.quantized(pair(sketch, stem, "right_in", other_scale), "right")
+    return sketch.finished(sketch.node("Mul", [left, right], "product"))
 
 
 def concatenated(other_scale):
     """A Concat of two activations, with a pair on each."""
-    sketch = networks.Sketch(1)
-    x = pair(sketch, "x", "in", ACTIVATION)
-    sides = [
-        pair(sketch, sketch.node("Relu", [quantized_conv(sketch, x, name, 3)], f"{name}.relu"), f"{name}.out", scale)
-        for name, scale in (("left", ACTIVATION), ("right", other_scale))
-    ]
-    joined = pair(sketch, sketch.node("Concat", sides, "concat", axis=1), "joined", ACTIVATION)
-    return finished(sketch, quantized_conv(sketch, joined, "after", 8))
+    sketch, sides = Rounded(), []
+    x = pair(sketch, "x", "in")
+    for name, scale in (("left", ACTIVATION), ("right", other_scale)):
+        side = sketch.node("Relu", [sketch.quantized(x, name, 3)], f"{name}.relu")
+        sides.append(pair(sketch, side, f"{name}.out", scale))
+    joined = pair(sketch, sketch.node("Concat", sides, "concat", axis=1), "joined")
+    return sketch.finished(sketch.quantized(joined, "after", 8))
 
 
 def constant_nodes(model):
@@ -158,71 +155,62 @@ def constant_nodes(model):
 
 
 def rounded_output():
-    sketch = networks.Sketch(1)
-    x = sketch.node("Relu", [quantized_conv(sketch, pair(sketch, "x", "in", ACTIVATION), "conv", 3)], "last")
-    pair(sketch, x, "out", ACTIVATION)
+    sketch = Rounded()
+    pair(sketch, sketch.node("Relu", [sketch.first()], "last"), "out")
     sketch.nodes[-1].output[0] = "y"
     return sketch.model([1, 3, 8, 8], [1, 4, 8, 8])
 
 
 def one_activation_far_off():
-    sketch = networks.Sketch(1)
-    x = "x"
+    sketch, x = Rounded(), "x"
     for k, scale in enumerate([0.05, 0.04, 90.0, 0.03, 0.06]):
-        x = quantized_conv(sketch, pair(sketch, x, f"in{k}", scale), f"conv{k}", 4 if k else 3)
-    return finished(sketch, x)
+        x = sketch.quantized(pair(sketch, x, f"in{k}", scale), f"conv{k}", 4 if k else 3)
+    return sketch.finished(x)
 
 
 def second_conv_without_pairs():
-    sketch = networks.Sketch(1)
-    x = quantized_conv(sketch, pair(sketch, "x", "in", ACTIVATION), "conv1", 3)
-    return finished(sketch, sketch.conv(x, "conv2", 4, 4))
+    sketch = Rounded()
+    return sketch.finished(sketch.conv(sketch.first("conv1"), "conv2", 4, 4))
 
 
 def shared_weight(*biases):
     """Two Gemm-like convolutions on one weight, with biases of these names or none."""
-    sketch = networks.Sketch(1)
+    sketch = Rounded()
     weight = sketch.constant("tied", sketch.weight("tied", 3, 3, 1, 1))
     for name in dict.fromkeys(biases):
         sketch.constant(name, np.zeros(3))
     x = sketch.node("Conv", ["x", weight, *biases[:1]], "conv1")
-    return finished(sketch, sketch.node("Conv", [x, weight, *biases[1:]], "conv2"), 3)
-
-
-def batch_norm(sketch, x, name, channels):
-    ones = [sketch.constant(f"{name}.{part}", np.ones(channels)) for part in ("scale", "shift", "mean", "var")]
-    return sketch.node("BatchNormalization", [x, *ones], name)
+    return sketch.finished(sketch.node("Conv", [x, weight, *biases[1:]], "conv2"), 3)
 
 
 def read_beside(op):
     """The convolution's output is read by ``op`` and, beside it, by the sum."""
-    sketch = networks.Sketch(1)
+    sketch = Rounded()
     x = sketch.conv("x", "conv", 3, 4)
-    taken = batch_norm(sketch, x, "taken", 4) if op == "BatchNormalization" else sketch.node(op, [x], "taken")
-    return finished(sketch, sketch.node("Add", [taken, x], "sum"))
+    return sketch.finished(sketch.node("Add", [sketch.layer(x, op, "taken"), x], "sum"))
 
 
 def activation_before_sum():
-    sketch = networks.Sketch(1)
+    sketch = Rounded()
     stem = sketch.node("Relu", [sketch.conv("x", "conv1", 3, 4)], "relu1")
     main = sketch.node("Relu", [sketch.conv(stem, "conv2", 4, 4)], "relu2")
-    return finished(sketch, sketch.node("Add", [main, stem], "sum"))
+    return sketch.finished(sketch.node("Add", [main, stem], "sum"))
 
 
 def transpose_between():
-    sketch = networks.Sketch(1)
-    return finished(sketch, sketch.node("Transpose", [sketch.conv("x", "conv", 3, 8)], "turn", perm=[0, 2, 3, 1]), 8)
+    sketch = Rounded()
+    x = sketch.node("Transpose", [sketch.conv("x", "conv", 3, 8)], "turn", perm=[0, 2, 3, 1])
+    return sketch.finished(x, 8)
 
 
 def transposes_cancel():
-    sketch = networks.Sketch(1)
+    sketch = Rounded()
     x = sketch.node("Transpose", ["x"], "there", perm=[0, 2, 3, 1])
-    x = sketch.node("Transpose", [x], "back", perm=[0, 3, 1, 2])
-    return finished(sketch, x, 3)
+    return sketch.finished(sketch.node("Transpose", [x], "back", perm=[0, 3, 1, 2]), 3)
 
 
 def single(op, opset=17, domain="", **attributes):
-    sketch = networks.Sketch(1)
+    sketch = Rounded()
     sketch.node(op, ["x"], "odd", out="y", domain=domain, **attributes)
     model = sketch.model({"x": [1, 3, 8, 8]}, {"y": None}, opset)
     if domain:
@@ -231,24 +219,24 @@ def single(op, opset=17, domain="", **attributes):
 
 
 def indices_of_pooling():
-    sketch = networks.Sketch(1)
+    sketch = Rounded()
     sketch.nodes.append(helper.make_node("MaxPool", ["x"], ["p", "where"], name="odd", kernel_shape=[2, 2]))
-    return finished(sketch, "p", 3)
+    return sketch.finished("p", 3)
 
 
 def batch_first():
-    sketch = networks.Sketch(1)
+    sketch = Rounded()
     names = [sketch.constant(name, np.ones((1, 3, width))) for name, width in (("w", 8), ("r", 3))]
     sketch.nodes.append(helper.make_node("RNN", ["x", *names], ["y"], name="odd", hidden_size=3, layout=1))
     return sketch.model({"x": [5, 2, 8]}, {"y": None})
 
 
 def training_norm():
-    sketch = networks.Sketch(1)
-    x = batch_norm(sketch, "x", "odd", 3)
+    sketch = Rounded()
+    x = sketch.layer("x", "BatchNormalization", "odd", 3)
     sketch.nodes[-1].attribute.append(helper.make_attribute("training_mode", 1))
     sketch.nodes[-1].output.extend(["mean_out", "var_out"])
-    return finished(sketch, x, 3)
+    return sketch.finished(x, 3)
 
 
 def refused_inside_a_body():
@@ -256,7 +244,7 @@ def refused_inside_a_body():
     x_info = helper.make_tensor_value_info("z", TensorProto.FLOAT, None)
     yes = helper.make_graph([helper.make_node("Det", ["x"], ["z"], name="odd")], "yes", [], [x_info])
     no = helper.make_graph([helper.make_node("Identity", ["x"], ["z"], name="kept")], "no", [], [x_info])
-    sketch = networks.Sketch(1)
+    sketch = Rounded()
     sketch.constant("condition", True, np.bool_)
     sketch.node("If", ["condition"], "choice", out="y", then_branch=yes, else_branch=no)
     return sketch.model({"x": [1, 3, 8, 8]}, {"y": None})
@@ -291,15 +279,9 @@ PLANTED = {
     "type restricted": (lambda: of_type(TensorProto.UINT8, "Transpose"), ("odd",)),
     "not in TensorRT-RTX": (lambda: single("NonZero"), ("odd",)),
     "operator restricted by training": (training_norm, ("odd",)),
-    "LayerNormalization in parts": (in_parts, tuple("mean sub pow var add sqrt div by_scale by_bias".split())),
-    "LayerNormalization in parts, its constants nodes": (
-        lambda: constant_nodes(in_parts()),
-        tuple("mean sub pow var add sqrt div by_scale by_bias".split()),
-    ),
-    "LayerNormalization in parts, axes and constants nodes": (
-        lambda: constant_nodes(in_parts(opset=18)),
-        tuple("mean sub pow var add sqrt div by_scale by_bias".split()),
-    ),
+    "LayerNormalization in parts": (in_parts, PARTS),
+    "LayerNormalization in parts, its constants nodes": (lambda: constant_nodes(in_parts()), PARTS),
+    "LayerNormalization in parts, axes and constants nodes": (lambda: constant_nodes(in_parts(opset=18)), PARTS),
     "plugin needed": (lambda: single("MyOp", domain="mine"), ("odd",)),
     "plugin needed without a domain": (lambda: single("MyOp"), ("odd",)),
     "plugin of TensorRT": (lambda: single("EfficientNMS_TRT"), ("odd",)),
@@ -318,7 +300,7 @@ PLANTED = {
     "unsigned": (lambda: one_conv({"dtype": np.uint8}), ("conv",)),
     "unsigned weight": (unsigned_weight, ("conv",)),
     "per-channel activation": (lambda: one_conv({"scale": np.full(3, 0.05), "axis": 1}), ("conv",)),
-    "per-channel axis": (lambda: one_conv(weight_scale=np.full(3, 0.01), axis=1), ("conv",)),
+    "per-channel axis": (lambda: one_conv(axis=1), ("conv",)),
     "residual without pair": (lambda: quantized_residual(skip_has_pair=False), ("sum",)),
     "residual without pair on the skip side": (lambda: quantized_residual(False, main_has_pair=True), ("sum",)),
     "residual without pair on both sides": (lambda: projected_residual(False, False), ("sum",)),
@@ -328,12 +310,12 @@ PLANTED = {
     "pair on a bias": (lambda: with_bias(0.01, np.arange(4), np.float32, paired=True), ("conv",)),
     "double pair": (double_pair, ("conv",)),
     "output rounded": (rounded_output, ("last",)),
-    "pair before the activation": (pair_before_relu, ("conv",)),
+    "pair before the activation": (pair_before, ("conv",)),
     "pair before the activation SiLU": (lambda: pair_before("SiLU"), ("conv",)),
     "pair before the activation HardSwish": (lambda: pair_before("HardSwish"), ("conv",)),
     "pair before the activation behind a norm": (lambda: pair_before("Relu", norm=True), ("norm",)),
     "pair before the activation of a sum": (pair_behind_sum, ("sum",)),
-    "pair before the normalization": (pair_before_norm, ("conv",)),
+    "pair before the normalization": (lambda: pair_before("BatchNormalization"), ("conv",)),
     "unlike pairs": (lambda: two_pairs(0.012), ("left", "right")),
     "concat of unlike scales": (lambda: concatenated(0.012), ("concat",)),
     "scale not positive": (lambda: one_conv({"scale": 0.0}), ("conv",)),

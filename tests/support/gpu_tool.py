@@ -7,4 +7,4 @@ TOOL = Path(__file__).parents[2] / "tools" / "gpu_check"
 
 def failed(made):
     """Returns the expectations of a check that do not hold."""
-    return [expectation.what for expectation in made.expectations if not expectation.holds]
+    return [expectation["what"] for expectation in made.expectations if not expectation["holds"]]

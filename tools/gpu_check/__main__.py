@@ -12,8 +12,8 @@ installed.
 
 from __future__ import annotations
 
-import argparse
-import json
+import itertools
+import json as to_json
 import os
 import platform
 import signal
@@ -25,7 +25,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timezone
 from pathlib import Path
 from time import monotonic
-from typing import Any
+from typing import Any, Literal
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[1:1] = [str(ROOT), str(ROOT / "tests")]
@@ -34,6 +34,7 @@ os.environ.setdefault("CUDA_MODULE_LOADING", "LAZY")  # every check is a process
 import basic_checks  # noqa: E402
 import fault_checks  # noqa: E402
 import plan_checks  # noqa: E402
+import subjects  # noqa: E402
 import time_checks  # noqa: E402
 from bench import (  # noqa: E402
     CRASHED,
@@ -49,6 +50,7 @@ from bench import (  # noqa: E402
     write_json,
 )
 
+from benchmarks.measure import command_line  # noqa: E402
 from trt_bisect._version import __version__, versions  # noqa: E402
 from trt_bisect.builder.engines import typing_of  # noqa: E402
 from trt_bisect.builder.tensorrt_build import RTX, TENSORRT, import_tensorrt  # noqa: E402
@@ -73,13 +75,9 @@ CHECKS = (
     Check("fused", "engine layers are mapped to network layers", basic_checks.fused, 60),
     Check("shown", "the tensors of fused engines beside the emulation", basic_checks.shown, 60),
     Check("timing-cache", "the second build against the first", basic_checks.timing_cache, 90),
-    Check(
-        "noise", "the floor under any agreement: float noise in the emulation", basic_checks.noise, 60, needs_gpu=False
-    ),
+    Check("noise", "the floor under agreement: float noise in the emulation", basic_checks.noise, 60, needs_gpu=False),
     Check("memory", "GPU memory after 60 builds", fault_checks.memory, 150),
-    Check(
-        "isolation", "a crash, a hang, a lack of memory cost one trial", fault_checks.isolation, 150, needs_gpu=False
-    ),
+    Check("isolation", "a crash, a hang, no memory cost one trial", fault_checks.isolation, 150, needs_gpu=False),
     Check("full-gpu", "no GPU memory left for a build", fault_checks.full_gpu, 60),
     Check("ocr", "a published network: few engines decide", plan_checks.ocr, 240),
     Check("times", "each engine layer's time, of the networks in GPU_CHECK_NETWORKS", time_checks.times, 400),
@@ -91,15 +89,39 @@ _NO_DRIVER = "No NVIDIA GPU answers"
 BY_NAME = {check.name: check for check in CHECKS}
 
 
-def main() -> int:
-    """Runs the checks asked for."""
-    asked = _parsed()
-    if asked.check:
-        return _run_here(BY_NAME[asked.check], Path(asked.folder), asked.engine[0], rehearse=asked.rehearse)
-    if asked.merge:
-        write_json(asked.json, merged(asked.merge))
+def main(
+    *,
+    json: Path | None = None,
+    engine: tuple[Literal["tensorrt", "tensorrt-rtx"], ...] = (),
+    only: tuple[str, ...] = (),
+    seconds: float = 780.0,
+    merge: tuple[Path, ...] = (),
+    slow: float = 1.0,
+    rehearse: bool = False,
+    check: str = "",
+    folder: Path | None = None,
+) -> int:
+    """Runs the checks asked for.
+
+    Args:
+        json: The file of the JSON.
+        engine: May be repeated; all by default.
+        only: A check; may be repeated.
+        seconds: For all checks together.
+        merge: Records of checks that ran side by side, into --json.
+        slow: Times the limit of each check, on a busy machine.
+        rehearse: Without a GPU, start every check, up to the first call of the driver.
+        check: For this tool itself: the check to run in this process.
+        folder: For this tool itself: its files.
+    """
+    if unknown := {*only} - {*BY_NAME}:
+        raise SystemExit(f"There is no {', '.join(sorted(unknown))}; there are {', '.join(BY_NAME)}.")
+    if check and folder:
+        return _run_here(BY_NAME[check], folder, engine[0], rehearse=rehearse)
+    if merge and json:
+        write_json(json, merged(merge))
         return 0
-    engines = asked.engine or [engine for engine in (TENSORRT, RTX) if not _why_not(engine)]
+    engines = engine or [name for name in (TENSORRT, RTX) if not _why_not(name)]
     if not engines:
         print("gpu_check: neither tensorrt nor tensorrt-rtx is installed.", file=sys.stderr)
         return 2
@@ -108,7 +130,7 @@ def main() -> int:
         "schema": 1,
         "when": datetime.now(timezone.utc).isoformat(timespec="seconds"),
         "complete": False,
-        "typing": os.environ.get("GPU_CHECK_TYPING", "auto"),
+        "typing": subjects.TYPING,
         "machine": {
             "gpu": gpu,
             "python": platform.python_version(),
@@ -117,26 +139,23 @@ def main() -> int:
         },
         "checks": [],
     }
-    ends = monotonic() + asked.seconds
-    for engine in engines:
-        for check in CHECKS:
-            if asked.only and check.name not in asked.only:
-                continue
-            left = ends - monotonic()
-            made = _run_apart(check, engine, has_gpu=bool(gpu), left=left, slow=asked.slow, rehearse=asked.rehearse)
-            record["checks"].append(made)
-            print(_line(made), flush=True)
-            if asked.json:
-                write_json(asked.json, record)
+    ends = monotonic() + seconds
+    for name, each in itertools.product(engines, [BY_NAME[name] for name in only] or CHECKS):
+        left = ends - monotonic()
+        made = _run_apart(each, name, has_gpu=bool(gpu), left=left, slow=slow, rehearse=rehearse)
+        record["checks"].append(made)
+        print(_line(made), flush=True)
+        if json:
+            write_json(json, record)
     record["complete"] = True
-    if asked.json:
-        write_json(asked.json, record)
+    if json:
+        write_json(json, record)
     return int(any(made["outcome"] in (FAILED, CRASHED, TIMED_OUT) for made in record["checks"]))
 
 
 def merged(paths: Sequence[Path]) -> dict[str, Any]:
     """Returns the first record with the checks of all records, each as it ended best, in the order of ``CHECKS``."""
-    records = [json.loads(path.read_text()) for path in paths]
+    records = [to_json.loads(path.read_text()) for path in paths]
     best: dict[tuple[str, str], dict[str, Any]] = {}
     for made in (made for record in records for made in record["checks"]):
         key = made["engine"], made["name"]
@@ -149,22 +168,6 @@ def merged(paths: Sequence[Path]) -> dict[str, Any]:
 def _relative(message: str) -> str:
     """A message with the paths of this checkout relative to it."""
     return message.replace(f"{ROOT}/", "")
-
-
-def _parsed() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="gpu_check", description="Runs everything that only a GPU can prove.")
-    parser.add_argument("--json", type=Path, help="where the JSON goes")
-    parser.add_argument("--engine", action="append", choices=(TENSORRT, RTX), help="may be repeated; all by default")
-    parser.add_argument("--only", action="append", choices=BY_NAME, help="a check; may be repeated")
-    parser.add_argument("--seconds", type=float, default=780.0, help="for all checks together")
-    parser.add_argument("--merge", type=Path, nargs="+", help="records of checks that ran side by side, into --json")
-    parser.add_argument("--slow", type=float, default=1.0, help="times the limit of each check, on a busy machine")
-    parser.add_argument(
-        "--rehearse", action="store_true", help="without a GPU: start every check, up to the first call of the driver"
-    )
-    parser.add_argument("--check", choices=BY_NAME, help=argparse.SUPPRESS)
-    parser.add_argument("--folder", help=argparse.SUPPRESS)
-    return parser.parse_args()
 
 
 def _gpu() -> str:
@@ -190,7 +193,7 @@ def _run_apart(
     why_not = _why_not(engine)
     if why_not:
         return {**made, "outcome": NOT_HERE, "message": why_not}
-    if typing_of(engine, os.environ.get("GPU_CHECK_TYPING", "auto")) not in check.typings:
+    if typing_of(engine, subjects.TYPING) not in check.typings:
         return {**made, "outcome": NOT_HERE, "message": f"only with {' or '.join(check.typings)} typing"}
     if not has_gpu and not rehearse and (check.needs_gpu or engine == TENSORRT):
         return {**made, "outcome": NEEDS_GPU, "message": ""}
@@ -229,7 +232,7 @@ def _ended(check: Check, engine: str, folder: str, limit: float, *more: str) -> 
 
 def _recorded(folder: Path) -> dict[str, Any]:
     path = folder / "results.json"
-    return json.loads(path.read_text()) if path.is_file() else {"expectations": [], "figures": {}}
+    return to_json.loads(path.read_text()) if path.is_file() else {"expectations": [], "figures": {}}
 
 
 def _run_here(check: Check, folder: Path, engine: str, *, rehearse: bool = False) -> int:
@@ -256,4 +259,4 @@ def _line(made: Mapping[str, Any]) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(command_line(__doc__, main))

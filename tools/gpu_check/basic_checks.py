@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from time import perf_counter
 
 import numpy as np
 import subjects
 from bench import Experiment
-from measures import cosine, outputs_of, relative_difference
+from measures import outputs_of, relative_difference
 
+from benchmarks.answer.judge import worst
 from trt_bisect.builder.base import BuildOptions
 from trt_bisect.builder.debug_tensors import ENGINE, FIRST_WITH_UNFUSED, engine_tensors
 from trt_bisect.builder.engines import engine_status, engine_version, make_builder, typing_of
 from trt_bisect.builder.inspector import engine_layers
 from trt_bisect.builder.onnxruntime import OnnxRuntimeBuilder
-from trt_bisect.builder.tensorrt_build import RTX, new_config, parse_file, serialize, start_tensorrt, version_of
+from trt_bisect.builder.tensorrt_build import RTX, start_tensorrt, version_of
 from trt_bisect.builder.tensorrt_engine import TensorRTEngine
 from trt_bisect.builder.tensorrt_weak import TensorRTWeakBuilder, walk_steps
 from trt_bisect.data.datasets import profile_of
@@ -41,10 +41,7 @@ def start(bench: Experiment) -> None:
     bench.figure("version", engine_version(bench.engine))
     bench.figure("typing", typing_of(bench.engine, subjects.TYPING))
     if bench.gpu:
-        gpu = find_gpu()
-        bench.figure("gpu", gpu.name)
-        bench.figure("capability", gpu.capability)
-        bench.figure("driver", f"CUDA {gpu.cuda}")
+        bench.figure("gpu", find_gpu())
     note = engine_status(bench.engine).note
     bench.figure("numpy", np.__version__)
     bench.expect("the installed NumPy goes with this version", not note, note)
@@ -87,14 +84,9 @@ def fp32(bench: Experiment) -> None:
 
 
 def _reference_with_tf32(bench: Experiment, subject: subjects.TrialSpec) -> TensorRTEngine:
-    rt = start_tensorrt(bench.engine)
     path = bench.folder / "plain.onnx"
     save_model(subject.network.skeleton, subject.network.weights, path)
-    shapes = profile_of(subject.feeds).shapes
-    config, _ = new_config(rt, subjects.options_for(bench.engine), shapes)
-    config.set_flag(rt.module.BuilderFlag.TF32)
-    made = serialize(rt, parse_file(rt, path), config, subjects.options_for(bench.engine))
-    return TensorRTEngine(rt, made, subject.network, shapes)
+    return subjects.engine_of(bench.engine, path, subject.network, profile_of(subject.feeds).shapes, "TF32")
 
 
 def int8(bench: Experiment) -> None:
@@ -129,7 +121,7 @@ def int8(bench: Experiment) -> None:
     bench.figure("not in INT8", [names[k] for k in disobeyed(subject.network, trial)])
     if bench.engine != RTX:
         bench.expect("the engine tells of layers in which precision they compute", bool(computed), text[:500])
-    similar = cosine(emulated.build(plan).infer(subject.feeds[0]), outputs)
+    similar = worst(emulated.build(plan).infer(subject.feeds[0]), outputs)
     bench.figure("cosine with the emulation", similar)
     bench.expect("full INT8 is near the emulation", similar > 0.999, similar)
 
@@ -157,7 +149,7 @@ def denormal(bench: Experiment) -> None:
     emulated = outputs_of(_emulated(subject).build(plan), feeds)
     with subjects.maker_of(subject, bench.engine)().build(plan) as engine:
         measured = outputs_of(engine, feeds)
-    figures = {"emulated": cosine(reference, emulated), "measured": cosine(reference, measured)}
+    figures = {"emulated": worst(reference, emulated), "measured": worst(reference, measured)}
     bench.figure("cosine with FP32", figures)
     bench.figure("scales", {name: float(scale) for name, scale in subject.ranges.scales.items()})
     bench.expect("every output is finite", all(np.isfinite(values).all() for values in measured.values()))
@@ -178,16 +170,11 @@ def fused(bench: Experiment) -> None:
             assert isinstance(engine, TensorRTEngine)
             layers = engine_layers(engine.inspect())
         mapped = {name for layer in layers for name in layer.network_layers}
-        rows = [
-            {"engine layer": i.name, "type": i.kind, "layers": [n for n in i.network_layers if n in names]}
-            for i in layers
-        ]
-        bench.figure(f"{what} layers", rows)
+        bench.figure(f"{what} layers", layers)
         bench.figure(f"{what} not told of", sorted(names - mapped))
-        computing = [row for row in rows if row["layers"]]
-        bench.expect(
-            f"{what}: engine layers are mapped to network layers", bool(computing), f"{len(computing)} of {len(rows)}"
-        )
+        computing = sum(not names.isdisjoint(layer.network_layers) for layer in layers)
+        what = f"{what}: engine layers are mapped to network layers"
+        bench.expect(what, computing > 0, f"{computing} of {len(layers)}")
 
 
 def shown(bench: Experiment) -> None:
@@ -203,7 +190,7 @@ def shown(bench: Experiment) -> None:
         with builder.build(plan) as engine:
             bench.figure(f"{what} names", sorted(engine.infer(subject.feeds[0])))
             rows = engine_tensors(writer, plan, engine.infer, subject.feeds[:4])
-        bench.figure(f"{what} tensors", [asdict(row) for row in rows])
+        bench.figure(f"{what} tensors", rows)
         inside = [row for row in rows if row.tensor not in {spec.name for spec in network.outputs}]
         bench.expect(f"{what}: it shows tensors inside", bool(inside), f"{len(inside)}")
         blamed = [row.tensor for row in rows if row.cause == ENGINE]
@@ -242,23 +229,20 @@ def explicit_qdq(bench: Experiment) -> None:
     )
     emulated = _emulated(subject)
     reference = emulated.reference().infer(subject.feeds[0])
-    rows = []
+    rows, near = [], True
     for k in again.quantizable:
         plan = prefix(count, k)
         with builder.build(plan) as engine:
             outputs = engine.infer(subject.feeds[0])
             assert isinstance(engine, TensorRTEngine)
             computed = dict(engine.computed)
-        row = {
-            "layer": again.layers[k].name,
-            "engine": cosine(reference, outputs),
-            "emulated": cosine(reference, emulated.build(plan).infer(subject.feeds[0])),
-            "computed": {again.layers[k].name: computed.get(k, "") for k in again.quantizable},
-        }
-        rows.append(row)
+        measured, expected = worst(reference, outputs), worst(reference, emulated.build(plan).infer(subject.feeds[0]))
+        near &= abs(measured - expected) < 1e-3
+        ran = {again.layers[k].name: computed.get(k, "") for k in again.quantizable}
+        rows.append({"layer": again.layers[k].name, "engine": measured, "emulated": expected, "computed": ran})
         bench.figure("table", rows)
     bench.expect("it has the same layers", [i.name for i in again.layers] == [i.name for i in subject.network.layers])
-    bench.expect("it is near the emulation", all(abs(r["engine"] - r["emulated"]) < 1e-3 for r in rows))
+    bench.expect("it is near the emulation", near)
 
 
 def _emulated(subject: subjects.TrialSpec) -> OnnxRuntimeBuilder:
@@ -272,15 +256,12 @@ def noise(bench: Experiment) -> None:
         subject = make(bench.folder)
         builder, feeds = _emulated(subject), subject.feeds[:NOISY_SAMPLES]
         noisy = [_with_noise(sample, seed) for seed, sample in enumerate(feeds)]
-        references = [outputs_of(builder.reference(), some) for some in (feeds, noisy)]
+        exact, exact_noisy = outputs_of(builder.reference(), feeds), outputs_of(builder.reference(), noisy)
         changes, last = [], 0.0
         for k in subject.network.quantizable:
             engine = builder.build(prefix(len(subject.network.layers), k))
-            last, moved = (
-                1 - cosine(reference, outputs_of(engine, some))
-                for reference, some in zip(references, (feeds, noisy), strict=True)
-            )
-            changes.append(abs(moved / last - 1))
+            last = 1 - worst(exact, outputs_of(engine, feeds))
+            changes.append(abs((1 - worst(exact_noisy, outputs_of(engine, noisy))) / last - 1))
         floors[subject.name] = {
             "plans": len(changes),
             "1 - cosine of full INT8": last,

@@ -3,26 +3,17 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import numpy as np
+from trt_bisect.support.codec import encode
+from trt_bisect.support.files import write_whole
 
 PASSED, FAILED, CRASHED, TIMED_OUT = "passed", "failed", "crashed", "timed out"
 REACHED = "reached the driver"
 NEEDS_GPU, NOT_HERE, NO_TIME = "needs a GPU", "not here", "no time left"
-
-
-@dataclass(frozen=True)
-class Expectation:
-    """An expectation, its result, and the figure behind it."""
-
-    what: str
-    holds: bool
-    said: str = ""
 
 
 @dataclass
@@ -40,23 +31,21 @@ class Experiment:
     folder: Path
     results: Path
     gpu: bool
-    expectations: list[Expectation] = field(default_factory=list)
+    expectations: list[dict[str, Any]] = field(default_factory=list)
     figures: dict[str, Any] = field(default_factory=dict)
 
-    def expect(self, what: str, holds: bool, said: object = "") -> bool:
-        """Records whether ``what`` holds, and says it again."""
-        self.expectations.append(Expectation(what, bool(holds), str(said)))
+    def expect(self, what: str, holds: bool, said: object = "") -> None:
+        """Records whether ``what`` holds, and the figure behind it."""
+        self.expectations.append({"what": what, "holds": bool(holds), "said": str(said)})
         self._write()
-        return bool(holds)
 
     def figure(self, name: str, value: Any) -> None:
-        """Records a number, a text, a list of rows, or the like."""
-        self.figures[name] = plain(value)
+        """Records a number, a text, a list of rows, or the like, in JSON's types."""
+        self.figures[name] = json.loads(encode(value))
         self._write()
 
     def _write(self) -> None:
-        record = {"expectations": [asdict(made) for made in self.expectations], "figures": self.figures}
-        write_json(self.results, record)
+        write_json(self.results, {"expectations": self.expectations, "figures": self.figures})
 
 
 @dataclass(frozen=True)
@@ -79,23 +68,6 @@ class Check:
     typings: tuple[str, ...] = ("weak", "strong")
 
 
-def plain(value: Any) -> Any:
-    """``value`` in JSON's types; what is not finite becomes a text."""
-    if isinstance(value, Mapping):
-        return {str(key): plain(inner) for key, inner in value.items()}
-    if isinstance(value, (list, tuple, set, frozenset)):
-        return [plain(inner) for inner in value]
-    if isinstance(value, np.ndarray):
-        return plain(value.tolist())
-    if isinstance(value, np.generic):
-        return plain(value.item())
-    if isinstance(value, float):
-        return value if math.isfinite(value) else str(value)
-    return value if value is None or isinstance(value, (str, int, bool)) else str(value)
-
-
 def write_json(path: Path, record: Mapping[str, Any]) -> None:
     """Writes a file such that a stop leaves the old one or the new one."""
-    beside = path.with_name(f".{path.name}.new")
-    beside.write_text(json.dumps(record, indent=1, allow_nan=False) + "\n")
-    beside.replace(path)
+    write_whole(path, (json.dumps(record, indent=1) + "\n").encode())

@@ -16,17 +16,6 @@ def outputs_of(engine: Engine, feeds: Sequence[Feeds]) -> Outputs:
     return {name: np.concatenate([outputs[name] for outputs in made]) for name in made[0]}
 
 
-def cosine(reference: Outputs, output: Outputs) -> float:
-    """The least cosine over the outputs, in float64."""
-    return min(_cosine(reference[name], output[name]) for name in reference)
-
-
-def _cosine(a: np.ndarray, b: np.ndarray) -> float:
-    x, y = a.astype(np.float64).ravel(), b.astype(np.float64).ravel()
-    norms = float(np.linalg.norm(x) * np.linalg.norm(y))
-    return float(x @ y) / norms if norms else float(np.array_equal(x, y))
-
-
 def relative_difference(reference: Outputs, output: Outputs) -> float:
     """The largest norm of a difference over the norm of the reference, over the outputs."""
     return max(

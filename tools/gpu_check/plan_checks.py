@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +12,14 @@ import numpy as np
 import onnxruntime
 import subjects
 from bench import Experiment
-from measures import cosine, outputs_of, relative_difference
+from measures import outputs_of, relative_difference
 
 import trt_bisect
+from benchmarks.answer.judge import worst
 from trt_bisect.builder.base import UNPROVEN
 from trt_bisect.builder.onnxruntime import OnnxRuntimeBuilder
 from trt_bisect.builder.tensorrt_build import new_config, parse_file, serialize, start_tensorrt
-from trt_bisect.builder.tensorrt_engine import Buffer, TensorRTEngine, open_device
+from trt_bisect.builder.tensorrt_engine import Buffer, open_device
 from trt_bisect.builder.tensorrt_weak import TensorRTWeakBuilder
 from trt_bisect.calibration.cache import read_cache
 from trt_bisect.calibration.collect import calibrate
@@ -30,7 +31,6 @@ from trt_bisect.model.network import Network, load_network
 from trt_bisect.options.kinds import Engine, Strategy
 from trt_bisect.precision import Precision, all_but
 from trt_bisect.report.model import Report
-from trt_bisect.report.parts import LayerRow
 from trt_bisect.report.precision_check import disobeyed, obedience_doubts, unproven
 from trt_bisect.support.progress import Silent
 
@@ -49,7 +49,7 @@ MIGRATED_DIFFERENCE = 0.02
 LARGEST_RATIO = "largest difference of 1 - cosine, as a ratio"
 MEDIAN_RATIO = "median difference of 1 - cosine, as a ratio"
 
-Trials = dict[str, dict[str, Any]]
+Trials = dict[str, Trial]
 """The trials of a journal on one engine each, by plan."""
 
 
@@ -74,26 +74,26 @@ def _side_by_side(bench: Experiment, subject: subjects.TrialSpec) -> None:
     measured = _run(bench, subject, bench.engine, "auto")
     on_engines = None if measured.answer is None else measured.answer.on_engines
     if on_engines is not None:
-        bench.figure("what engines said", asdict(on_engines))
+        bench.figure("what engines said", on_engines)
         bench.figure("seconds of the answer", measured.seconds)
         most = 4 + len(measured.recipe.high)
         what = "base, full INT8, recipe, FP16 and each layer put back are built, no more"
         bench.expect(what, on_engines.builds <= most, on_engines.builds)
     measured = _run(bench, subject, bench.engine)
-    rows = [_row(*pair) for pair in zip(emulated.layers, measured.layers, strict=True) if pair[0].quantizable]
-    bench.figure("table", rows)
+    rows = [row for row in measured.layers if row.quantizable]
+    bench.figure("table", {"emulated": [row for row in emulated.layers if row.quantizable], "measured": rows})
     bench.figure("culprits", {"emulated": emulated.culprits, "measured": measured.culprits})
     bench.figure("similarity", {"emulated": emulated.similarity, "measured": measured.similarity})
     bench.figure("seconds", measured.seconds)
-    trials = {engine: _trials(bench.folder / engine) for engine in ("onnxruntime", bench.engine)}
-    as_asked = {plan: trial for plan, trial in trials[bench.engine].items() if _ran_as_asked(trial, subject)}
-    bench.figure("plans that ran as asked", f"{len(as_asked)} of {len(trials[bench.engine])}")
-    fidelity = _fidelity(trials["onnxruntime"], as_asked)
+    on_emulation, on_engine = _on_engines(bench.folder / "onnxruntime"), _on_engines(bench.folder / bench.engine)
+    as_asked = {plan: trial for plan, trial in on_engine.items() if _ran_as_asked(trial, subject.network)}
+    bench.figure("plans that ran as asked", f"{len(as_asked)} of {len(on_engine)}")
+    fidelity = _fidelity(on_emulation, as_asked)
     bench.figure("fidelity", fidelity)
     bench.figure("latency", measured.latency)
-    trial_rows = [_told(trial, subject) for trial in trials[bench.engine].values()]
+    trial_rows = [_told(trial, subject.network) for trial in on_engine.values()]
     bench.figure("trials", trial_rows)
-    bench.expect("every plan was measured", all(row["outcome"] == "measured" for row in rows))
+    bench.expect("every plan was measured", all(row.outcome == "measured" for row in rows))
     _expect_culprits(bench, subject, measured)
     bench.expect("the emulation names the planted culprits", emulated.culprits == subject.culprits, emulated.culprits)
     bench.expect("the recipe meets the threshold", bool(measured.recipe.meets))
@@ -130,9 +130,9 @@ def _expect_culprits(bench: Experiment, subject: subjects.TrialSpec, measured: R
 def _ran_in_full(folder: Path, network: Network) -> Mapping[int, str]:
     """Returns by index the precision that each layer ran in, in a trial of full INT8 on whole engines."""
     full = network.full(Precision.FP32).key()
-    for record in _records(folder):
-        if record["plan"] == full and record["ran"]:
-            return Trial.from_json(record).ran
+    for trial in _trials(folder):
+        if trial.plan == full and trial.ran:
+            return trial.ran
     return {}
 
 
@@ -153,16 +153,9 @@ def _run(bench: Experiment, subject: subjects.TrialSpec, engine: Engine, strateg
     )
 
 
-def _row(emulated: LayerRow, measured: LayerRow) -> dict[str, Any]:
-    row: dict[str, Any] = {"layer": measured.name, "shape": measured.shape}
-    row |= {"emulated": emulated.similarity, "measured": measured.similarity}
-    row |= {"emulated sqnr": emulated.sqnr, "measured sqnr": measured.sqnr}
-    return row | {name: getattr(measured, name) for name in ("culprit", "asked", "ran", "obeyed", "outcome", "message")}
-
-
 def _fidelity(emulated: Trials, measured: Trials) -> dict[str, float | None]:
     """Returns the differences between emulated and measured figures of the plans that both have."""
-    shared = [plan for plan in emulated if plan in measured and emulated[plan]["outputs"] and measured[plan]["outputs"]]
+    shared = [plan for plan in emulated if plan in measured and emulated[plan].outputs and measured[plan].outputs]
     cosines = [(_least("cosine", emulated[plan]), _least("cosine", measured[plan])) for plan in shared]
     sqnrs = [(_least("sqnr", emulated[plan]), _least("sqnr", measured[plan])) for plan in shared]
     ratios = [abs((1 - m) / (1 - e) - 1) for e, m in cosines if 1 - e > FAINT]
@@ -178,48 +171,43 @@ def _fidelity(emulated: Trials, measured: Trials) -> dict[str, float | None]:
     }
 
 
-def _least(metric: str, trial: dict[str, Any]) -> float:
-    return min(figures["values"][metric] for figures in trial["outputs"].values())
+def _least(metric: str, trial: Trial) -> float:
+    return min(figures.values[metric] for figures in trial.outputs.values())
 
 
 def _median(values: list[float]) -> float | None:
     return float(np.median(values)) if values else None
 
 
-def _trials(folder: Path) -> Trials:
-    return {record["plan"]: record for record in _records(folder) if _on_an_engine(record)}
-
-
-def _records(folder: Path) -> list[dict[str, Any]]:
+def _trials(folder: Path) -> list[Trial]:
     lines = [json.loads(line) for line in (folder / "journal.jsonl").read_text().splitlines()]
-    return [line["trial"] for line in lines if "trial" in line]
+    return [Trial.from_json(line["trial"]) for line in lines if "trial" in line]
 
 
-def _on_an_engine(record: dict[str, Any]) -> bool:
-    """True for the trial of a plan on an engine of its own, on all inputs."""
-    return TrialKey.from_text(record["plan"]).measured_in == WHOLE
+def _on_engines(folder: Path) -> Trials:
+    """Returns the trials of plans on engines of their own, on all inputs."""
+    return {trial.plan: trial for trial in _trials(folder) if TrialKey.from_text(trial.plan).measured_in == WHOLE}
 
 
-def _ran_as_asked(record: dict[str, Any], subject: subjects.TrialSpec) -> bool:
+def _ran_as_asked(trial: Trial, network: Network) -> bool:
     """True if an engine ran each layer as asked, as far as it tells: only then is the emulation the same plan."""
-    trial, network = Trial.from_json(record), subject.network
     low = {k: network.layers[k] for k in network.quantizable}
     return not disobeyed(network, trial) and not obedience_doubts(low, trial)
 
 
-def _told(record: dict[str, Any], subject: subjects.TrialSpec) -> dict[str, Any]:
+def _told(trial: Trial, network: Network) -> dict[str, Any]:
     """Returns a record of the precisions that the engine reported for a trial."""
-    trial = Trial.from_json(record)
-    wrong = disobeyed(subject.network, trial)
+    wrong = [
+        {"layer": network.layers[k].name, "asked": asked, "ran": ran}
+        for k, (asked, ran) in disobeyed(network, trial).items()
+    ]
     return {
         "plan": trial.plan,
         "outcome": trial.outcome,
         "message": trial.message,
-        "told of": len(set(trial.ran) & set(subject.network.quantizable)),
-        "unproven": [subject.network.layers[k].name for k in unproven(subject.network, trial)],
-        "disobeyed": [
-            {"layer": subject.network.layers[k].name, "asked": asked, "ran": ran} for k, (asked, ran) in wrong.items()
-        ],
+        "told of": len(set(trial.ran) & set(network.quantizable)),
+        "unproven": [network.layers[k].name for k in unproven(network, trial)],
+        "disobeyed": wrong,
     }
 
 
@@ -265,7 +253,7 @@ def calibrator(bench: Experiment) -> None:
     read_by_it = TensorRTWeakBuilder(subject.network, {}, options, shapes, calibration_cache=cache)
     read_by_us = TensorRTWeakBuilder(subject.network, theirs, options, shapes)
     with read_by_it.build(plan) as first, read_by_us.build(plan) as second:
-        similar = cosine(first.infer(subject.feeds[0]), second.infer(subject.feeds[0]))
+        similar = worst(first.infer(subject.feeds[0]), second.infer(subject.feeds[0]))
     bench.figure("cosine of the two engines", similar)
     bench.expect("TensorRT and trt-bisect read the cache alike", similar > 0.9999, similar)
 
@@ -281,14 +269,10 @@ def migrated(bench: Experiment) -> None:
     report = trt_bisect.migrate(
         subject.network, cache=cache, inputs=str(subject.inputs), output=bench.folder / "migrated", progress=Silent()
     )
-    bench.figure("proof", None if report.proof is None else asdict(replace(report.proof, folder="")))
-    bench.figure("choices", [asdict(choice) for choice in report.choices])
+    bench.figure("proof", None if report.proof is None else replace(report.proof, folder=""))
+    bench.figure("choices", report.choices)
     old = TensorRTWeakBuilder(subject.network, {}, options, shapes, calibration_cache=cache.read_bytes())
-    rt = start_tensorrt(bench.engine)
-    definition = parse_file(rt, Path(report.network))
-    config, _ = new_config(rt, options, shapes, definition)
-    config.set_flag(rt.module.BuilderFlag.INT8)
-    new = TensorRTEngine(rt, serialize(rt, definition, config, options), subject.network, shapes)
+    new = subjects.engine_of(bench.engine, Path(report.network), subject.network, shapes, "INT8", force_int8=True)
     with old.build(all_but(len(subject.network.layers), ())) as first, new as second:
         bench.figure("old ran", first.ran)
         outputs = {"cache": outputs_of(first, subject.feeds), "migrated": outputs_of(second, subject.feeds)}
@@ -298,9 +282,9 @@ def migrated(bench: Experiment) -> None:
     session = onnxruntime.InferenceSession(report.network, providers=["CPUExecutionProvider"])
     made = [dict(zip(exact, session.run(list(exact), dict(sample)), strict=True)) for sample in subject.feeds]
     outputs["emulated"] = {name: np.concatenate([output[name] for output in made]) for name in exact}
-    figures = {name: cosine(exact, made) for name, made in outputs.items()}
+    figures = {name: worst(exact, made) for name, made in outputs.items()}
     bench.figure("cosine with FP32", figures)
-    bench.figure("cosine of the two engines", cosine(outputs["cache"], outputs["migrated"]))
+    bench.figure("cosine of the two engines", worst(outputs["cache"], outputs["migrated"]))
     near = relative_difference(outputs["emulated"], outputs["migrated"])
     bench.expect("the migrated engine is the emulated network", near < MIGRATED_DIFFERENCE, near)
     lost = (1 - figures["migrated"]) / max(1 - figures["cache"], FAINT)

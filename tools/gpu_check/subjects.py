@@ -12,9 +12,10 @@ import numpy as np
 import onnx
 
 from tests.support import networks
-from trt_bisect.builder.base import Builder, BuildOptions
+from trt_bisect.builder.base import Builder, BuildOptions, ProfileShapes
 from trt_bisect.builder.engines import engine_version, make_builder, typing_of
-from trt_bisect.builder.tensorrt_build import TENSORRT, version_of
+from trt_bisect.builder.tensorrt_build import TENSORRT, new_config, parse_file, serialize, start_tensorrt, version_of
+from trt_bisect.builder.tensorrt_engine import TensorRTEngine
 from trt_bisect.calibration.collect import calibrate
 from trt_bisect.calibration.ranges import Ranges
 from trt_bisect.data.datasets import open_dataset, profile_of
@@ -159,3 +160,15 @@ def maker_of(
         options_for(engine, timing_cache, force_int8=force_int8),
         profile_of(subject.feeds).shapes,
     )
+
+
+def engine_of(
+    engine: str, path: Path, network: Network, shapes: ProfileShapes, *flags: str, force_int8: bool = False
+) -> TensorRTEngine:
+    """Builds an ONNX file as it is, with the builder's flags of these names; ``force_int8`` as for ``maker_of``."""
+    rt, options = start_tensorrt(engine), options_for(engine, force_int8=force_int8)
+    definition = parse_file(rt, path)
+    config, _ = new_config(rt, options, shapes, definition)
+    for flag in flags:
+        config.set_flag(rt.module.BuilderFlag.__members__[flag])
+    return TensorRTEngine(rt, serialize(rt, definition, config, options), network, shapes)
