@@ -7,10 +7,10 @@ import os
 import re
 import time
 from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import numpy as np
@@ -158,31 +158,27 @@ def open_board(folder: str | Path | None, detail: Mapping[str, Any] | None = Non
 _VERSION = "brain.Event:2"
 
 
+@contextmanager
+def log_run(folder: Path) -> Iterator[LogRun]:
+    """In this context, writes a TensorBoard run into a folder; raises BadInput if the folder cannot be written."""
+    # A thread of EventFileWriter loads TensorFlow if installed, and prints a traceback if the disk is full.
+    from tensorboard.summary.writer.record_writer import RecordWriter
+
+    make_folder(folder, OPTION)
+    try:
+        name = f"events.out.tfevents.{int(time.time()):010d}.{os.getpid()}{SUFFIX}"
+        with closing(RecordWriter((folder / name).open("wb"))) as writer:
+            yield LogRun(writer)
+    except OSError as error:
+        raise unwritable(folder, error, OPTION) from error
+
+
 class LogRun:
-    """Writes a TensorBoard run; raises BadInput if the folder cannot be written."""
+    """A TensorBoard run that is written (``log_run``)."""
 
-    def __init__(self, folder: Path) -> None:
-        # A thread of EventFileWriter loads TensorFlow if installed, and prints a traceback if the disk is full.
-        from tensorboard.summary.writer.record_writer import RecordWriter
-
-        self._folder = make_folder(folder, OPTION)
-        try:
-            file = (folder / f"events.out.tfevents.{int(time.time()):010d}.{os.getpid()}{SUFFIX}").open("wb")
-        except OSError as error:
-            raise unwritable(folder, error, OPTION) from error
-        self._writer = RecordWriter(file)
+    def __init__(self, writer: Any) -> None:
+        self._writer = writer
         self._add(0, file_version=_VERSION)
-
-    def __enter__(self) -> LogRun:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        try:
-            self._writer.close()
-        except OSError as failure:
-            raise unwritable(self._folder, failure, OPTION) from failure
 
     def scalar(self, tag: str, value: float, step: int) -> None:
         """Writes a figure at a step."""
@@ -218,10 +214,7 @@ class LogRun:
     def _add(self, step: int, **content: Any) -> None:
         from tensorboard.compat.proto.event_pb2 import Event
 
-        try:
-            self._writer.write(Event(wall_time=time.time(), step=step, **content).SerializeToString())
-        except OSError as error:
-            raise unwritable(self._folder, error, OPTION) from error
+        self._writer.write(Event(wall_time=time.time(), step=step, **content).SerializeToString())
 
 
 _BUCKETS, _CHANNEL_BINS, _CHANNEL_BUCKETS = 64, 128, 32

@@ -283,7 +283,7 @@ class _Logs:
         /,
         **texts: str,
     ) -> None:
-        with logs.LogRun(self.board.folder / name) as run:
+        with logs.log_run(self.board.folder / name) as run:
             if self.network is not None:
                 run.graph(graph_of(self.network, plan))
             tensors.write(run)
@@ -396,7 +396,7 @@ class RunLogs(_Logs):
         self.board.clear()
         for name, step in zip(names, shown, strict=True):
             self._write_plan(name, step, is_fp32=step is reference, on_input=partial(progress.step, name))
-        with logs.LogRun(self.board.folder / logs.PLANS) as run:
+        with logs.log_run(self.board.folder / logs.PLANS) as run:
             for number, step in enumerate(self._measured(), 1):
                 for name, value in step.figures().items():
                     run.scalar(name, value, number)
@@ -405,7 +405,7 @@ class RunLogs(_Logs):
             "since TensorRT fuses layers and gives final outputs only"
         )
         origin = [] if report.arithmetic == EMULATED else [emulation]
-        with logs.LogRun(self.board.folder / logs.CURVE) as run:
+        with logs.log_run(self.board.folder / logs.CURVE) as run:
             _write_curve(run, report, self._experiment.rule)
             rows = [(name, step.what, step.similarity, step.accuracy) for name, step in zip(names, shown, strict=True)]
             run.texts(
