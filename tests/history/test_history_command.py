@@ -13,7 +13,7 @@ from io import BytesIO
 import pandas as pd
 import pytest
 
-from tests.support.nights import at, night
+from tests.support.nights import at, night as night_in
 from trt_bisect import History
 from trt_bisect.history.queries import changes, heights, spark_text, trends
 from trt_bisect.history.store import HISTORY
@@ -43,7 +43,7 @@ def nights(finished, tmp_path_factory):
     ]
     kept = History(folder / HISTORY)
     for day, changed in enumerate(changes):
-        kept.record(night(finished, folder / f"night{day}", START + day * DAY, **changed), "[b]net[/b]")
+        kept.record(night_in(finished, folder / f"night{day}", START + day * DAY, **changed), "[b]net[/b]")
     return folder
 
 
@@ -97,7 +97,7 @@ def test_one_row_a_run_with_what_differs(shown, week):
 
 def test_since(shown, finished, tmp_path, kept):
     for days in (10.0, 2.0, 0.1):
-        kept.record(night(finished, tmp_path / str(days), time.time() - days * DAY), "net")
+        kept.record(night_in(finished, tmp_path / str(days), time.time() - days * DAY), "net")
 
     def runs(since):
         out = shown(tmp_path, "--since", since, "--label", "net")
@@ -172,9 +172,9 @@ def test_without_pyarrow(command, week, monkeypatch):
     assert not list(week.glob("*.parquet"))
 
 
-def test_folders_are_taken_in_the_oldest_first(shown, finished, tmp_path, kept):
+def test_folders_are_taken_in_the_oldest_first(shown, tmp_path, kept, night):
     for name, day in (("c", 1), ("a/deep", 3), ("b", 2)):
-        night(finished, tmp_path / "runs" / name, START + day * DAY)
+        night(f"runs/{name}", day)
     (tmp_path / "runs/b/recipe").mkdir()
     (tmp_path / "runs/other").mkdir()
     (tmp_path / "runs/other/report.json").write_text("{}")
@@ -227,18 +227,18 @@ def test_bad_use(command, week, monkeypatch, arguments, said):
     assert "Traceback" not in err
 
 
-def test_another_metric_is_a_row_of_its_own(finished, tmp_path, week):
+def test_another_metric_is_a_row_of_its_own(week, night):
     kept = History(week / HISTORY)
-    kept.record(night(finished, tmp_path / "other", START, metric="sqnr", int8=20.0), "[b]net[/b]")
+    kept.record(night("other", 1, metric="sqnr", int8=20.0), "[b]net[/b]")
     groups = trends(kept.past())
     told = [(group[0].engine, group[0].report.metric, len(group)) for group in groups]
     assert told == [("onnxruntime", "cosine", 6), ("onnxruntime", "sqnr", 1)]
 
 
-def test_another_low_precision_is_a_row_of_its_own_which_names_it(shown, finished, tmp_path, week):
+def test_another_low_precision_is_a_row_of_its_own_which_names_it(shown, week, night):
     kept = History(week / HISTORY)
     for k in range(2):
-        kept.record(night(finished, tmp_path / f"fp16-{k}", START, low="fp16", int8=0.995 + k / 1000), "[b]net[/b]")
+        kept.record(night(f"fp16-{k}", 1, low="fp16", int8=0.995 + k / 1000), "[b]net[/b]")
     groups = trends(kept.past())
     assert [(group[0].report.low, len(group)) for group in groups] == [("fp16", 2), ("int8", 6)]
     before, after = (entry.report for entry in groups[0])
@@ -248,7 +248,7 @@ def test_another_low_precision_is_a_row_of_its_own_which_names_it(shown, finishe
     assert "(INT8)" not in out
 
 
-def test_everything_that_a_fingerprint_is_made_of_is_named(finished, tmp_path, kept):
+def test_everything_that_a_fingerprint_is_made_of_is_named(finished, kept, night):
     report = json.loads((finished / "report.json").read_text())
     parts = report["made_of"]
     other = {
@@ -256,9 +256,9 @@ def test_everything_that_a_fingerprint_is_made_of_is_named(finished, tmp_path, k
         **{"model": "m", "ranges": "r", "inputs": ["i"], "high": "fp16", "workspace": 5, "metric": "code"},
         "versions": {**parts["versions"], "device": "H100", "driver": "1"},
     }
-    kept.record(night(finished, tmp_path / "a", START))
+    kept.record(night("a", 1))
     changed = {"made_of": other, "fingerprint": "b" * 64, "threshold": 0.9, "strategy": "bisect"}
-    kept.record(night(finished, tmp_path / "b", START, **changed))
+    kept.record(night("b", 1, **changed))
     before, after = (entry.report for entry in kept.past())
     assert set(changes(before, after)) == {
         "option threshold 0.99 → 0.9", "option strategy exhaustive → bisect", "option precision fp32 → fp16",

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.nights import at, night
 from tests.support.waiting import wait_until
 from trt_bisect import BadInput, History
 from trt_bisect.history.store import HISTORY
@@ -42,10 +41,10 @@ def whole_runs(file: Path) -> int:
     return len(entries)
 
 
-def test_a_copy_is_sound_while_others_record(finished, tmp_path, kept):
+def test_a_copy_is_sound_while_others_record(finished, tmp_path, kept, night):
     """The first of several processes makes the file. All record one common run, too."""
-    common = night(finished, tmp_path / "common", at("2026-11-02"))
-    folders = [[night(finished, tmp_path / f"{w}-{n}", at("2026-11-01") + n) for n in range(8)] for w in range(3)]
+    common = night("common", 2)
+    folders = [[night(f"{w}-{n}", 1 + n) for n in range(8)] for w in range(3)]
     writers = started(record_all, *((tmp_path / HISTORY, [*each, common]) for each in folders))
     wait_until((tmp_path / HISTORY).exists)
     seen = []
@@ -62,14 +61,14 @@ def test_a_copy_is_sound_while_others_record(finished, tmp_path, kept):
     History(tmp_path / "again.jsonl").record(finished)  # a copy can be gone on with
 
 
-def test_a_line_that_was_cut_off_is_lost_and_no_other(finished, tmp_path, kept):
+def test_a_line_that_was_cut_off_is_lost_and_no_other(tmp_path, kept, night):
     """The process was killed while it wrote, or the file was copied in that moment."""
     for day in (1, 2):
-        kept.record(night(finished, tmp_path / str(day), at(f"2026-11-0{day}")))
+        kept.record(night(str(day), day))
     whole = (tmp_path / HISTORY).read_bytes()
     (tmp_path / HISTORY).write_bytes(whole[:-100])
     assert [f"{entry.started:%d}" for entry in kept.past()] == ["01"]
-    kept.record(night(finished, tmp_path / "3", at("2026-11-03")))
+    kept.record(night("3", 3))
     assert [f"{entry.started:%d}" for entry in kept.past()] == ["01", "03"]
 
 
@@ -88,9 +87,9 @@ def test_it_is_read_where_nothing_can_be_written(finished, tmp_path, kept):
         History(tmp_path / "nowhere.jsonl").past()
 
 
-def test_without_the_file_the_run_folders_are_read(finished, tmp_path, kept):
+def test_without_the_file_the_run_folders_are_read(tmp_path, kept, night):
     for day in (1, 2):
-        kept.record(night(finished, tmp_path / "runs" / str(day), at(f"2026-11-0{day}")))
+        kept.record(night(f"runs/{day}", day))
     recorded = [(entry.run, entry.label, entry.folder, entry.report) for entry in kept.past()]
     (tmp_path / HISTORY).unlink()
     read = History(tmp_path).past()
@@ -98,10 +97,10 @@ def test_without_the_file_the_run_folders_are_read(finished, tmp_path, kept):
     assert not (tmp_path / HISTORY).exists()
 
 
-def test_a_full_disk_costs_the_recording_and_nothing_else(forks, finished, lenet, tmp_path):
+def test_a_full_disk_costs_the_recording_and_nothing_else(forks, lenet, tmp_path, night):
     """Files cannot grow beyond 60 kB, which a history of a few runs has and one of thirty has not."""
     for place in range(30):
-        night(finished, tmp_path / str(place), at("2026-11-01") + place)
+        night(str(place), 1 + place)
     code = f"""
 import resource, signal
 from pathlib import Path

@@ -11,7 +11,6 @@ import pytest
 
 import trt_bisect
 from tests.support import networks
-from tests.support.nights import at, night
 from tests.support.progress_doubles import Said, Stops
 from trt_bisect import BadInput, History
 from trt_bisect.history.store import HISTORY, recorded
@@ -130,8 +129,8 @@ def test_no_history_breaks_a_run(finished, tmp_path, monkeypatch):
     assert "ZeroDivisionError: of all things" in line
 
 
-def test_a_run_that_fails_leaves_its_error_and_what_was_there(finished, lenet, tmp_path, kept):
-    run = night(finished, tmp_path / "run", at("2026-11-01"))
+def test_a_run_that_fails_leaves_its_error_and_what_was_there(finished, lenet, tmp_path, kept, night):
+    run = night("run", 1)
     with pytest.raises(BadInput, match="missing"):
         trt_bisect.run(lenet / "lenet_planted.onnx", tmp_path / "missing.npz", output=run)
     assert [row.report.state for row in kept.past()] == ["finished"]
@@ -148,7 +147,7 @@ def test_a_held_file_is_waited_for_and_then_given_up(finished, tmp_path, monkeyp
     assert len(kept.past()) == 1
 
 
-def test_a_run_folder_in_disorder(finished, tmp_path, kept):
+def test_a_run_folder_in_disorder(tmp_path, kept, night):
     with pytest.raises(BadInput, match=r"no run|no Report"):
         kept.record(tmp_path)
     for name, content in (("report.json", "{"), ("run.json", "[1]"), ("journal.jsonl", "\x00\n{}\n[]\n{")):
@@ -157,8 +156,8 @@ def test_a_run_folder_in_disorder(finished, tmp_path, kept):
         (folder / name).write_text(content)
         with pytest.raises(BadInput, match=r"no run|no Report"):
             kept.record(folder)
-    damaged = night(finished, tmp_path / "damaged", at("2026-11-01"), similarity={"int8": "good"})
-    odd = night(finished, tmp_path / "odd", at("2026-11-01"))
+    damaged = night("damaged", 1, similarity={"int8": "good"})
+    odd = night("odd", 1)
     record = json.loads((odd / "report.json").read_text())
     (odd / "report.json").write_text(json.dumps(record | {"started": 1e300}))
     with pytest.raises(BadInput, match=r"no run|no Report"):
@@ -168,8 +167,8 @@ def test_a_run_folder_in_disorder(finished, tmp_path, kept):
     assert (row.folder, row.started.year) == (str(odd), 1970)
 
 
-def test_a_run_without_its_journal_is_known_by_its_folder(finished, tmp_path, kept):
-    run = night(finished, tmp_path / "run", at("2026-11-01"))
+def test_a_run_without_its_journal_is_known_by_its_folder(kept, night):
+    run = night("run", 1)
     (run / "journal.jsonl").write_text("damaged\n")
     for _ in range(2):
         kept.record(run)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import shutil
 import ssl
+from functools import partial
 from pathlib import Path
 
 import httpx
@@ -12,7 +13,7 @@ import pytest
 
 import trt_bisect
 from tests.support.run_states import looked_at
-from tests.support.view_server import serving
+from tests.support.view_server import TOKEN, serving
 from trt_bisect import Report
 from trt_bisect.view import index as pace
 
@@ -67,4 +68,16 @@ def no_certificates():
 def client(address_of, no_certificates):
     """Connects to the server of a folder, with no cookies yet."""
     with contextlib.ExitStack() as clients:
-        yield lambda folder: clients.enter_context(httpx.Client(base_url=address_of(folder), verify=no_certificates))
+
+        def connect(folder, **query):
+            return clients.enter_context(
+                httpx.Client(base_url=address_of(folder), verify=no_certificates, params=query)
+            )
+
+        yield connect
+
+
+@pytest.fixture
+def viewer(client):
+    """The same with the token in every request."""
+    return partial(client, token=TOKEN)

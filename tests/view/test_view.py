@@ -6,7 +6,6 @@ from dataclasses import replace
 import pytest
 
 from tests.support.run_states import embedded, interrupted, running
-from tests.support.view_server import TOKEN
 from trt_bisect import Report
 from trt_bisect.report.parts import REPORT, SO_FAR
 from trt_bisect.report.words import headline
@@ -16,18 +15,18 @@ from trt_bisect.view import index as pace
 from trt_bisect.view.index import Gone, RunFolder, Throttled
 
 
-def test_a_finished_run_is_told_as_its_report_html_has_it(client, finished):
+def test_a_finished_run_is_told_as_its_report_html_has_it(viewer, finished):
     page = (finished / "report.html").read_text()
-    web = client(finished)
-    assert web.get("/data.json", params={"token": TOKEN}).json() == embedded(page)
+    web = viewer(finished)
+    assert web.get("/data.json").json() == embedded(page)
     assert embedded(web.get("/").text) == embedded(page)
     assert 'data-live="data.json"' in web.get("/").text
-    assert client(finished.parent).get("/run/lenet/data.json", params={"token": TOKEN}).json() == embedded(page)
+    assert viewer(finished.parent).get("/run/lenet/data.json").json() == embedded(page)
 
 
-def test_nothing_new_is_304(client, finished):
-    web = client(finished)
-    first = web.get("/data.json", params={"token": TOKEN})
+def test_nothing_new_is_304(viewer, finished):
+    web = viewer(finished)
+    first = web.get("/data.json")
     again = web.get("/data.json", headers={"If-None-Match": first.headers["etag"]})
     assert (again.status_code, again.content) == (304, b"")
     assert web.get("/data.json", headers={"If-None-Match": '"other"'}).status_code == 200
@@ -38,11 +37,11 @@ def test_nothing_new_is_304(client, finished):
 
 
 @pytest.mark.usefixtures("_always_looks")
-def test_the_tag_changes_with_the_run(client, run):
+def test_the_tag_changes_with_the_run(viewer, run):
     (run / REPORT).unlink()
     running(run)
-    web = client(run)
-    first = web.get("/data.json", params={"token": TOKEN})
+    web = viewer(run)
+    first = web.get("/data.json")
     progress = {"stage": "Measuring plans", "done": 3, "total": 9, "seconds": 1.0, "what": "ip1", "left": None}
     assert first.json()["progress"] == progress
     running(run, done=4)
@@ -91,11 +90,11 @@ def test_a_run_that_goes_on_is_running_until_it_is_through(run, under_way):
     assert folder.snapshot().status == FINISHED
 
 
-def test_a_run_that_only_calibrates_yet_is_shown(client, tmp_path):
+def test_a_run_that_only_calibrates_yet_is_shown(viewer, tmp_path):
     running(tmp_path, stage="Calibrating", began=5.0)
     look = RunFolder(tmp_path).snapshot()
     assert (look.status, look.progress["stage"], look.when) == (RUNNING, "Calibrating", 5.0)
-    answer = client(tmp_path).get("/", params={"token": TOKEN})
+    answer = viewer(tmp_path).get("/")
     assert answer.status_code == 200
     assert embedded(answer.text)["report"]["layers"] == []
 
@@ -150,10 +149,10 @@ def test_files_that_cannot_be_read_break_nothing(run, under_way, name, content):
 
 
 @pytest.mark.usefixtures("_always_looks")
-def test_a_folder_that_is_deleted_is_not_there_any_more(client, run):
-    web, parent = client(run), client(run.parent)
-    assert web.get("/", params={"token": TOKEN}).status_code == 200
-    assert "lenet" in parent.get("/rows", params={"token": TOKEN}).text
+def test_a_folder_that_is_deleted_is_not_there_any_more(viewer, run):
+    web, parent = viewer(run), viewer(run.parent)
+    assert web.get("/").status_code == 200
+    assert "lenet" in parent.get("/rows").text
     shutil.rmtree(run)
     assert web.get("/").status_code == 404
     assert web.get("/data.json").status_code == 404

@@ -56,28 +56,28 @@ def test_the_token_as_a_header_or_a_query_and_then_the_cookie(client, finished):
 
 
 @pytest.mark.parametrize("host", ["evil.example", "evil.example:8765", "127.0.0.1.evil.example", "", "localhost:x"])
-def test_a_foreign_host_name_is_refused_on_loopback(client, finished, host):
-    assert client(finished).get("/", params={"token": TOKEN}, headers={"Host": host}).status_code == 403
+def test_a_foreign_host_name_is_refused_on_loopback(viewer, finished, host):
+    assert viewer(finished).get("/", headers={"Host": host}).status_code == 403
 
 
 @pytest.mark.parametrize("host", ["localhost", "LOCALHOST:9", "127.0.0.1:1234", "[::1]:8765", "[::1]"])
-def test_loopback_by_any_name_and_port_is_let_in(client, finished, host):
-    assert client(finished).get("/", params={"token": TOKEN}, headers={"Host": host}).status_code == 200
+def test_loopback_by_any_name_and_port_is_let_in(viewer, finished, host):
+    assert viewer(finished).get("/", headers={"Host": host}).status_code == 200
 
 
-def test_headers_that_keep_it_here(client, finished):
+def test_headers_that_keep_it_here(viewer, finished):
     for folder in (finished, finished.parent):
         for path in ("/", "/data.json", "/nothing"):
-            headers = client(folder).get(path, params={"token": TOKEN}).headers
+            headers = viewer(folder).get(path).headers
             assert headers["cache-control"] == "no-store"
             assert headers["x-content-type-options"] == "nosniff"
             assert headers["referrer-policy"] == "no-referrer"
             assert "frame-ancestors 'none'" in headers["content-security-policy"]
 
 
-def test_only_reading_is_possible(client, finished):
+def test_only_reading_is_possible(viewer, finished):
     for method in ("POST", "PUT", "DELETE", "PATCH"):
-        assert client(finished).request(method, "/", params={"token": TOKEN}).status_code == 405
+        assert viewer(finished).request(method, "/").status_code == 405
 
 
 OUTSIDE = ["/run/..", "/run/../", "/run/%2e%2e/", "/run/%2e%2e%2flenet/", "/run/lenet/../../", "/run//", "/run/lenet"]
@@ -93,25 +93,25 @@ def test_no_way_leads_out_of_the_parent(finished, path):
         connection.close()
 
 
-def test_links_are_not_followed(client, finished, tmp_path):
+def test_links_are_not_followed(viewer, finished, tmp_path):
     (tmp_path / "link").symlink_to(finished)
     shutil.copytree(finished, tmp_path / "real")
     assert [entry.name for entry in Runs(tmp_path).rows()] == ["real"]
-    assert client(tmp_path).get("/run/link/", params={"token": TOKEN}).status_code == 404
+    assert viewer(tmp_path).get("/run/link/").status_code == 404
     (tmp_path / "secret").write_text("never told")
     (tmp_path / "real" / "recipe" / "plan.json").unlink()
     (tmp_path / "real" / "recipe" / "plan.json").symlink_to(tmp_path / "secret")
-    told = client(tmp_path).get("/run/real/data.json", params={"token": TOKEN}).json()["recipe"]
+    told = viewer(tmp_path).get("/run/real/data.json").json()["recipe"]
     assert "plan.json" not in told
     assert "README.md" in told
 
 
-def test_it_writes_nothing_into_the_run_folder(client, run):
+def test_it_writes_nothing_into_the_run_folder(viewer, run):
     before = {path: path.stat().st_mtime_ns for path in run.rglob("*")}
     run.chmod(0o500)
     for folder in (run, run.parent):
-        web = client(folder)
+        web = viewer(folder)
         for path in PATHS:
-            web.get(path, params={"token": TOKEN})
+            web.get(path)
     run.chmod(0o700)
     assert {path: path.stat().st_mtime_ns for path in run.rglob("*")} == before

@@ -7,7 +7,6 @@ import shutil
 
 import trt_bisect
 from tests.support.run_states import interrupted, running
-from tests.support.view_server import TOKEN
 from trt_bisect.report.choices import FP16_INSTEAD
 from trt_bisect.report.parts import FAILS, REPORT, UNMEASURED
 from trt_bisect.runs.progress_file import INTERRUPTED, RUNNING
@@ -20,15 +19,15 @@ def changed(folder, **facts):
     (folder / REPORT).write_text(json.dumps({**report, **facts}))
 
 
-def test_the_list_has_every_run_and_escapes_its_names(client, finished, tmp_path):
+def test_the_list_has_every_run_and_escapes_its_names(viewer, finished, tmp_path):
     strange = '<script>alert(1)</script> & "q" ?#%2e'.replace("/", "|")
     for name in (strange, "lenet"):
         shutil.copytree(finished, tmp_path / name)
     (tmp_path / "no run").mkdir()
     (tmp_path / "file").write_text("")
     changed(tmp_path / strange, model="<img src=x onerror=alert(2)>.onnx", engine="<b>", culprits=["<i>"])
-    web = client(tmp_path)
-    page = web.get("/", params={"token": TOKEN}).text
+    web = viewer(tmp_path)
+    page = web.get("/").text
     assert page.count("<script") == 1
     for tag in ("<img", "<b>", "<i>"):
         assert tag not in page
@@ -40,13 +39,13 @@ def test_the_list_has_every_run_and_escapes_its_names(client, finished, tmp_path
     assert "no run" not in page
 
 
-def test_names_that_are_no_text_are_left_out(client, finished, tmp_path):
+def test_names_that_are_no_text_are_left_out(viewer, finished, tmp_path):
     shutil.copytree(finished, tmp_path / os.fsdecode(b"run\xff"))
-    assert client(tmp_path).get("/", params={"token": TOKEN}).status_code == 200
+    assert viewer(tmp_path).get("/").status_code == 200
     assert Runs(tmp_path).rows() == []
 
 
-def test_the_history_of_a_model_is_in_the_order_of_its_runs(client, finished, tmp_path):
+def test_the_history_of_a_model_is_in_the_order_of_its_runs(viewer, finished, tmp_path):
     figures = {"b": (2.0, 0.5), "a": (1.0, 0.25), "c": (3.0, 0.75)}
     for name, (when, figure) in figures.items():
         folder = shutil.copytree(finished, tmp_path / name)
@@ -58,18 +57,18 @@ def test_the_history_of_a_model_is_in_the_order_of_its_runs(client, finished, tm
     assert entries["b"].history == (0.25, 0.5)
     assert len(entries["other"].history) == 1
     assert entries["c"].points == [(4.0, 18.0), (48.0, 11.0), (92.0, 4.0)]
-    page = client(tmp_path).get("/rows", params={"token": TOKEN}).text
+    page = viewer(tmp_path).get("/rows").text
     assert page.count("<polyline") == 2
     assert "fails; with 1 layer" in page
 
 
-def test_runs_below_are_listed_with_their_folders(client, finished, tmp_path):
+def test_runs_below_are_listed_with_their_folders(viewer, finished, tmp_path):
     for name in ("b/deep/est", "b/deep/est/too deep", ".hidden/run", "demo", "demo/lenet"):
         shutil.copytree(finished, tmp_path / name)
     (tmp_path / "link").symlink_to(tmp_path / "demo")
     assert sorted(entry.name for entry in Runs(tmp_path).rows()) == ["b/deep/est", "demo", "demo/lenet"]
-    web = client(tmp_path)
-    page = web.get("/", params={"token": TOKEN}).text
+    web = viewer(tmp_path)
+    page = web.get("/").text
     for address in re.findall(r'<a href="([^"]*)"', page):
         assert web.get(f"/{address}").status_code == 200
         assert web.get(f"/{address}data.json").json()["report"]["culprits"] == ["ip2"]
@@ -124,7 +123,7 @@ def test_the_list_marks_runs_that_go_on_and_that_were_interrupted(finished, unde
     assert verdicts["off"][1].startswith("interrupted after ")
 
 
-def test_results_of_other_commands_are_listed_with_their_pages(client, lenet, tmp_path):
+def test_results_of_other_commands_are_listed_with_their_pages(viewer, lenet, tmp_path):
     """A damaged one is left out, a link is not followed, and a page needs no run beside it."""
     trt_bisect.check(lenet / "lenet.onnx", output=tmp_path / "checked")
     trt_bisect.check(lenet / "lenet.onnx", output=tmp_path)
@@ -135,8 +134,8 @@ def test_results_of_other_commands_are_listed_with_their_pages(client, lenet, tm
     (tmp_path / "other" / "check.json").symlink_to(tmp_path / "check.json")
     entries = {entry.name: entry for entry in Runs(tmp_path).rows()}
     assert set(entries) == {"check.html", "checked/check.html"}
-    web = client(tmp_path)
-    page = web.get("/", params={"token": TOKEN}).text
+    web = viewer(tmp_path)
+    page = web.get("/").text
     addresses = re.findall(r'<a href="([^"]*)"', page)
     assert sorted(addresses) == ["result/check.html", "result/checked/check.html"]
     for address in addresses:
