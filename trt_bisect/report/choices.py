@@ -96,11 +96,6 @@ def predicted_ms(choices: Sequence[Choice], low: Precision, costs: str) -> tuple
     return full.ms - fixed * rise, rise
 
 
-def timed_by(gpu: str) -> str:
-    """Returns the title of a column of times: predicted on ``gpu``, or measured if ``gpu`` is empty."""
-    return f"ms (predicted on {gpu})" if gpu else "ms (measured)"
-
-
 def kept_speed(gives_up: float, low: Precision = Precision.INT8) -> str:
     """Returns a plan's speed as a phrase, from the share of the speedup that the plan gives up.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import math
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -23,11 +24,12 @@ from trt_bisect.recipe.trtexec import Build
 from trt_bisect.report.explanation import EXPLANATION, PICTURES, Explanation, Pictures
 from trt_bisect.report.network_graph import NETWORK, Graph
 from trt_bisect.report.parts import TONES, LayerRow
-from trt_bisect.report.result import PageColumn, TablePage, columns_by_rank
+from trt_bisect.report.result import PageColumn, TablePage
 from trt_bisect.report.titled import titled, titles_in
 from trt_bisect.report.words import fragile, headline
 from trt_bisect.support.codec import encode, read
 from trt_bisect.support.files import write_whole
+from trt_bisect.support.table import INDEX, columns_of
 
 if TYPE_CHECKING:
     from trt_bisect.report.model import Report
@@ -167,6 +169,9 @@ def page_data(
     titles = titles_in(report.layers)
     report, graph, explanation, pictures = titled((report, graph, explanation, pictures), titles)
     names = [row.name for row in report.layers]
+    columns = [column for column in columns_of(LayerRow, **report.names) if column.title]
+    # The index comes first, then by rank, texts before numbers.
+    columns.sort(key=lambda col: (col.kind != INDEX, math.inf if col.rank is None else col.rank, col.is_number))
     return PageData(
         report,
         graph if graph is not None and [layer.name for layer in graph.layers] == names else None,
@@ -182,7 +187,7 @@ def page_data(
         recipe=recipe or {},
         command=report.command,
         commands=_commands(recipe or {}, folder, report.low),
-        columns=columns_by_rank(LayerRow, report.names),
+        columns=tuple(map(PageColumn.of, columns)),
         pictures=pictures,
         predicted_ms=report.predicted_ms,
     )

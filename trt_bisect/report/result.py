@@ -22,7 +22,6 @@ from trt_bisect.support import codec
 from trt_bisect.support.files import make_folder, write_whole
 from trt_bisect.support.table import (
     FLAG,
-    INDEX,
     NAME,
     PAPER,
     SHAPE,
@@ -200,13 +199,6 @@ class TablePage:
     notes: Sequence[str] = ()
     low: str = "int8"
     metric: str = ""
-
-
-def columns_by_rank(kind: type, names: Mapping[str, str]) -> tuple[PageColumn, ...]:
-    """Returns the columns of a dataclass that have a title: the index, then by rank, texts before numbers."""
-    columns = [column for column in columns_of(kind, **names) if column.title]
-    columns.sort(key=lambda col: (col.kind != INDEX, math.inf if col.rank is None else col.rank, col.is_number))
-    return tuple(map(PageColumn.of, columns))
 
 
 SCHEMA = 3

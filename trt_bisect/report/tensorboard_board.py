@@ -293,7 +293,7 @@ class TensorHistograms:
         channels: LoudChannels,
         samples: int = 0,
     ) -> None:
-        self._kind, self._origins, self._channels, self._samples = kind, origins, channels, samples
+        self.kind, self._origins, self._channels, self._samples = kind, origins, channels, samples
         named = [maker for maker in origins.values() if maker.kind == INPUT or (maker.layer or maker.tensor) in layers]
         self._tags, self._reads = output_tags(named, layers), input_tags(origins.values(), layers)
         self._seen: dict[tuple[str, str], ChannelHistograms] = {}
@@ -306,10 +306,10 @@ class TensorHistograms:
         list(self._pool.map(lambda name: self._take(name, tensors[name]), names))
 
     def _take(self, name: str, values: np.ndarray) -> None:
-        if self._kind != ROUNDED:
-            self._count(name, self._kind, values)
+        if self.kind != ROUNDED:
+            self._count(name, self.kind, values)
         quantizers = self._origins[name].quantizers
-        if self._kind != FP32 and quantizers:
+        if self.kind != FP32 and quantizers:
             self._count(name, ROUNDED, round_trips(values, quantizers))
 
     def _count(self, name: str, kind: str, values: np.ndarray) -> None:
@@ -325,7 +325,7 @@ class TensorHistograms:
         for (name, kind), histograms in self._seen.items():
             if name in self._tags:
                 yield f"{self._tags[name]}/{kind}", histograms
-            readers = self._origins[name].readers if self._kind != FP32 else ()
+            readers = self._origins[name].readers if self.kind != FP32 else ()
             for layer, tag in self._reads.get(name, ()):
                 if (kind == ROUNDED) == (layer in readers):
                     yield f"{tag}/{FP32 if kind == FP32 else INT8}", histograms

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain, islice
@@ -278,7 +278,6 @@ class _Logs:
         name: str,
         tensors: logs.TensorHistograms,
         plan: PrecisionPlan | None = None,
-        lowered: Collection[int] | None = None,
         figures: Iterable[tuple[str, float, int]] = (),
         /,
         **texts: str,
@@ -288,7 +287,8 @@ class _Logs:
                 run.graph(graph_of(self.network, plan))
             tensors.write(run)
             if self.weights is not None:
-                self.weights.write(run, lowered)
+                lowered = () if plan is None else plan.lowered
+                self.weights.write(run, None if tensors.kind == logs.FP32 else lowered)
             for figure in figures:
                 run.scalar(*figure)
             run.texts(**texts, not_finite=bullets(tensors.not_finite()))
@@ -437,7 +437,7 @@ class RunLogs(_Logs):
                     del observed
         figures = [(tag, value, 0) for tag, value in shown.figures().items()]
         text = "" if is_fp32 else _plan_text(shown, network)
-        self.write_run(name, tensors, plan, None if is_fp32 else plan.lowered, figures, plan=text)
+        self.write_run(name, tensors, plan, figures, plan=text)
 
 
 def _write_curve(run: logs.LogRun, report: Report, rule: Rule) -> None:
@@ -523,8 +523,8 @@ class ComparisonLogs(_Logs):
         ]
         rows = [(", ".join(advice.layers), advice.reason, advice.tensor, advice.words) for advice in result.advice]
         advice = table(["layer", "reason", "tensor", "evidence"], rows) if rows else ""
-        name, lowered = logs.run_name(1, "cosine", least), () if plan is None else plan.lowered
-        self.write_run(name, self._int8, plan, lowered, figures, advice=advice, notes=bullets(result.notes))
+        name = logs.run_name(1, "cosine", least)
+        self.write_run(name, self._int8, plan, figures, advice=advice, notes=bullets(result.notes))
 
 
 class ProfileLogs(_Logs):
@@ -554,4 +554,4 @@ class ProfileLogs(_Logs):
         self.board.clear()
         self.write_run(logs.run_name(0), self._outputs, notes=bullets(notes))
         if self._plan is not None:
-            self.write_run(logs.run_name(1), self._rounded, self._plan, self._plan.lowered)
+            self.write_run(logs.run_name(1), self._rounded, self._plan)

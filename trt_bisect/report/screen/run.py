@@ -29,7 +29,6 @@ from trt_bisect.report.choices import (
     choice_of,
     costs_from,
     speed_of,
-    timed_by,
 )
 from trt_bisect.report.explanation import EXPLANATION, Cause, CulpritAdvice, Explanation, Remedy, Tried
 from trt_bisect.report.given import DOUBTING
@@ -106,9 +105,11 @@ def choices_table(report: Report) -> Table:
     """Returns the table of plans to ship, with times or speedups."""
     timed = any(choice.ms is not None for choice in report.choices)
     gpu = "" if report.latency or report.predicted is None else report.predicted.gpu
-    speed = timed_by(gpu) if timed else f"speedup kept {costs_from(report.goal.costs)}"
-    if not timed and report.goal.costs == "macs":
-        speed = "speedup kept (by multiply-adds; time: --gpu)"
+    speed = f"ms (predicted on {gpu})" if gpu else "ms (measured)"
+    if not timed:
+        speed = f"speedup kept {costs_from(report.goal.costs)}"
+        if report.goal.costs == "macs":
+            speed = "speedup kept (by multiply-adds; time: --gpu)"
     labelled = report.accuracy is not None
     by_input = report.by_input.int8
     together = by_input is not None and by_input.together
