@@ -101,7 +101,7 @@ def test_sorted_filtered_and_searched(page, made):
     page.locator("#tensors-filters select[data-key=op_type]").select_option("Relu")
     assert set(column(page, "tensors", "op_type")) == {"Relu"}
     count = int((table["op_type"] == "Relu").sum())
-    assert page.locator("#tensors-count").inner_text() == f"{count} of {len(table)} rows"
+    assert page.locator("#tensors-table-count").inner_text() == f"{count} of {len(table)} rows"
     page.locator("#tensors-filters select[data-key=op_type]").select_option("*")
     page.locator("#search").fill(pages.STRANGE[0])
     assert set(column(page, "tensors", "layer")) == {pages.STRANGE[0]}

@@ -1,9 +1,8 @@
 // What to do: the culprits grouped by their cause, with each cause what was measured against it, what else is known to
 // help, and the evidence on each culprit; then what else was found abnormal.
 
-import { byId, h, offerSection, show } from "./dom.js";
+import { andMore, byId, command, folded, h, layerLink, offerSection, plainTable, show } from "./dom.js";
 import { LOW, capital, count, number, plural } from "./format.js";
-import { command, folded, layerLink, plainTable } from "./parts.js";
 
 const NAMED = 40;
 const FOUND = 200;
@@ -31,25 +30,30 @@ const ofNetwork = ({ culprits }) => culprits.length === 0;
 // What was measured for the whole network stands with every cause, and once on the page.
 function everywhere(causes, model) {
   const measured = causes.flatMap((cause) => cause.measured).filter(ofNetwork);
-  const once = [...new Map(measured.map((tried) => [tried.what, tried])).values()];
-  if (!once.length) return null;
-  return h("article.advice.everywhere", h("h3", "Other calibrators for the whole network"), results(once, model));
+  if (!measured.length) return null;
+  const once = new Map(measured.map((tried) => [tried.what, tried]));
+  return h(
+    "article.advice.everywhere",
+    h("h3", "Other calibrators for the whole network"),
+    results([...once.values()], model),
+  );
 }
 
 function card({ culprits, words, measured, remedies }, store) {
   const { model } = store;
   const all = model.culprits.length;
   const who = all > 1 ? `${count(culprits.length)} of ${plural(all, "culprit")}` : "The culprit";
-  const names = remedies.map(({ remedy }) => remedy).join(", ");
-  const shown = culprits.slice(0, NAMED);
-  const more = culprits.length - NAMED;
-  const links = shown.map((name) => layerLink(store, name));
+  const links = culprits.map((name) => layerLink(store, name));
   const ofCulprits = measured.filter((tried) => !ofNetwork(tried));
-  const evidences = shown.map((name) => evidence(name, store));
+  const names = remedies.map(({ remedy }) => remedy).join(", ");
+  const evidences = culprits.slice(0, NAMED).map((name) => evidence(name, store));
   return h(
     "article.advice",
     h("h3", who, words && `: ${words}`),
-    h("p.chips", links, more > 0 ? h("span.under", `and ${count(more)} more`) : null),
+    h(
+      "p.chips",
+      andMore(links, NAMED, (more) => h("span.under", `and ${more} more`)),
+    ),
     ofCulprits.length > 0 && results(ofCulprits, model),
     remedies.length > 0 && action(`Not measured: ${names}`, h("ul.remedies", remedies.map(remedyItem))),
     folded("Evidence", evidences),
@@ -63,14 +67,15 @@ function action(title, content) {
 
 // What was measured, those that meet the threshold first, each with what applies it.
 function results(measured, { adviceOn, metric, cost: costs }) {
-  const known = [...adviceOn.values()].flatMap(({ remedies }) => remedies).filter(({ tried }) => tried);
-  const commands = new Map(known.map(({ tried, commands: some }) => [tried.what, some]));
+  const remedies = [...adviceOn.values()].flatMap((advice) => advice.remedies);
+  const commandsOf = (what) => remedies.findLast(({ tried }) => tried?.what === what)?.commands ?? [];
   const line = ({ what, similarity, part, high, cost, meets, confirmed }) => [
     what,
     metric.text(similarity) + (part ? " or worse" : ""),
     count(high),
     costs.text(cost),
-    h(meets && confirmed !== false ? "span.good" : "span", meets ? passes(confirmed) : "misses"),
+    // What holds on all inputs may still miss in another setting of the engine, or pass with a doubt.
+    meets && confirmed === false ? "passes, with doubts" : meets ? h("span.good", "passes") : "misses",
   ];
   const titles = [
     "Measured",
@@ -79,15 +84,12 @@ function results(measured, { adviceOn, metric, cost: costs }) {
     ["cost", capital(costs.title)],
     "threshold",
   ];
-  const applied = measured.filter(({ what, meets }) => meets && commands.get(what)?.length);
+  const applied = measured.filter(({ what, meets }) => meets && commandsOf(what).length);
   return [
     plainTable("", titles, [1, 4], measured.map(line)),
-    applied.map(({ what }) => action(`Commands: ${what}`, commands.get(what).map(toolCommand))),
+    applied.map(({ what }) => action(`Commands: ${what}`, commandsOf(what).map(toolCommand))),
   ];
 }
-
-// What holds on all inputs may still miss in another setting of the engine, or pass with a doubt.
-const passes = (confirmed) => (confirmed === false ? "passes, with doubts" : "passes");
 
 function remedyItem({ remedy, why, speed, commands }) {
   const cost = h("span.under", ` Speed: ${speed}.`);
@@ -125,7 +127,6 @@ function abnormal(findings, store) {
     h("li", h("span.chip", reason), " ", layers.length ? names(layers) : tensor, `: ${words}`);
   const title = `${plural(findings.length, "tensor")} with unusual errors: hints, not proof`;
   const more = findings.length - FOUND;
-  const list = h("ul", findings.slice(0, FOUND).map(line));
-  const rest = more > 0 ? `${count(more)} more are in explanation.json.` : null;
-  return folded(title, [list, rest], { class: "findings" });
+  const rest = more > 0 && `${count(more)} more are in explanation.json.`;
+  return folded(title, [h("ul", findings.slice(0, FOUND).map(line)), rest], { class: "findings" });
 }

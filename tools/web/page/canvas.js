@@ -3,9 +3,8 @@
 import { select } from "d3-selection";
 import { zoom, zoomIdentity, zoomTransform } from "d3-zoom";
 import { svg } from "./dom.js";
-import { NAMED, culpritsIn, drawing, hiddenId } from "./drawing.js";
+import { drawing } from "./drawing.js";
 import { clamp } from "./format.js";
-import { drawMinimap, makeMinimap, showSight } from "./minimap.js";
 
 const CLOSEST = 2.5;
 const LEAST = 0.3;
@@ -30,10 +29,14 @@ export class Canvas {
   constructor(element, minimap, { pick, toggle }) {
     Object.assign(this, { element, pick, toggle });
     element.replaceChildren(this.world);
-    this.map = makeMinimap(minimap, (place) => this.show(this.centred(place, this.transform.k)));
+    this.map = makeMinimap(minimap, (x, y) => this.view.call(this.behaviour.translateTo, x, y));
     this.behaviour = zoom()
       .scaleExtent([0.02, CLOSEST])
       .filter(wanted)
+      .extent(() => [
+        [0, 0],
+        [this.room.width, this.height],
+      ])
       .on("zoom", ({ transform }) => {
         this.world.setAttribute("transform", transform);
         this.showSight();
@@ -72,10 +75,6 @@ export class Canvas {
     return zoomIdentity.translate((room.width - scale * width) / 2, isWhole ? 8 : 0).scale(scale);
   }
 
-  centred({ x, y }, scale) {
-    return zoomIdentity.translate(this.room.width / 2 - scale * x, this.height / 2 - scale * y).scale(scale);
-  }
-
   // All of it, or where that would be a ribbon its whole width.
   fit() {
     const all = this.overview(true);
@@ -87,32 +86,30 @@ export class Canvas {
     const all = this.overview(true);
     if (all.k >= READABLE) return this.show(all);
     const begun = this.overview(false);
-    const box = row && this.boxOf(row);
-    const y = box ? Math.min(begun.y, this.centred(box, begun.k).y) : begun.y;
+    const box = this.boxOf(row);
+    const y = box ? Math.min(begun.y, this.height / 2 - begun.k * box.y) : begun.y;
     this.show(zoomIdentity.translate(begun.x, y).scale(begun.k));
   }
 
-  // A layer's box, or that of the folded group that names it.
+  // A layer's box, or that of the folded group that it is in.
   boxOf(row) {
-    return this.boxes.get(`l${row.index}`) ?? this.boxes.get(this.named.get(row.name));
+    return row && this.boxes.get(this.shownAs.get(row.name));
   }
 
   reveal(row) {
-    const box = row && this.boxOf(row);
+    const box = this.boxOf(row);
     if (!box) return;
-    const { k, x, y } = this.transform;
-    const [left, top] = [x + k * box.x, y + k * box.y];
+    const { k } = this.transform;
+    const [left, top] = this.transform.apply([box.x, box.y]);
     const isInSight = left > 60 && left < this.room.width - 60 && top > 40 && top < this.height - 40 && k > 0.4;
-    if (!isInSight) this.show(this.centred(box, Math.max(k, READABLE)));
+    if (isInSight) return;
+    this.view.call(this.behaviour.scaleTo, Math.max(k, READABLE)).call(this.behaviour.translateTo, box.x, box.y);
   }
 
   // After folding: what was clicked stays where it was.
   keep(id) {
     const box = this.boxes.get(id);
-    if (!box || !this.clicked) return;
-    const { k } = this.transform;
-    const top = box.y - box.height / 2;
-    this.show(zoomIdentity.translate(this.clicked.x - k * box.x, this.clicked.y - k * top).scale(k));
+    if (box) this.view.call(this.behaviour.translateTo, box.x, box.y - box.height / 2, this.clicked);
   }
 
   // Whole, as wide as the paper.
@@ -136,8 +133,7 @@ export class Canvas {
     const nodes = visible.nodes.filter((node) => !node.frame);
     this.boxes = laid.boxes;
     this.extent = { width: laid.width, height: laid.height };
-    this.named = new Map(nodes.flatMap((node) => culpritsIn(node).map((row) => [row.name, node.id])));
-    this.order = visible.nodes.flatMap((node) => [node.id, ...culpritsIn(node).slice(0, NAMED).map(hiddenId)]);
+    this.shownAs = visible.shownAs;
     this.world.replaceChildren(...drawing(visible, laid, shade, store.model.tensors));
     drawMinimap(this.map, nodes, laid, shade);
     const { k } = this.overview(true);
@@ -178,7 +174,7 @@ export class Canvas {
     if (layer !== undefined) return this.pick(layer);
     const canvas = this.element.getBoundingClientRect();
     const box = element.getBoundingClientRect();
-    this.clicked = { x: box.left + box.width / 2 - canvas.left, y: box.top - canvas.top };
+    this.clicked = [box.left + box.width / 2 - canvas.left, box.top - canvas.top];
     this.toggle(id);
     event.preventDefault();
   }
@@ -186,15 +182,62 @@ export class Canvas {
   onKey(event) {
     const element = event.target.closest("[data-id]");
     if (!element) return;
+    const step = STEPS[event.key];
     if (event.key === "Enter" || event.key === " ") this.act(element, event);
-    else if (event.key in STEPS) this.elementOf(this.nextOf(element.dataset.id, STEPS[event.key]))?.focus();
+    else if (step) this.elements[this.elements.indexOf(element) + step]?.focus();
     else return;
     event.preventDefault();
   }
+}
 
-  nextOf(id, step) {
-    const known = new Set(this.elements.map((element) => element.dataset.id));
-    const ids = this.order.filter((one) => known.has(one));
-    return ids[clamp(ids.indexOf(id) + step, 0, ids.length - 1)];
-  }
+// The whole network in small, in a corner of the graph: where the culprits are, and what is in sight.
+const LARGEST = { width: 200, height: 130 };
+const SPARE = 1.02;
+const FLAG = 7;
+
+// `go` takes x and y of the place in the graph that is clicked.
+export function makeMinimap(element, go) {
+  const map = { element, frame: svg("rect.sight"), scale: 1, extent: { width: 1, height: 1 } };
+  const there = (event) => {
+    const box = element.getBoundingClientRect();
+    go((event.clientX - box.left) / map.scale, (event.clientY - box.top) / map.scale);
+  };
+  element.addEventListener("pointerdown", (event) => {
+    element.setPointerCapture(event.pointerId);
+    there(event);
+  });
+  element.addEventListener("pointermove", (event) => event.buttons && there(event));
+  return map;
+}
+
+export function drawMinimap(map, nodes, laid, shade) {
+  const { width, height } = laid;
+  map.extent = { width, height };
+  map.scale = Math.min(LARGEST.width / width, LARGEST.height / height);
+  map.element.setAttribute("viewBox", `0 0 ${width} ${height}`);
+  map.element.style.width = `${map.scale * width}px`;
+  map.element.style.height = `${map.scale * height}px`;
+  const layers = nodes.filter((node) => node.rows);
+  const marks = layers.map((node) => svg("g", shade(node), rectangle("box", laid.boxes.get(node.id))));
+  const flags = layers
+    .filter((node) => node.rows.some((row) => row.culprit))
+    .map((node) => rectangle("flag", laid.boxes.get(node.id), FLAG / map.scale));
+  map.element.replaceChildren(...marks, ...flags, map.frame);
+}
+
+// At least so large as can be seen.
+function rectangle(kind, box, least = 0) {
+  const [width, height] = [Math.max(box.width, least), Math.max(box.height, least)];
+  return svg(`rect.${kind}`, { x: box.x - width / 2, y: box.y - height / 2, width, height });
+}
+
+// After each pan and zoom: the part in sight; no map where that is all.
+export function showSight({ element, frame, extent }, { k, x, y }, room) {
+  const isAll = k * extent.width <= SPARE * room.width && k * extent.height <= SPARE * room.height;
+  element.toggleAttribute("hidden", isAll);
+  const [left, top] = [Math.max(0, -x / k), Math.max(0, -y / k)];
+  const right = Math.min(extent.width, (room.width - x) / k);
+  const bottom = Math.min(extent.height, (room.height - y) / k);
+  const sight = { x: left, y: top, width: Math.max(0, right - left), height: Math.max(0, bottom - top) };
+  for (const [name, value] of Object.entries(sight)) frame.setAttribute(name, value);
 }

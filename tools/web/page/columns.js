@@ -41,14 +41,16 @@ function valueOf(kind, value) {
   return typeof value === "boolean" ? String(value) : value;
 }
 
+const longest = (rows, textOf) => rows.reduce((most, row) => Math.max(most, textOf(row)?.length ?? 0), 0);
+
 // Of a page of tables; the cells of a row stand in the order of the columns.
 export function columnsOfTable(described, rows, metric) {
   const write = { ...writers({ metric, figure: metric }), decibels: number };
-  const longest = (column) => rows.reduce((most, row) => Math.max(most, column.text(row).length), 0);
   return described.map((about, place) => {
     const { kind, title } = about;
     const column = columnOf(about, (row) => row.cells[place], write[kind]);
-    const width = kind === "name" ? 0 : kind === "index" ? INDEX : widthFor(title, longest(column), LONGEST_IN_TABLES);
+    const width =
+      kind === "name" ? 0 : kind === "index" ? INDEX : widthFor(title, longest(rows, column.text), LONGEST_IN_TABLES);
     return { ...column, place, width };
   });
 }
@@ -59,34 +61,31 @@ function columnOfLayers(about, model) {
   const cell = (row) => row[key];
   const isText = kind === "text";
   const empty = (row) => (isText || row.outcome === "follows" ? "" : NOTHING);
-  const longest = () => model.rows.reduce((most, row) => Math.max(most, cell(row)?.length ?? 0), 0);
-  const width = WIDTHS[kind] ?? widthFor(title, isText ? longest() : FIGURE, LONGEST);
+  const width = WIDTHS[kind] ?? widthFor(title, isText ? longest(model.rows, cell) : FIGURE, LONGEST);
   return { ...columnOf(about, cell, writers(model)[kind], empty), width };
 }
 
-const added = (key, title, help, text = number) => ({
-  key,
-  title,
-  help,
-  width: widthFor(title, FIGURE, LONGEST),
-  value: (row) => row[key],
-  text: (row) => text(row[key]),
-  kind: "number",
-});
-
 const ADDED = [
-  added("activation", "Activation alone", `Loss with only this layer's activations in ${LOW}`),
-  added("weight", "Weight alone", `Loss with only this layer's weights in ${LOW}`),
-  added("both", "Both alone", `Loss with only this layer in ${LOW}`),
-  added("mse", "MSE", `MSE of the layer's output, FP32 against full ${LOW}`),
-  added("fp32Min", "FP32 min", "Least value of the output in FP32"),
-  added("fp32Max", "FP32 max", "Largest value of the output in FP32"),
-  added("int8Min", `${LOW} min`, `Least value of the output in full ${LOW}`),
-  added("int8Max", `${LOW} max`, `Largest value of the output in full ${LOW}`),
-  added("share", "Multiply-adds", "Share of the network's multiply-adds", (share) => percent(share)),
-  added("int8Milliseconds", `ms ${LOW}`, `Time of the engine layers with it, full ${LOW}`),
-  added("recipeMilliseconds", "ms recipe", "Time of the engine layers with it, in the recipe"),
-];
+  ["activation", "Activation alone", `Loss with only this layer's activations in ${LOW}`],
+  ["weight", "Weight alone", `Loss with only this layer's weights in ${LOW}`],
+  ["both", "Both alone", `Loss with only this layer in ${LOW}`],
+  ["mse", "MSE", `MSE of the layer's output, FP32 against full ${LOW}`],
+  ["fp32Min", "FP32 min", "Least value of the output in FP32"],
+  ["fp32Max", "FP32 max", "Largest value of the output in FP32"],
+  ["int8Min", `${LOW} min`, `Least value of the output in full ${LOW}`],
+  ["int8Max", `${LOW} max`, `Largest value of the output in full ${LOW}`],
+  ["share", "Multiply-adds", "Share of the network's multiply-adds", percent],
+  ["int8Milliseconds", `ms ${LOW}`, `Time of the engine layers with it, full ${LOW}`],
+  ["recipeMilliseconds", "ms recipe", "Time of the engine layers with it, in the recipe"],
+].map(([key, title, help, write = number]) => {
+  const about = { key, title, help, kind: "number", width: widthFor(title, FIGURE, LONGEST) };
+  return columnOf(
+    about,
+    (row) => row[key],
+    write,
+    () => NOTHING,
+  );
+});
 
 // Of a run's layers. A column that no row fills is left out, but for those of a phone; so is the output where there is
 // one only.

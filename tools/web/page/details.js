@@ -1,12 +1,10 @@
 // The selected layer: figures, roundings, tensors, attributes, histograms.
 
-import { mapBox } from "./channel_map.js";
-import { h } from "./dom.js";
+import { h, pairs } from "./dom.js";
 import { LOW, decibels, isNumber, number, percent, shapeText } from "./format.js";
-import { drawChannels, drawHistogram } from "./histograms.js";
 import { verdictWord } from "./model.js";
 import { fillPanel, startPanel } from "./panel.js";
-import { pairs } from "./parts.js";
+import { channelsOf, histogramOf, mapOf } from "./tensor_plots.js";
 
 const MOST_READ = 3;
 
@@ -14,7 +12,7 @@ export function startDetails(store) {
   let shown = "";
   const render = () => {
     shown = JSON.stringify(store.row());
-    showDetails(store);
+    showDetails(store.row(), store.model);
   };
   startPanel(store, render);
   store.on("model", () => {
@@ -23,9 +21,7 @@ export function startDetails(store) {
   render();
 }
 
-function showDetails(store) {
-  const { model } = store;
-  const row = store.row();
+function showDetails(row, model) {
   if (!row) return fillPanel();
   fillPanel(row.name, [
     heading(row),
@@ -33,7 +29,7 @@ function showDetails(store) {
     figures(row, model),
     alone(row, model),
     roundings(row),
-    tensorsOf(row, model).map(([title, tensor]) => tensorCard(title, tensor)),
+    tensorsOf(row, model),
     ends(row, model),
     attributes(row),
   ]);
@@ -74,9 +70,8 @@ function figures(row, { metric, figure }) {
 
 // Losses with the layer alone in INT8, as bars against the largest of them.
 function alone({ activation, weight, both }, { metric }) {
-  const losses = Object.entries({ activations: activation, weights: weight, both }).filter(([, loss]) =>
-    isNumber(loss),
-  );
+  const sides = Object.entries({ activations: activation, weights: weight, both });
+  const losses = sides.filter(([, loss]) => isNumber(loss));
   if (!losses.length) return null;
   const largest = Math.max(...losses.map(([, loss]) => loss), Number.MIN_VALUE);
   const bar = ([name, loss]) => [
@@ -100,22 +95,18 @@ function roundings({ rounds }) {
 
 // What the layer reads, which is what INT8 rounds, its weights, what it makes.
 function tensorsOf({ drawn, explained }, { explainedTensors }) {
-  const titled = (title, tensors) => tensors.map((tensor) => [title, tensor]);
   const read = (drawn?.inputs ?? []).map((name) => explainedTensors.get(name)).filter(Boolean);
-  return [
-    ...titled("Input", read.slice(0, MOST_READ)),
-    ...titled("Weight", explained?.weights ?? []),
-    ...titled("Bias", explained?.biases ?? []),
-    ...titled("Output", explained?.outputs ?? []),
-  ];
+  const tensors = {
+    Input: read.slice(0, MOST_READ),
+    Weight: explained?.weights,
+    Bias: explained?.biases,
+    Output: explained?.outputs,
+  };
+  return Object.entries(tensors).map(([title, some]) => some?.map((tensor) => tensorCard(title, tensor)));
 }
 
 function tensorCard(title, tensor) {
-  const { clipped } = tensor;
-  const histogram = tensor.histogram ? h("div.plot.small") : null;
-  const channels = tensor.channels?.min.length > 1 ? h("div.plot.small") : null;
-  if (histogram) drawHistogram(histogram, tensor);
-  if (channels) drawChannels(channels, tensor.channels);
+  const { clipped, channels } = tensor;
   return h(
     "section.tensor",
     h("h4", `${title} `, h("code", tensor.tensor)),
@@ -128,10 +119,10 @@ function tensorCard(title, tensor) {
       ["SQNR", decibels(tensor.sqnr)],
       ["Clipped", clipped > 0 ? `${percent(clipped)}, beyond the dashed line` : percent(clipped)],
     ]),
-    histogram,
-    channels,
-    tensor.map && mapBox(tensor.map),
-    outlier(tensor.channels),
+    tensor.histogram && histogramOf(tensor),
+    channels?.min.length > 1 && channelsOf(channels),
+    tensor.map && mapOf(tensor.map),
+    outlier(channels),
   );
 }
 

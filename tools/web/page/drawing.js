@@ -9,35 +9,25 @@ const LETTER = 6.9;
 const WIDTH = { least: 84, most: 230, padding: 22 };
 const HEIGHT = { layer: 40, end: 26, culprit: 18 };
 // The number of culprits that a folded group names.
-export const NAMED = 3;
-const [downwards, across] = [curveMonotoneY, curveMonotoneX].map((curve) =>
-  line(
-    ({ x }) => x,
-    ({ y }) => y,
-  ).curve(curve),
-);
-
-export const hiddenId = (row) => `c${row.index}`;
+const NAMED = 3;
 
 // The culprits that a folded group hides.
-export function culpritsIn({ node, frame }) {
-  return frame || !node?.children ? [] : node.rows.filter((row) => row.culprit);
+function culpritsIn({ rows, children, frame }) {
+  return frame || !children ? [] : rows.filter((row) => row.culprit);
 }
 
 // Gives a node that is to be laid out its width and height.
 export function measure(node) {
-  const names = culpritsIn(node)
-    .slice(0, NAMED)
-    .map((row) => row.name);
-  const longest = Math.max(...[...wordsOf(node), ...names].map((text) => text.length));
-  const named = names.length && names.length * HEIGHT.culprit + 4;
+  const culprits = culpritsIn(node).slice(0, NAMED);
+  const texts = [...wordsOf(node), ...culprits.map((row) => row.name)];
+  const longest = Math.max(...texts.map((text) => text.length));
   node.width = clamp(longest * LETTER + WIDTH.padding, WIDTH.least, WIDTH.most);
-  node.height = node.node ? HEIGHT.layer + named : HEIGHT.end;
+  node.height = node.rows ? HEIGHT.layer : HEIGHT.end;
+  if (culprits.length) node.height += culprits.length * HEIGHT.culprit + 4;
 }
 
-function wordsOf({ node, end }) {
-  if (!node) return [end];
-  const { layer, label, rows } = node;
+function wordsOf({ end, layer, label, rows }) {
+  if (!rows) return [end];
   if (layer) return [layer.op_type, label];
   const culprits = rows.filter((row) => row.culprit).length;
   return [`▸ ${label}`, plural(rows.length, "layer") + (culprits ? `, ${plural(culprits, "culprit")}` : "")];
@@ -48,17 +38,16 @@ function shortened(text, width) {
   return text.length <= most ? text : `…${text.slice(1 - most)}`;
 }
 
-// All elements, in the order in which they lie over each other.
+// All elements: what can be clicked lies over the rest, in the order of the network.
 export function drawing(visible, laid, shade, tensors) {
   const frames = visible.nodes.filter((node) => node.frame);
-  const nodes = visible.nodes.filter((node) => !node.frame);
-  const boxOf = ({ id }) => laid.boxes.get(id);
   return [
     ...frames.flatMap(({ id }) => laid.pieces.get(id).map((box) => rectangle("around", box, 8))),
     ...visible.edges.map((edge, place) => edgeElement(edge, laid.lines[place], tensors, laid.isWide)),
-    ...nodes.map((node) => nodeElement(node, boxOf(node), shade)),
-    ...nodes.flatMap((node) => culpritElements(node, boxOf(node))),
-    ...frames.map((node) => foldElement(node, boxOf(node))),
+    ...visible.nodes.flatMap((node) => {
+      const box = laid.boxes.get(node.id);
+      return node.frame ? foldElement(node, box) : [nodeElement(node, box, shade), ...culpritElements(node, box)];
+    }),
   ];
 }
 
@@ -73,7 +62,7 @@ function button(id, [x, y], attributes, ...children) {
 }
 
 function nodeElement(node, { x, y, width, height }, shade) {
-  const { layer, children } = node.node ?? {};
+  const { layer, children, rows } = node;
   const full = wordsOf(node);
   const words = full.map((text) => shortened(text, width));
   const corner = [x - width / 2, y - height / 2];
@@ -84,13 +73,13 @@ function nodeElement(node, { x, y, width, height }, shade) {
   const content = [
     svg("title", layer ? layer.name : full.join(", ")),
     svg("rect.halo", { width: width + 10, height: height + 10, x: -5, y: -5, rx: 10 }),
-    svg("rect.box", { width, height, rx: node.node ? 6 : height / 2 }),
+    svg("rect.box", { width, height, rx: rows ? 6 : height / 2 }),
     children && svg("rect.inner", { width: width - 6, height: height - 6, x: 3, y: 3, rx: 4 }),
     words.map(text),
   ];
-  if (!node.node) return svg("g.node.end", { transform: `translate(${corner})` }, content);
-  const { class: look, style } = shade(node.node);
-  const isCulprit = node.node.rows.some((row) => row.culprit);
+  if (!rows) return svg("g.node.end", { transform: `translate(${corner})` }, content);
+  const { class: look, style } = shade(node);
+  const isCulprit = rows.some((row) => row.culprit);
   const attributes = {
     class: `node ${layer ? "layer" : "group"} ${look}${isCulprit ? " culprit" : ""}`,
     style,
@@ -107,7 +96,7 @@ function culpritElements(node, { x, y, width, height }) {
     const { name } = row;
     const word = shortened(name, width - 8);
     return button(
-      hiddenId(row),
+      `c${row.index}`,
       [left, top + place * HEIGHT.culprit],
       { class: "hidden-culprit", "data-layer": name, "aria-label": spoken(word, row) },
       svg("title", name),
@@ -123,8 +112,8 @@ function spoken(seen, layer) {
   return [seen, layer.name, verdictWord(layer), layer.precision].filter(Boolean).join(", ");
 }
 
-function foldElement({ id, node }, { x, y, width, height }) {
-  const title = `▾ ${node.label}`;
+function foldElement({ id, label }, { x, y, width, height }) {
+  const title = `▾ ${label}`;
   const word = shortened(title, width);
   return button(
     id,
@@ -141,7 +130,10 @@ function edgeElement({ tensors }, lines, known, isWide) {
     const { shape } = known.get(name);
     return shape?.length ? `${name}  ${shapeText(shape)}` : name;
   });
-  const path = isWide ? across : downwards;
+  const path = line()
+    .x((point) => point.x)
+    .y((point) => point.y)
+    .curve(isWide ? curveMonotoneX : curveMonotoneY);
   const arrow = (place) => place === lines.length - 1 && "url(#arrow)";
   const parts = lines.map((points, place) => svg("path", { d: path(points), "marker-end": arrow(place) }));
   return svg("g.edge", svg("title", about.join("\n")), parts);

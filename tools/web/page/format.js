@@ -38,6 +38,17 @@ const TELLING = 6;
 
 export const clamp = (value, least, most) => Math.max(least, Math.min(most, value));
 
+// By a key of theirs the items that have it.
+export function grouped(items, keyOf) {
+  const groups = new Map();
+  for (const item of items) {
+    const key = keyOf(item);
+    if (!groups.has(key)) groups.set(key, []);
+    groups.get(key).push(item);
+  }
+  return groups;
+}
+
 export function isNumber(value) {
   return typeof value === "number" && Number.isFinite(value);
 }
@@ -56,7 +67,7 @@ export function fixed(value, digits) {
   return Number(text) === 0 ? text.replace("-", "") : text;
 }
 
-// A share of 1 in percent, by the rule of trt_bisect/support/figures.py: two decimals, or up to four near 0 and 100; up
+// A share of 1 in percent, by the rule of trt_bisect/support/text.py: two decimals, or up to four near 0 and 100; up
 // to six where the figure would else seem to be on the other side of the threshold. An exact one has no zeros at its end.
 export function percent(share, threshold) {
   if (!isNumber(share)) return NOTHING;

@@ -1,7 +1,8 @@
 // A table that sorts and selects. Only the rows in sight are elements, so that thousands cost what thirty do.
 //
 // A column has key, title, help, width (0 for the one that takes what is left), value, text, phone, paper and kind, a
-// CSS class. `id` is that of the element, which has `.head` and `.body` inside; there is `<id>-cut` for paper.
+// CSS class. `id` is that of the element, which has `.head` and `.body` inside; `<id>-count` tells the number of rows,
+// `<id>-empty` that there is none, `<id>-cut` that paper has not all, `<id>-columns` offers the columns.
 
 import { byId, h, onPrint, show } from "./dom.js";
 import { clamp, count, isNumber } from "./format.js";
@@ -25,8 +26,7 @@ export function filled(value) {
 }
 
 // `settings`: `key` and `descending` are the order at first, `name` gives a row's name, `tie` orders rows that are
-// equal, `classes` and `title` are of a row, `isChosen` and `choose` are of the selection. `said` begins the ids of
-// the elements that tell the number of rows, by the word `many`, and that there is none.
+// equal, `classes` and `title` are of a row, `isChosen` and `choose` are of the selection, `many` is the word for rows.
 export class Grid {
   descending = false;
   cursor = 0;
@@ -38,8 +38,9 @@ export class Grid {
 
   constructor(id, settings) {
     const scroller = byId(id);
-    Object.assign(this, { id, scroller, said: id, cut: byId(`${id}-cut`) }, settings);
-    this.choice = byId(`${this.said}-columns`);
+    const part = (name) => byId(`${id}-${name}`);
+    Object.assign(this, { id, scroller, ...settings });
+    [this.count, this.empty, this.cut, this.choice] = ["count", "empty", "cut", "columns"].map(part);
     this.head = scroller.querySelector(".head");
     this.body = scroller.querySelector(".body");
     scroller.addEventListener("scroll", () => requestAnimationFrame(() => this.paint()), { passive: true });
@@ -63,8 +64,8 @@ export class Grid {
     this.offerColumns();
     this.arrange();
     const some = rows.length === total ? "" : `${count(rows.length)} of `;
-    byId(`${this.said}-count`).textContent = `${some}${count(total)} ${this.many}`;
-    byId(`${this.said}-empty`).hidden = rows.length > 0;
+    this.count.textContent = `${some}${count(total)} ${this.many}`;
+    this.empty.hidden = rows.length > 0;
   }
 
   // What the reader leaves out stays out, also where rows or columns are others later.
@@ -105,6 +106,7 @@ export class Grid {
     this.columns = this.shownColumns();
     const by = all.columns.find((column) => column.key === key);
     this.rows = by ? sorted(all.rows, by, this.descending, this.tie) : all.rows;
+    this.painted = null;
     this.cursor = clamp(this.cursor, 0, this.rows.length - 1);
     scroller.style.setProperty("--columns", this.widths().join(" "));
     scroller.setAttribute("aria-rowcount", String(this.rows.length + 1));
@@ -144,14 +146,13 @@ export class Grid {
 
   // The elements are made anew only where other rows are in sight, or the rows or columns are others than before.
   paint() {
-    const { scroller, rows, columns, isPrinting } = this;
+    const { scroller, rows, isPrinting } = this;
     const total = rows.length;
     const top = Math.max(0, Math.floor(scroller.scrollTop / ROW) - SPARE);
     const inSight = Math.ceil(scroller.clientHeight / ROW) + 2 * SPARE;
     const [from, to] = isPrinting ? [0, Math.min(PRINTED, total)] : [top, Math.min(total, top + inSight)];
-    const wanted = { rows, columns, from, to };
-    if (Object.keys(wanted).some((key) => this.painted?.[key] !== wanted[key])) {
-      this.painted = wanted;
+    if (this.painted !== `${from} ${to}`) {
+      this.painted = `${from} ${to}`;
       this.body.style.height = `${(isPrinting ? to : total) * ROW}px`;
       this.cut.hidden = !isPrinting || total <= PRINTED;
       const elements = rows.slice(from, to).map((row, place) => this.rowElement(row, from + place));

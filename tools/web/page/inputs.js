@@ -1,22 +1,16 @@
 // For several inputs: all of them from the worst to the best, and the worst by number. With an answer it is the recipe
 // on given and held-out inputs; without one it is full INT8 on the inputs that were searched.
 
-import { byId, offerSection, show } from "./dom.js";
+import { byId, facts, offerSection, plainTable, show } from "./dom.js";
 import { LOW, capital, count, isNumber, plural } from "./format.js";
-import { facts, plainTable } from "./parts.js";
-import { axis, draw, plain, points, targetLine } from "./plot.js";
+import { axis, draw, over, plain, points, targetLine } from "./plot.js";
 import { colour } from "./theme.js";
 
 const LISTED = 10;
 const FEW = 12;
 const HEIGHT = 260;
 
-export function startInputs(store) {
-  for (const what of ["model", "theme"]) store.on(what, () => showInputs(store));
-  showInputs(store);
-}
-
-function showInputs({ model }) {
+export function showInputs({ model }) {
   const { report, metric } = model;
   const several = report.answer ? answered(model) : searched(report.inputs, metric);
   offerSection("inputs", several !== null);
@@ -26,15 +20,13 @@ function showInputs({ model }) {
   show(byId("inputs-list"), list);
   const settings = {
     margin: { l: 80 },
-    xaxis: axis(`inputs, worst first; ${marks}`, { zeroline: false, ...wholeTicks(total) }),
+    // No input is between two others.
+    xaxis: axis(`inputs, worst first; ${marks}`, { zeroline: false, ...(total <= FEW && { dtick: 1 }) }),
     yaxis: axis(metric.label, { zeroline: false, tickformat: metric.tickformat }),
     shapes: [targetLine(report.threshold)],
   };
   draw(byId("inputs-plot"), HEIGHT, () => [traces, settings]);
 }
-
-// No input is between two others.
-const wholeTicks = (inputs) => (inputs <= FEW ? { dtick: 1 } : {});
 
 function answered(model) {
   const { report, metric } = model;
@@ -46,13 +38,10 @@ function answered(model) {
   const apart = `, and on ${count(held_out.length)} held-out inputs, which neither calibration nor search saw`;
   const line = (seen) => (input) => [input.name, seen, metric.text(input.recipe), metric.text(input.int8)];
   const rows = [...given.slice(0, LISTED).map(line("yours")), ...held_out.slice(0, LISTED).map(line("held out"))];
-  const drawn = (inputs, plan, start, marker, plot) =>
-    points(
-      inputs.map((_, place) => start + place),
-      inputs.map((input) => input[plan]),
-      inputs.map((input) => `${plain(input.name)}<br>${plot} ${metric.text(input[plan])}`),
-      { marker, cliponaxis: false },
-    );
+  const drawn = (inputs, plan, start, marker, plot) => {
+    const text = (input) => `${plain(input.name)}<br>${plot} ${metric.text(input[plan])}`;
+    return pointsOf(inputs, start, (input) => input[plan], text, marker);
+  };
   const recipe = { color: colour("high"), size: 8, symbol: "square" };
   return {
     words: `${capital(model.plan)} on your ${plural(given.length, "input")}${held_out.length ? apart : ""}.`,
@@ -65,6 +54,10 @@ function answered(model) {
     marks: `squares: recipe (open: held out), dots: full ${LOW}`,
     total,
   };
+}
+
+function pointsOf(inputs, start, y, text, marker) {
+  return points(inputs, { x: (_, place) => start + place, y, text }, { marker, cliponaxis: false });
 }
 
 // By input its name, the recipe's figure and that of full INT8, the worst for the recipe first.
@@ -83,24 +76,20 @@ function worstFirst(held, metric, int8) {
 function searched({ similarities, places, faint, source }, metric) {
   if (similarities.length < 2) return null;
   const samples = ordered(similarities, places);
+  const total = samples.length;
   const left = `; ${count(faint.length)} left out, because FP32's output on them is almost zero`;
-  const at = (share) => metric.text(samples[Math.min(samples.length - 1, Math.floor(share * samples.length))]?.value);
+  const at = (share) => metric.text(samples[Math.min(total - 1, Math.floor(share * total))]?.value);
   const line = ({ sample, value, judged }) => [count(sample), metric.text(value), judged ? "used in the search" : ""];
   const rows = samples.slice(0, LISTED).map(line);
-  const marker = {
-    color: samples.map(({ judged }) => colour(judged ? "culprit" : "int8")),
-    symbol: samples.map(({ judged }) => (judged ? "diamond" : "circle")),
-    size: samples.map(({ judged }) => (judged ? 11 : 6)),
-  };
-  const drawn = points(
-    samples.map((_, place) => place + 1),
-    samples.map(({ value }) => value),
-    samples.map(({ sample, value }) => `sample ${sample}<br>${metric.text(value)}`),
-    { marker, cliponaxis: false },
-  );
+  const marker = over(samples, {
+    color: ({ judged }) => colour(judged ? "culprit" : "int8"),
+    symbol: ({ judged }) => (judged ? "diamond" : "circle"),
+    size: ({ judged }) => (judged ? 11 : 6),
+  });
+  const text = ({ sample, value }) => `sample ${sample}<br>${metric.text(value)}`;
   return {
-    total: samples.length,
-    words: `${count(samples.length)} inputs of ${source} in full ${LOW}${faint.length ? left : ""}.`,
+    total,
+    words: `${count(total)} inputs of ${source} in full ${LOW}${faint.length ? left : ""}.`,
     list: [
       facts([
         ["Worst", at(0)],
@@ -108,9 +97,9 @@ function searched({ similarities, places, faint, source }, metric) {
         ["Median", at(0.5)],
         ["Best", at(1)],
       ]),
-      plainTable("", ["Worst samples", metric.label, ""], 0, rows, samples.length - LISTED),
+      plainTable("", ["Worst samples", metric.label, ""], 0, rows, total - LISTED),
     ],
-    traces: [drawn],
+    traces: [pointsOf(samples, 1, ({ value }) => value, text, marker)],
     marks: "diamonds: used in the search",
   };
 }

@@ -2,11 +2,11 @@
 
 import * as dagre from "@dagrejs/dagre";
 
-self.onmessage = ({ data: { id, nodes, edges, direction } }) => {
+self.onmessage = ({ data: { nodes, edges, direction } }) => {
   try {
-    self.postMessage({ id, ...laidOut(nodes, edges, direction) });
+    self.postMessage(laidOut(nodes, edges, direction));
   } catch (error) {
-    self.postMessage({ id, error: String(error) });
+    self.postMessage({ error: String(error) });
   }
 };
 

@@ -1,18 +1,17 @@
 // The page: what can be read at once is shown at once, the plots when they come near, the graph when nothing else waits.
 
 import { showAdvice } from "./advice.js";
-import { showAnswer } from "./answer.js";
 import { startCurve } from "./curve.js";
 import { startDetails } from "./details.js";
 import { afterPaint, byId, whenIdle } from "./dom.js";
 import { startFront } from "./front.js";
 import { startGraph } from "./graph.js";
-import { startInputs } from "./inputs.js";
+import { showInputs } from "./inputs.js";
 import { startLive, tellStatus } from "./live.js";
 import { modelOf } from "./model.js";
 import { startKeys } from "./panel.js";
 import { showPictures } from "./pictures.js";
-import { startPrint } from "./print.js";
+import { startPrint } from "./plot.js";
 import { startRecipe } from "./recipe.js";
 import { startSearch } from "./search.js";
 import { makeStore } from "./store.js";
@@ -22,21 +21,17 @@ import { showVerdict } from "./verdict.js";
 
 const data = JSON.parse(byId("data").textContent);
 const store = makeStore(modelOf(data));
+const nextButtons = document.querySelectorAll(".next-culprit");
 store.selected = blamed()[0]?.name ?? null;
 
 function start() {
   startTheme(store.repaint);
-  for (const part of [showVerdict, showAnswer, showAdvice, showPictures]) {
-    part(store);
-    store.on("model", part);
-  }
-  startRecipe(store);
+  for (const part of [showVerdict, showAdvice, showPictures, offerNext]) store.always(part, "model");
+  for (const start of [startRecipe, startTable, startSearch, startDetails, startCurve, startFront]) start(store);
+  store.always(showInputs, "model", "theme");
   startPrint();
-  startTable(store);
-  startSearch(store);
   startKeys(store, { n: nextCulprit });
-  startNextCulprit();
-  for (const start of [startDetails, startCurve, startFront, startInputs]) start(store);
+  for (const button of nextButtons) button.addEventListener("click", nextCulprit);
   performance.mark("usable");
   afterPaint(() => whenIdle(() => startGraph(store)));
   const { live } = document.body.dataset;
@@ -58,16 +53,11 @@ function nextCulprit() {
   if (next) store.select(next.name);
 }
 
-function startNextCulprit() {
-  const buttons = [...document.querySelectorAll(".next-culprit")];
-  const offer = () =>
-    buttons.forEach((button) => {
-      button.hidden = blamed().length < 2;
-      button.textContent = store.model.culprits.length ? "Next culprit" : "Next suspect";
-    });
-  buttons.forEach((button) => button.addEventListener("click", nextCulprit));
-  store.on("model", offer);
-  offer();
+function offerNext() {
+  for (const button of nextButtons) {
+    button.hidden = blamed().length < 2;
+    button.textContent = store.model.culprits.length ? "Next culprit" : "Next suspect";
+  }
 }
 
 start();

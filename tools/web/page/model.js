@@ -1,6 +1,6 @@
 // The data as the page uses it: one row a layer, with what report, explanation and graph say of it.
 
-import { LOW, OTHER, isNumber, metricOf, number, percent, shapeText } from "./format.js";
+import { LOW, OTHER, PLANS, isNumber, metricOf, number, percent, shapeText } from "./format.js";
 
 // Where the report has one of these in place of a precision, nothing shows in which precision the layer ran.
 const UNPROVEN = { region: "in a region that TensorRT compiled as one", dla: `on the DLA, in ${LOW} or FP16` };
@@ -11,23 +11,20 @@ const MOVED = "scales moved by 2e-5";
 
 export function modelOf(data) {
   const { explanation, graph, report } = data;
-  const drawn = new Map(graph?.layers.map((layer) => [layer.name, layer]));
-  const explained = new Map(Object.entries(explanation?.layers ?? {}));
-  const facts = {
-    milliseconds: { int8: layerTimes(report, "int8"), recipe: layerTimes(report, "recipe") },
-    high: new Set(report.recipe.high),
-    added: new Set(report.recipe.added),
-  };
-  const rows = report.layers.map((layer) =>
-    rowOf(layer, report, explained.get(layer.name), drawn.get(layer.name), facts),
-  );
+  const { answer, recipe } = report;
+  const rows = rowsOf(data);
   const byAccuracy = Boolean(report.goal.drop);
   const least = byAccuracy ? report.accuracy?.least : report.threshold;
+  const choices = Object.fromEntries(report.choices.map((choice) => [choice.plan, choice]));
+  const fp16 = byAccuracy ? choices.fp16?.accuracy : choices.fp16?.similarity;
+  // Else the recipe is full INT8 of the user's network, as far as is known.
+  const hasRecipe = !answer || recipe.high.length > 0 || Boolean(answer.changes);
+  const isShown = { fp16: choices.fp16, recipe: hasRecipe };
   return {
     data,
     report,
     figure: metricOf(byAccuracy ? "accuracy" : report.metric, least),
-    figures: (byAccuracy ? report.accuracy : report.similarity) ?? {},
+    figures: { ...(byAccuracy ? report.accuracy : report.similarity), fp16 },
     least,
     metric: metricOf(report.metric, report.threshold),
     rows,
@@ -35,17 +32,15 @@ export function modelOf(data) {
     culprits: rows.filter((row) => row.culprit),
     suspects: rows.filter((row) => row.suspect),
     keptIn: keptIn(rows, report.precision),
-    plan: hasRecipe(report) ? "the recipe" : `full ${LOW}`,
+    choices,
+    hasRecipe,
+    plan: hasRecipe ? "the recipe" : `full ${LOW}`,
+    plans: Object.keys(PLANS).filter((plan) => !(plan in isShown) || isShown[plan]),
     cost: costsOf(data),
     tensors: new Map(Object.entries(graph?.tensors ?? {})),
     explainedTensors: new Map(explainedTensors(explanation).map((tensor) => [tensor.tensor, tensor])),
     adviceOn: new Map((explanation?.advice ?? []).map((one) => [one.culprit, one])),
   };
-}
-
-// True if the recipe is not full INT8 of the user's network, as far as is known.
-export function hasRecipe({ answer, recipe }) {
-  return !answer || recipe.high.length > 0 || Boolean(answer.changes);
 }
 
 // A cost is the share of the speedup that is given up; where it comes from predicted times, it is told as the time.
@@ -72,6 +67,47 @@ function explainedTensors(explanation) {
   return [...explanation.inputs, ...Object.values(explanation.layers).flatMap((layer) => layer.outputs)];
 }
 
+function rowsOf({ explanation, graph, report }) {
+  const drawn = new Map(graph?.layers.map((layer) => [layer.name, layer]));
+  const explained = new Map(Object.entries(explanation?.layers ?? {}));
+  const [int8, recipe] = ["int8", "recipe"].map((plan) => layerTimes(report.latency?.[plan]));
+  const [high, added] = [new Set(report.recipe.high), new Set(report.recipe.added)];
+  return report.layers.map((layer) => {
+    const known = explained.get(layer.name);
+    const made = known?.outputs[0];
+    const alone = known?.sensitivity;
+    return {
+      ...layer,
+      explained: known,
+      drawn: drawn.get(layer.name),
+      shapeText: shapeText(layer.shape),
+      failed: !QUIET.has(layer.outcome),
+      high: high.has(layer.name),
+      added: added.has(layer.name),
+      ran: layer.ran in UNPROVEN ? "unproven" : layer.ran,
+      ranWhere: UNPROVEN[layer.ran] ?? "",
+      // What the recipe runs it in; a layer that no plan changes follows those around it.
+      precision: layer.quantizable ? layer.recipe : "follows",
+      isLow: layer.quantizable && layer.recipe === report.low,
+      activation: alone?.activation,
+      weight: alone?.weight,
+      both: alone?.both,
+      alone: layer.alone ?? alone?.alone,
+      // Kept high for the rest of the curve.
+      setAside: layer.suspect !== "" || (layer.culprit && layer.loss >= report.share * report.budget),
+      putBackOn: putBackOn(layer, report),
+      mse: made?.mse,
+      fp32Min: made?.fp32.min,
+      fp32Max: made?.fp32.max,
+      int8Min: made?.int8.min,
+      int8Max: made?.int8.max,
+      share: known?.share,
+      int8Milliseconds: int8.get(layer.name),
+      recipeMilliseconds: recipe.get(layer.name),
+    };
+  });
+}
+
 // After the figure of a recipe with a layer put back: where not all inputs were run, and where only moved scales miss.
 function putBackOn(layer, report) {
   const isPart = layer.put_back_on != null && layer.put_back_on < report.answer?.given?.inputs;
@@ -79,48 +115,10 @@ function putBackOn(layer, report) {
   return (isPart ? " or worse" : "") + (isMoved ? ` with ${MOVED}` : "");
 }
 
-function rowOf(layer, report, explained, drawn, { milliseconds, high, added }) {
-  const made = explained?.outputs[0];
-  const alone = explained?.sensitivity;
-  return {
-    ...layer,
-    explained,
-    drawn,
-    shapeText: shapeText(layer.shape),
-    failed: !QUIET.has(layer.outcome),
-    high: high.has(layer.name),
-    added: added.has(layer.name),
-    ran: layer.ran in UNPROVEN ? "unproven" : layer.ran,
-    ranWhere: UNPROVEN[layer.ran] ?? "",
-    // What the recipe runs it in; a layer that no plan changes follows those around it.
-    precision: layer.quantizable ? layer.recipe : "follows",
-    isLow: layer.quantizable && layer.recipe === report.low,
-    activation: alone?.activation,
-    weight: alone?.weight,
-    both: alone?.both,
-    alone: layer.alone ?? alone?.alone,
-    setAside: isSetAside(layer, report),
-    putBackOn: putBackOn(layer, report),
-    mse: made?.mse,
-    fp32Min: made?.fp32.min,
-    fp32Max: made?.fp32.max,
-    int8Min: made?.int8.min,
-    int8Max: made?.int8.max,
-    share: explained?.share,
-    int8Milliseconds: milliseconds.int8.get(layer.name),
-    recipeMilliseconds: milliseconds.recipe.get(layer.name),
-  };
-}
-
-// Kept high for the rest of the curve.
-function isSetAside(layer, { share, budget }) {
-  return layer.suspect !== "" || (layer.culprit && layer.loss >= share * budget);
-}
-
 // An engine layer's time is that of every layer fused into it.
-function layerTimes(report, plan) {
+function layerTimes(timed) {
   const times = new Map();
-  for (const part of report.latency?.[plan]?.layers ?? []) {
+  for (const part of timed?.layers ?? []) {
     for (const name of part.layers) times.set(name, (times.get(name) ?? 0) + part.milliseconds);
   }
   return times;

@@ -1,8 +1,7 @@
 // The worst images: what FP32, full INT8 and the recipe find in each, side by side.
 
-import { byId, h, offerSection, show, svg } from "./dom.js";
+import { byId, h, legendItem, offerSection, show, svg } from "./dom.js";
 import { LOW, PLANS, count, isNumber, percent } from "./format.js";
-import { legendItem } from "./parts.js";
 
 const LEGENDS = {
   marks: [

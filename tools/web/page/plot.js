@@ -1,10 +1,10 @@
 // Plotly with the page's colours, and with strangers' text made harmless: Plotly reads <b>, <a> and entities in labels.
 // A plot is drawn when it comes near the window, and all are before the page is printed.
 
-import { afterPaint, byId, h, whenIdle } from "./dom.js";
+import { afterPaint, byId, h, onPrint, whenIdle } from "./dom.js";
+import { fixed, isNumber } from "./format.js";
 import { colour } from "./theme.js";
 
-const CONFIG = { displaylogo: false, responsive: true, displayModeBar: false };
 export const LEGEND = { orientation: "h", x: 0, y: 1, yanchor: "bottom" };
 
 export function plain(text) {
@@ -55,23 +55,7 @@ function drawNow(element) {
   waiting.delete(element);
   watcher.unobserve(element);
   element.removeAttribute("aria-busy");
-  plot(element, ...make(), height, choose);
-}
-
-// Puts other shapes on a plot; where it is still to be drawn, `make` gives them.
-export function reshape(element, change) {
-  if (!element.layout || waiting.has(element)) return;
-  window.Plotly.relayout(element, { shapes: change(element.layout.shapes) });
-}
-
-// Plotly's script stands in the page as text and runs for the first plot: most of its work is done at its start.
-function plotly() {
-  if (!window.Plotly) document.head.append(h("script", byId("plotly").textContent));
-  return window.Plotly;
-}
-
-// Plotly keeps listeners when it draws again.
-function plot(element, traces, { margin, ...settings }, height, choose) {
+  const [traces, { margin, ...settings }] = make();
   const font = { family: colour("font"), size: 13, color: colour("text") };
   const layout = {
     paper_bgcolor: "rgba(0,0,0,0)",
@@ -83,33 +67,41 @@ function plot(element, traces, { margin, ...settings }, height, choose) {
     height,
     ...settings,
   };
-  plotly().react(element, traces, layout, CONFIG);
+  plotly().react(element, traces, layout, { displaylogo: false, responsive: true, displayModeBar: false });
   if (!choose) return;
-  element.removeAllListeners("plotly_click");
+  element.removeAllListeners("plotly_click"); // Plotly keeps them when it draws again.
   element.on("plotly_click", ({ points: [point] }) => choose(point.customdata));
 }
 
-// Points, each with the text that is shown on it; Plotly may read markup in the texts.
-export function points(x, y, text, settings) {
-  return { x, y, text, mode: "markers", hovertemplate: "%{text}<extra></extra>", ...settings };
+// Puts another mark on what is selected; a plot that is still to be drawn has it from `make`.
+export function markSelected(element, marks) {
+  if (!element.layout || waiting.has(element)) return;
+  const others = element.layout.shapes.filter(({ name }) => name !== "selected");
+  window.Plotly.relayout(element, { shapes: [...others, ...marks] });
 }
 
-// Bars of one colour, or of one each.
-export function bars(x, y, paint, settings) {
+// Plotly's script stands in the page as text and runs for the first plot: most of its work is done at its start.
+function plotly() {
+  if (!window.Plotly) document.head.append(h("script", byId("plotly").textContent));
+  return window.Plotly;
+}
+
+// Of rows what Plotly draws: by name of each part, such as "x", its value for every row.
+export function over(rows, parts) {
+  return Object.fromEntries(Object.entries(parts).map(([name, part]) => [name, rows.map(part)]));
+}
+
+const TEXT_SHOWN = "%{text}<extra></extra>";
+
+// A point for each row; the part `text` is shown on it, and Plotly may read markup there.
+export function points(rows, parts, settings) {
+  return { mode: "markers", hovertemplate: TEXT_SHOWN, ...over(rows, parts), ...settings };
+}
+
+// A bar for each row, of one colour, or of one each.
+export function bars(rows, paint, parts, settings) {
   const marker = { color: paint, line: { width: 0 } };
-  return { x, y, type: "bar", textposition: "none", marker, hovertemplate: "%{text}<extra></extra>", ...settings };
-}
-
-// In the panel of what is selected: counts of a tensor's values, on a logarithmic axis.
-export function counted(traces, title, { margin, ...settings } = {}) {
-  const layout = {
-    bargap: 0,
-    margin: { l: 58, b: 34, r: 8, ...margin },
-    xaxis: axis(title, { nticks: 6 }),
-    yaxis: axis("count", { type: "log", dtick: 1, exponentformat: "SI" }),
-    ...settings,
-  };
-  return [traces, layout];
+  return { type: "bar", textposition: "none", marker, hovertemplate: TEXT_SHOWN, ...over(rows, parts), ...settings };
 }
 
 // What has to be reached: a line across.
@@ -123,7 +115,79 @@ export function upright(x, line) {
   return { type: "line", yref: "paper", y0: 0, y1: 1, x0: x, x1: x, line };
 }
 
+// What is selected.
+export function selectedAt(x) {
+  return { ...upright(x, { color: colour("accent"), width: 4 }), layer: "below", opacity: 0.55, name: "selected" };
+}
+
 // Words on the plot; `place` says where.
 export function label(text, tone, place) {
   return { text: plain(text), showarrow: false, font: { size: 12, color: colour(tone) }, ...place };
+}
+
+// From a figure to where it is drawn, and the axis that says so: plain, or the loss on a logarithm, downwards. `part`
+// is the same as a share of the axis, from its lower end, and `label` the place of an annotation as Plotly wants it.
+const FLOAT_NOISE = 1e-9;
+const MOST_TICKS = 9;
+
+export function scaleOf(drawn, metric, logarithmic) {
+  const figures = drawn.filter(isNumber);
+  if (!logarithmic) return plainScale(figures);
+  const losses = figures.map(metric.loss);
+  const noise = metric.perfect === 1 ? FLOAT_NOISE : 0;
+  const positive = losses.filter((loss) => loss > noise);
+  const low = Math.floor(Math.log10(Math.min(...positive, 1e-2)));
+  const high = Math.ceil(Math.log10(Math.max(...positive, 1e-2)));
+  const exact = losses.some((loss) => loss < 10 ** low);
+  const bottom = exact ? low - 1 : low;
+  const step = Math.ceil((high - bottom + 1) / MOST_TICKS);
+  const ticks = [];
+  for (let power = bottom; power <= high; power += step) ticks.push(power);
+  const words = ticks.map((power) => (exact && power === bottom ? "equal" : tickText(metric, power)));
+  const [least, most] = [high + 0.15, bottom - 0.15];
+  const at = (value) => Math.max(10 ** bottom, metric.loss(value));
+  return {
+    at,
+    label: (value) => Math.log10(at(value)),
+    part: (value) => (Math.log10(at(value)) - least) / (most - least),
+    axis: { type: "log", range: [least, most], tickvals: ticks.map((power) => 10 ** power), ticktext: words },
+  };
+}
+
+function plainScale(figures) {
+  const [low, high] = [Math.min(...figures), Math.max(...figures)];
+  const spare = 0.06 * (high - low || Math.abs(high) || 1);
+  const [least, most] = [low - spare, high + spare];
+  return {
+    at: (value) => value,
+    label: (value) => value,
+    part: (value) => (value - least) / (most - least),
+    axis: figures.length ? { range: [least, most] } : {},
+  };
+}
+
+function tickText(metric, power) {
+  return metric.loss(1) === 0 ? `${fixed(100 * (1 - 10 ** power), Math.max(0, -power - 2))}%` : `1e${power}`;
+}
+
+// On paper: all plots, as wide as the page, drawn before it is printed and put back after; what to do is unfolded.
+const PAPER = 690;
+
+export function startPrint() {
+  let kept = [];
+  let opened = [];
+  const before = () => {
+    drawAll();
+    kept = [...document.querySelectorAll("main .js-plotly-plot")]
+      .filter((plot) => plot.offsetParent)
+      .map((plot) => [plot, plot.layout.width]);
+    opened = [...document.querySelectorAll("#advice details.action:not([open])")];
+    for (const details of opened) details.open = true;
+    for (const [plot] of kept) window.Plotly.relayout(plot, { width: PAPER });
+  };
+  onPrint(before, () => {
+    for (const [plot, width] of kept) window.Plotly.relayout(plot, { width, autosize: width === undefined });
+    for (const details of opened) details.open = false;
+    kept = opened = [];
+  });
 }

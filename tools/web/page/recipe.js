@@ -1,72 +1,70 @@
 // The recipe in every form that another tool reads, each to be copied.
 
-import { byId, h, show } from "./dom.js";
+import { byId, command, copyButton, h, show } from "./dom.js";
 import { LOW, bytes, isNumber, plural } from "./format.js";
-import { command, copyButton } from "./parts.js";
 
 const STRONG = "network.qdq.onnx";
 const WEAK = "trtexec.flags";
 const CASTS = ["Strong typing", "The network with Casts, the culprits in FP32: for TensorRT 10, 11 and RTX."];
 const WHOLE = ["FP16", "The whole network in FP16, instead of the recipe: for TensorRT 10, 11 and RTX."];
-const FORMS = [
-  [
-    STRONG,
+// By file what the form is called, and what it is.
+const FORMS = {
+  [STRONG]: [
     "Strong typing",
     "The network with Q/DQ pairs, none at the layers in high precision: for TensorRT 10, 11 and RTX.",
   ],
-  [WEAK, "Weak typing", "Flags for trtexec: for TensorRT before 11, deprecated from 10.12 on."],
-  ["polygraphy_postprocess.py", "Polygraphy", "A script for Polygraphy with weak typing."],
-  ["modelopt_nodes_to_exclude.json", "ModelOpt", "nodes_to_exclude for modelopt.onnx.quantization."],
-  ["network.fp16.onnx", ...(LOW === "FP16" ? CASTS : WHOLE)],
-  ["network.bf16.onnx", ...CASTS],
-  ["plan.json", "Plan", "The precision of every layer, by name."],
-  ["calibration.cache", "Scales", "The scales as TensorRT reads them."],
-];
+  [WEAK]: ["Weak typing", "Flags for trtexec: for TensorRT before 11, deprecated from 10.12 on."],
+  "polygraphy_postprocess.py": ["Polygraphy", "A script for Polygraphy with weak typing."],
+  "modelopt_nodes_to_exclude.json": ["ModelOpt", "nodes_to_exclude for modelopt.onnx.quantization."],
+  "network.fp16.onnx": LOW === "FP16" ? CASTS : WHOLE,
+  "network.bf16.onnx": CASTS,
+  "plan.json": ["Plan", "The precision of every layer, by name."],
+  "calibration.cache": ["Scales", "The scales as TensorRT reads them."],
+};
 const STEPS = { ArrowRight: 1, ArrowLeft: -1 };
 
 export function startRecipe(store) {
-  const view = { store, chosen: null };
-  const render = () => showRecipe(view);
-  store.on("model", render);
-  render();
+  const view = { chosen: null };
+  store.always(({ model }) => showRecipe(model, view), "model");
 }
 
-function showRecipe(view) {
-  const { model } = view.store;
+function showRecipe(model, view) {
   const { recipe: files, commands } = model.data;
-  const known = FORMS.filter(([name]) => Object.hasOwn(files, name));
-  const names = new Set(known.map(([name]) => name));
-  const others = Object.keys(files).filter((name) => !names.has(name));
-  const forms = [...known, ...others.map((name) => [name, name, ""])];
+  const known = Object.keys(FORMS).filter((name) => Object.hasOwn(files, name));
+  const names = [...new Set([...known, ...Object.keys(files)])];
   byId("recipe-words").textContent = words(model);
-  byId("recipe-empty").hidden = forms.length > 0;
-  if (!forms.length) return show(byId("recipe-body"), []);
-  const form = forms.find(([name]) => name === view.chosen) ?? firstForm(forms, model.report);
-  view.chosen = form[0];
+  byId("recipe-empty").hidden = names.length > 0;
+  if (!names.length) return show(byId("recipe-body"), []);
+  if (!names.includes(view.chosen)) view.chosen = firstForm(names, model.report);
+  const { chosen } = view;
   const choose = (name) => {
     view.chosen = name;
-    showRecipe(view);
+    showRecipe(model, view);
     byId("recipe-body").querySelector('[aria-selected="true"]').focus();
   };
   const keydown = (event) => {
     const step = STEPS[event.key];
     if (!step) return;
     event.preventDefault();
-    choose(forms[(forms.indexOf(form) + step + forms.length) % forms.length][0]);
+    choose(names.at((names.indexOf(chosen) + step) % names.length));
   };
-  const tabs = forms.map(([name, title], place) => tab(name, title, place, view.chosen, choose));
+  const tab = (name, place) => {
+    const about = { type: "button", role: "tab", id: `tab-${place}`, "aria-controls": "recipe-panel" };
+    const state = { "aria-selected": String(name === chosen), tabindex: name === chosen ? 0 : -1 };
+    return h("button", { ...about, ...state, on: { click: () => choose(name) } }, FORMS[name]?.[0] ?? name);
+  };
   show(byId("recipe-body"), [
-    h("div", { role: "tablist", "aria-label": "Forms of the recipe", on: { keydown } }, tabs),
-    content(form, files[form[0]], commands[form[0]]),
+    h("div", { role: "tablist", "aria-label": "Forms of the recipe", on: { keydown } }, names.map(tab)),
+    content(chosen, files[chosen], commands[chosen]),
   ]);
 }
 
 // The form that the user's TensorRT takes: that of strong typing from 10.12 on, and where no TensorRT is known.
-function firstForm(forms, { engine, typing, versions }) {
+function firstForm(names, { engine, typing, versions }) {
   const [major, minor] = (versions.tensorrt ?? "").split(".").map(Number);
   const isOld = engine === "tensorrt" && typing === "weak" && (major < 10 || (major === 10 && minor < 12));
   const wanted = isOld ? WEAK : STRONG;
-  return forms.find(([name]) => name === wanted) ?? forms[0];
+  return names.includes(wanted) ? wanted : names[0];
 }
 
 function words({ data: { status }, report: { answer, recipe, similarity }, keptIn }) {
@@ -78,28 +76,14 @@ function words({ data: { status }, report: { answer, recipe, similarity }, keptI
   return `${plural(high.length, "layer")} in ${keptIn}${others}.`;
 }
 
-function tab(name, title, place, chosen, choose) {
-  const isChosen = name === chosen;
-  const attributes = {
-    type: "button",
-    role: "tab",
-    id: `tab-${place}`,
-    "aria-selected": String(isChosen),
-    "aria-controls": "recipe-panel",
-    tabindex: isChosen ? 0 : -1,
-    on: { click: () => choose(name) },
-  };
-  return h("button", attributes, title);
-}
-
 // `file` is a text, or the size of a file that is none.
-function content([name, , about], file, applied) {
+function content(name, file, applied) {
   const isText = typeof file === "string";
   const copy = isText && copyButton(file, "Copy file");
   return h(
     "div",
     { role: "tabpanel", id: "recipe-panel" },
-    h("p.bar-line", h("code", `recipe/${name}`), h("span.under", about), copy),
+    h("p.bar-line", h("code", `recipe/${name}`), h("span.under", FORMS[name]?.[1] ?? ""), copy),
     applied && command(applied, { label: "Copy command" }),
     isText ? h("pre", { tabindex: 0 }, file) : h("p", `A file of ${bytes(file.bytes)} in the run folder.`),
   );

@@ -9,46 +9,39 @@ const STEPS = { ArrowDown: 1, ArrowUp: -1 };
 
 export function startSearch(store) {
   const [field, list] = [byId("search"), byId("hits")];
-  let [hits, more, active, isOpen] = [[], 0, -1, false];
+  let [hits, more, active, isOpen] = [[], 0, 0, false];
 
   function open() {
     const found = store.search === "" ? [] : store.model.rows.filter(store.matches);
     hits = found.sort((one, other) => rankOf(one) - rankOf(other) || one.index - other.index).slice(0, SHOWN);
-    active = hits.length ? 0 : -1;
     more = found.length - hits.length;
-    isOpen = store.search !== "";
-    paint();
+    paint(0, store.search !== "");
   }
 
-  function close() {
-    isOpen = false;
-    paint();
-  }
-
-  function paint() {
+  function paint(place, isShown) {
+    [active, isOpen] = [place, isShown];
     list.hidden = !isOpen;
     field.setAttribute("aria-expanded", String(isOpen && hits.length > 0));
-    if (isOpen && active >= 0) field.setAttribute("aria-activedescendant", `hit-${active}`);
-    else field.removeAttribute("aria-activedescendant");
-    const words = !hits.length ? "No layer matches." : more ? `and ${count(more)} more, in the table` : "";
+    field.toggleAttribute("aria-activedescendant", isOpen && hits.length > 0);
+    if (isOpen && hits.length) field.setAttribute("aria-activedescendant", `hit-${active}`);
+    const words = hits.length ? more > 0 && `and ${count(more)} more, in the table` : "No layer matches.";
     const last = words && h("li.under", { role: "option", "aria-disabled": "true" }, words);
-    const items = hits.map((row, place) => hit(row, place, store.search, place === active));
+    const items = hits.map((row, index) => hit(row, index, store.search, index === active));
     show(list, isOpen ? [items, last] : []);
   }
 
   function choose(place) {
-    active = place;
     store.select(hits[place].name);
-    close();
+    paint(place, false);
   }
 
   function onKey(event) {
-    if (event.key in STEPS && hits.length) {
+    if (!hits.length) return;
+    if (event.key in STEPS) {
       event.preventDefault();
-      if (!isOpen) return open();
-      active = (active + STEPS[event.key] + hits.length) % hits.length;
-      paint();
-    } else if (event.key === "Enter" && hits.length) {
+      if (isOpen) paint((active + STEPS[event.key] + hits.length) % hits.length, true);
+      else open();
+    } else if (event.key === "Enter") {
       // Again and again it goes from one hit to the next.
       choose(isOpen ? active : (active + 1) % hits.length);
     }
@@ -56,7 +49,7 @@ export function startSearch(store) {
 
   field.addEventListener("input", () => store.find(field.value.trim()));
   field.addEventListener("focus", open);
-  field.addEventListener("blur", close);
+  field.addEventListener("blur", () => paint(active, false));
   field.addEventListener("keydown", onKey);
   // The field keeps the focus, so that its blur does not take the list away under the pointer.
   list.addEventListener("pointerdown", (event) => event.preventDefault());

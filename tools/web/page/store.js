@@ -6,6 +6,11 @@ export function makeStore(model) {
   const tell = (what) => listeners[what].forEach((listener) => listener(store));
 
   store.on = (what, listener) => listeners[what].push(listener);
+  // Now and after each of these changes.
+  store.always = (part, ...changes) => {
+    for (const what of changes) store.on(what, part);
+    part(store);
+  };
   store.select = (selected) => {
     if (selected === null && store.selected === null) return;
     store.selected = selected;

@@ -1,7 +1,7 @@
 // The table of layers, and what chooses among them.
 
 import { columnsOfLayers } from "./columns.js";
-import { byId, h, show } from "./dom.js";
+import { byId, options, show } from "./dom.js";
 import { Grid } from "./grid.js";
 
 const FILTERS = {
@@ -27,11 +27,10 @@ export function startTable(store) {
     choose: (row) => store.select(row.name),
   });
   const refill = () => fillGrid(store, view, grid);
-  const renew = () => {
+  store.always(() => {
     fillFilters(store, view);
     refill();
-  };
-  store.on("model", renew);
+  }, "model");
   store.on("search", () => {
     grid.top();
     refill();
@@ -43,34 +42,28 @@ export function startTable(store) {
       refill();
     });
   }
-  renew();
   grid.follow();
 }
 
 // Left alone where nothing changed: one of them may be open.
 function fillFilters({ model: { rows } }, view) {
   const filters = Object.entries(FILTERS).filter(([key, [, test]]) => key === "all" || rows.some(test));
-  const ops = [...new Set(rows.map((row) => row.op_type))].sort();
-  const offered = JSON.stringify([filters.map(([key]) => key), ops]);
+  const shown = filters.map(([key, [text]]) => [key, text]);
+  const ops = [...new Set(rows.map((row) => row.op_type))].sort().map((op) => [op, op]);
+  const offered = JSON.stringify([shown, ops]);
   if (offered === view.offered) return;
   view.offered = offered;
-  const option = (value, text, chosen) => h("option", { value, selected: value === chosen }, text);
-  const wanted = filters.map(([key, [text]]) => option(key, text, view.filter));
-  show(byId("filter"), wanted);
-  show(byId("op"), [option("", "Every op", view.op), ...ops.map((op) => option(op, op, view.op))]);
-}
-
-function fillGrid(store, view, grid) {
-  const { rows } = store.model;
-  const kept = rows.filter(store.search === "" ? filterOf(rows, view) : store.matches);
-  grid.fill(columnsOfLayers(store.model), kept, rows.length);
+  show(byId("filter"), options(shown, view.filter));
+  show(byId("op"), options([["", "Every op"], ...ops], view.op));
 }
 
 // What is searched for is found whatever is shown.
-function filterOf(rows, { filter, op }) {
+function fillGrid({ model, search, matches }, { filter, op }, grid) {
+  const { rows } = model;
   const [, wanted] = FILTERS[filter];
-  const test = rows.some(wanted) ? wanted : () => true;
-  return (row) => test(row) && (op === "" || row.op_type === op);
+  const isAny = rows.some(wanted);
+  const isShown = (row) => (!isAny || wanted(row)) && (op === "" || row.op_type === op);
+  grid.fill(columnsOfLayers(model), rows.filter(search === "" ? isShown : matches), rows.length);
 }
 
 function titleOf(row) {

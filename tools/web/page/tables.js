@@ -1,16 +1,14 @@
 // A page of tables: each section has a table that sorts and filters, plots of its columns, and pictures of its rows.
 
-import { mapBox } from "./channel_map.js";
 import { startPlot } from "./column_plots.js";
 import { columnsOfTable } from "./columns.js";
-import { byId, h, show } from "./dom.js";
+import { byId, h, options, pairs, show } from "./dom.js";
 import { metricOf } from "./format.js";
 import { Grid } from "./grid.js";
-import { drawHistogram } from "./histograms.js";
 import { fillPanel, startKeys, startPanel } from "./panel.js";
-import { pairs } from "./parts.js";
-import { startPrint } from "./print.js";
+import { startPrint } from "./plot.js";
 import { makeStore } from "./store.js";
+import { histogramOf, mapOf } from "./tensor_plots.js";
 import { startTheme } from "./theme.js";
 
 const ALL = "*";
@@ -29,7 +27,6 @@ function startSection(about) {
     rows,
     columns,
     name: columns.find(({ kind }) => kind === "name"),
-    wanted: {},
     shown: rows,
     isChosen: (row) => store.selected?.row === row,
     choose: (row) => store.select({ section, row }),
@@ -37,7 +34,6 @@ function startSection(about) {
   section.grid = new Grid(`${about.id}-table`, {
     key: about.sort,
     descending: about.descending,
-    said: about.id,
     many: "rows",
     name: section.name.text,
     tie: (one, other) => one.index - other.index,
@@ -57,63 +53,49 @@ function startSection(about) {
     section.plots.forEach((plot) => plot.mark());
   });
   refill(section);
-  section.plots.forEach((plot) => plot.draw());
 }
 
 const plainCell = (row, { place }) => String(row.cells[place] ?? "");
 
 function filterOf(section, key) {
-  const { columns, rows, about, wanted } = section;
-  const column = columns.find((one) => one.key === key);
-  const found = [...new Set(rows.map((row) => plainCell(row, column)))].sort();
+  const column = section.columns.find((one) => one.key === key);
+  const found = [...new Set(section.rows.map((row) => plainCell(row, column)))].sort();
   if (found.length < 2) return null;
-  const change = ({ target }) => {
-    wanted[key] = target.value;
-    changed(section);
-  };
-  const options = [[ALL, `${column.title}: all`], ...found.map((value) => [value, value || "(none)"])];
-  return h(
-    "select",
-    { id: `${about.id}-by-${key}`, "aria-label": column.title, "data-key": key, on: { change } },
-    options.map(([value, text]) => h("option", { value }, text)),
-  );
+  const entries = [[ALL, `${column.title}: all`], ...found.map((value) => [value, value || "(none)"])];
+  const about = { id: `${section.about.id}-by-${key}`, "aria-label": column.title, "data-key": key };
+  return h("select", { ...about, on: { change: () => changed(section) } }, options(entries, ALL));
 }
 
 function changed(section) {
   section.grid.top();
   refill(section);
-  section.plots.forEach((plot) => plot.draw());
 }
 
 function refill(section) {
-  const { rows, columns, wanted, grid } = section;
-  const filters = columns.filter(({ key }) => (wanted[key] ?? ALL) !== ALL);
+  const { about, rows, columns, grid, plots } = section;
   const words = columns.filter(({ kind }) => kind === "name" || kind === "text");
   const isFound = (row) => words.some((column) => column.text(row).toLowerCase().includes(store.search.toLowerCase()));
-  section.shown = rows.filter(
-    (row) =>
-      filters.every((column) => plainCell(row, column) === wanted[column.key]) && (store.search === "" || isFound(row)),
-  );
+  const filters = [...byId(`${about.id}-filters`).children].filter(({ value }) => value !== ALL);
+  const wanted = filters.map(({ value, dataset }) => [value, columns.find(({ key }) => key === dataset.key)]);
+  const isWanted = (row) => wanted.every(([value, column]) => plainCell(row, column) === value);
+  section.shown = rows.filter((row) => isWanted(row) && (store.search === "" || isFound(row)));
   grid.fill(columns, section.shown, rows.length);
+  plots.forEach((plot) => plot.draw());
 }
 
 function showDetails() {
   if (!store.selected) return fillPanel();
-  const { section, row } = store.selected;
+  const { row, section } = store.selected;
   const { columns, name } = section;
   const { histogram, map } = row.picture ?? {};
-  const bars = histogram ? h("div.plot.small") : null;
+  const scale = columns.find(({ key }) => key === "scale")?.value(row) ?? null;
   fillPanel(name.text(row), [
     h("h3.layer-name", name.text(row)),
-    bars && [h("h4", "Histogram"), bars],
-    map && [h("h4", "Values of each output channel"), mapBox(map)],
+    histogram && [h("h4", "Histogram"), histogramOf({ histogram, scale, scales: Boolean(map) })],
+    map && [h("h4", "Values of each output channel"), mapOf(map)],
     h("h4", "Figures"),
     pairs(columns.filter((column) => column !== name).map((column) => [column.title, column.text(row)])),
   ]);
-  if (bars) {
-    const scale = columns.find(({ key }) => key === "scale")?.value(row) ?? null;
-    drawHistogram(bars, { histogram, scales: Boolean(map), scale });
-  }
 }
 
 startTheme(store.repaint);

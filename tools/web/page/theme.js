@@ -6,20 +6,12 @@ import { capital } from "./format.js";
 const KEY = "trt-bisect theme";
 const system = window.matchMedia("(prefers-color-scheme: dark)");
 
-// Storage is closed to pages opened from a file in some browsers.
-function kept() {
+// Storage is closed to pages opened from a file in some browsers: the page forgets then.
+function stored(work) {
   try {
-    return localStorage.getItem(KEY);
+    return work(localStorage);
   } catch {
     return null;
-  }
-}
-
-function keep(theme) {
-  try {
-    localStorage.setItem(KEY, theme);
-  } catch {
-    // The page forgets it then.
   }
 }
 
@@ -31,7 +23,7 @@ function apply(theme) {
 }
 
 export function startTheme(changed = () => {}) {
-  const wanted = () => kept() ?? (system.matches ? "dark" : "light");
+  const wanted = () => stored((storage) => storage.getItem(KEY)) ?? (system.matches ? "dark" : "light");
   const set = (theme) => {
     apply(theme);
     changed();
@@ -39,7 +31,7 @@ export function startTheme(changed = () => {}) {
   apply(wanted());
   byId("theme").addEventListener("click", () => {
     const other = document.documentElement.dataset.theme === "dark" ? "light" : "dark";
-    keep(other);
+    stored((storage) => storage.setItem(KEY, other));
     set(other);
   });
   system.addEventListener("change", () => set(wanted()));

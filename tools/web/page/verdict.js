@@ -1,97 +1,78 @@
-// The verdict, the three figures, what they rest on; and at the foot what the run was.
+// The verdict: the figures, what they rest on, the culprits, the calibrators, the recipe on all inputs; and at the foot
+// what the run was.
 
-import { byId, h, show } from "./dom.js";
-import { EXPLAINED, LOW, OTHER, PLANS, bytes, count, duration, isNumber, number, percent, plural } from "./format.js";
-import { hasRecipe } from "./model.js";
-import { command, facts, folded, phrase } from "./parts.js";
+import { byId, command, facts, folded, h, layerLink, phrase, plainTable, showAll } from "./dom.js";
+import { EXPLAINED, LOW, NOTHING, OTHER, PLANS, bytes, capital, count, duration } from "./format.js";
+import { isNumber, number, percent, plural } from "./format.js";
 
 const NOTES_SHOWN = 5;
-const PASSED = new Map([
-  [true, { word: "passes", tone: "good" }],
-  [false, { word: "fails", tone: "bad" }],
-]);
-const UNDECIDED = { ...PLANS, recipe: "Suspects in high precision" };
+const LISTED = 50;
+const EQUALS = 5;
+const SHIP = "ship fp16";
+const DOUBTING = new Set(["doubted", "data", "part", "few inputs"]);
+// The headline, what could reverse it, and the table of culprits say these.
+const ELSEWHERE = new Set(["fails", "passes", "passes with doubts", "culprits", "unsure", SHIP]);
 
-export function showVerdict({ model }) {
-  const { data, report, metric } = model;
-  byId("model").textContent = report.model;
+export function showVerdict(store) {
+  const { model } = store;
+  const { data, report, plans } = model;
+  const { answer } = report;
+  const inBrief = (wanted) =>
+    (answer ? report.lines : []).filter((line) => wanted(line.kind)).map((line) => labelled(line.text));
   document.title = `${report.model} · trt-bisect`;
   byId("headline").className = data.tones.verdict;
-  byId("headline").textContent = data.headline;
-  const optional = { fp16: choiceOf(report, "fp16"), recipe: hasRecipe(report) };
-  const plans = Object.keys(PLANS).filter((plan) => !(plan in optional) || optional[plan]);
-  show(
-    byId("figures"),
-    plans.map((plan) => card(model, plan)),
-  );
-  show(byId("next"), next(report));
-  show(byId("fragile"), data.fragile.length > 0 && [h("strong", "Fragile: "), `${data.fragile.join("; ")}.`]);
-  show(byId("basis"), [explained(model), arithmetic(report), made(report)]);
-  show(byId("confidence"), confidence(report));
-  show(byId("about-body"), [about(report, metric), data.command && command(data.command)]);
-  show(byId("notes"), notes(report));
+  showAll({
+    model: report.model,
+    headline: data.headline,
+    ship: inBrief((kind) => kind === SHIP),
+    figures: plans.map((plan) => card(model, plan)),
+    next: next(report),
+    doubts: inBrief((kind) => DOUBTING.has(kind)),
+    fragile: data.fragile.length > 0 && [h("strong", "Fragile: "), `${data.fragile.join("; ")}.`],
+    basis: [explained(model), arithmetic(report), made(report)],
+    answer: [
+      inBrief((kind) => !DOUBTING.has(kind) && !ELSEWHERE.has(kind)),
+      culprits(store),
+      answer && [calibrators(answer, model), recipeOn(answer, model), equals(answer)],
+    ],
+    confidence: confidence(answer),
+    notes: notes(report),
+    "about-body": [about(model), data.command && command(data.command)],
+  });
 }
 
-// With labels there are accuracies too, and it is told which percentages are none.
-function explained({ metric: { name }, report: { accuracy } }) {
-  const words = EXPLAINED[name];
-  if (!words) return null;
-  const apart = "Accuracies are on the labelled data. The other percentages are";
-  return h("p.under", accuracy ? words.replace("Percentages are", apart) : words);
-}
-
-// The time and the network, to tell one printed page from another.
-function made({ started, network, model }) {
-  const time = started ? new Date(1000 * started).toISOString().slice(0, 16).replace("T", " ") : "";
-  const parts = [model, network && `network ${network.slice(0, 12)}`, time && `${time} UTC`].filter(Boolean);
-  return h("p.under.made", { title: network || null }, parts.join(" · "));
-}
-
-function next({ next: step }) {
-  return step && [h("h2", phrase(`Next: ${step.what}`)), step.command && command(step.command)];
-}
-
-// Each sentence begins with the words that say it in short, which end with a full stop when they stand alone.
-function confidence({ answer }) {
-  if (!answer?.confidence.length) return null;
-  const item = ({ text, short }) => {
-    const begins = short && text.startsWith(short.slice(0, -1)) ? short.length - 1 : 0;
-    return h("li", h("strong", text.slice(0, begins)), text.slice(begins));
-  };
-  return [h("h3", "What this rests on"), h("ul", answer.confidence.map(item))];
+// "RECIPE: with 2 layers ..." with the word before the colon in bold.
+function labelled(line) {
+  const [, label, rest] = /^([A-Z][A-Z0-9 ]+): (.*)$/.exec(line) ?? [null, "", line];
+  return h("p", label && h("strong", `${capital(label.toLowerCase()).replace("fp16", "FP16")}: `), phrase(rest));
 }
 
 function card(model, plan) {
-  const { data, report, figure, figures } = model;
-  const titles = data.status === "finished" || report.answer ? PLANS : UNDECIDED;
-  let value = plan === "fp32" ? (figure.perfect ?? figures.fp32) : figures[plan];
-  let tone = isNumber(figures[plan]) ? data.tones[plan] : "";
-  if (plan === "fp16") {
-    const fp16 = choiceOf(report, plan);
-    value = figure.isAccuracy ? fp16.accuracy : fp16.similarity;
-    tone = PASSED.get(fp16.meets)?.tone ?? "";
-  }
+  const { data, report, figure, figures, choices } = model;
+  const isUndecided = plan === "recipe" && data.status !== "finished" && !report.answer;
+  const value = plan === "fp32" ? (figure.perfect ?? figures.fp32) : figures[plan];
+  const passed = { true: "good", false: "bad" };
+  const tone = plan === "fp16" ? passed[choices.fp16.meets] : isNumber(value) && data.tones[plan];
+  const more = [beside(model, plan), speed(model, plan)].filter(Boolean);
   return h(
     "div.card",
-    { class: tone, "data-plan": plan },
-    h("h2", titles[plan]),
+    { class: tone || "", "data-plan": plan },
+    h("h2", isUndecided ? "Suspects in high precision" : PLANS[plan]),
     h("p.figure", figure.text(value)),
     h("p.under", under(model, plan)),
-    [beside(model, plan), speed(report, plan)].filter(Boolean).map((text) => h("p.speed", text)),
+    more.map((text) => h("p.speed", text)),
   );
 }
 
-function choiceOf({ choices }, plan) {
-  return choices.find((choice) => choice.plan === plan);
-}
-
 function under(model, plan) {
-  const { report, figure, figures, least, rows } = model;
-  const quantizable = rows.filter((row) => row.quantizable);
+  const { report, figure, figures, least, rows, choices } = model;
   if (plan === "fp32") return isNumber(least) ? `reference; threshold ${figure.text(least)}` : "reference";
-  if (plan === "fp16")
-    return `${PASSED.get(choiceOf(report, plan).meets)?.word ?? "not measured"}, and needs no scales`;
+  if (plan === "fp16") {
+    const words = { true: "passes", false: "fails", null: "not measured" };
+    return `${words[choices.fp16.meets]}, and needs no scales`;
+  }
   const inputs = measuredOn(model, plan);
+  const quantizable = rows.filter((row) => row.quantizable);
   if (plan === "int8") return `${plural(quantizable.length, "layer")} in ${LOW}${inputs}`;
   if (!isNumber(figures.recipe)) return "";
   const kept = report.recipe.high.length;
@@ -105,9 +86,8 @@ function under(model, plan) {
 
 // What a figure is, and the inputs that it is of, where it is of several.
 function measuredOn({ report, figure, metric }, plan) {
-  if (figure.isAccuracy) return `; ${figure.label}`;
   const several = report.by_input[plan];
-  if (!several) return `; ${metric.label}`;
+  if (figure.isAccuracy || !several) return `; ${figure.label}`;
   const inputs = plural(several.inputs, "input");
   const worst = several.values[several.worst];
   const value = report.similarity[plan];
@@ -116,10 +96,10 @@ function measuredOn({ report, figure, metric }, plan) {
 }
 
 // The accuracy on labelled data, where there are such, and its ratio to FP32's; where it decides, the similarity.
-function beside({ report: { accuracy, similarity, choices }, figure, metric }, plan) {
+function beside({ report: { accuracy, similarity }, figure, metric, choices }, plan) {
   if (!accuracy) return "";
   if (figure.isAccuracy) {
-    const value = similarity[plan] ?? choiceOf({ choices }, plan)?.similarity;
+    const value = similarity[plan] ?? choices[plan]?.similarity;
     return isNumber(value) && `${metric.label} ${metric.text(value)}`;
   }
   const value = accuracy[plan];
@@ -130,30 +110,32 @@ function beside({ report: { accuracy, similarity, choices }, figure, metric }, p
 }
 
 // The measured time, else the predicted one, else the share of the speedup over FP16 that the plan keeps.
-function speed(report, plan) {
-  const { latency } = report;
-  if (!latency) return foreseen(report, plan);
-  const timed = latency[plan];
-  if (!timed) return "latency not measured";
-  const against = timesFp32(plan, latency.fp32?.mean_ms, timed.mean_ms);
-  const p99 = isNumber(timed.p99_ms) ? ` (p99 ${number(timed.p99_ms)})` : "";
-  return `${number(timed.mean_ms)} ms${p99}${against}`;
-}
-
-function timesFp32(plan, fp32, ms) {
-  return plan !== "fp32" && isNumber(fp32) ? ` · ${(fp32 / ms).toFixed(2)}× FP32` : "";
-}
-
-function foreseen(report, plan) {
-  const choice = choiceOf(report, plan);
-  if (!choice) return "";
-  if (isNumber(choice.ms)) {
-    const against = timesFp32(plan, choiceOf(report, "fp32")?.ms, choice.ms);
-    return `${number(choice.ms, 3)} ms predicted on ${report.predicted.gpu}${against}`;
+function speed({ report: { latency, predicted }, choices }, plan) {
+  const timeOf = (one) => (latency ? latency[one]?.mean_ms : choices[one]?.ms);
+  const ms = timeOf(plan);
+  if (isNumber(ms)) {
+    const fp32 = timeOf("fp32");
+    const times = plan !== "fp32" && isNumber(fp32) ? ` · ${(fp32 / ms).toFixed(2)}× FP32` : "";
+    const { p99_ms: p99 } = latency?.[plan] ?? {};
+    if (latency) return `${number(ms)} ms${isNumber(p99) ? ` (p99 ${number(p99)})` : ""}${times}`;
+    return `${number(ms, 3)} ms predicted on ${predicted.gpu}${times}`;
   }
-  if (plan !== "recipe") return "";
-  if (choice.gives_up >= 1) return `${choice.gives_up > 1 ? "slower than" : "as fast as"} ${OTHER}`;
-  return `keeps ${percent(1 - choice.gives_up)} of ${LOW}'s speedup over ${OTHER}`;
+  if (latency) return "latency not measured";
+  if (plan !== "recipe" || !choices.recipe) return "";
+  const up = choices.recipe.gives_up;
+  if (up >= 1) return `${up > 1 ? "slower than" : "as fast as"} ${OTHER}`;
+  return `keeps ${percent(1 - up)} of ${LOW}'s speedup over ${OTHER}`;
+}
+
+function next({ next: step }) {
+  return step && [h("h2", phrase(`Next: ${step.what}`)), step.command && command(step.command)];
+}
+
+// With labels there are accuracies too, and it is told which percentages are none.
+function explained({ metric, report }) {
+  const words = EXPLAINED[metric.name];
+  const apart = "Accuracies are on the labelled data. The other percentages are";
+  return words && h("p.under", report.accuracy ? words.replace("Percentages are", apart) : words);
 }
 
 function arithmetic({ arithmetic: kind, versions, engine, typing }) {
@@ -167,7 +149,133 @@ function arithmetic({ arithmetic: kind, versions, engine, typing }) {
   return h("p.arithmetic", h("span.chip", { class: kind }, kind), words[kind]);
 }
 
-function about(report, metric) {
+// The time and the network, to tell one printed page from another.
+function made({ started, network, model }) {
+  const time = started ? new Date(1000 * started).toISOString().slice(0, 16).replace("T", " ") : "";
+  const parts = [model, network && `network ${network.slice(0, 12)}`, time && `${time} UTC`].filter(Boolean);
+  return h("p.under.made", { title: network || null }, parts.join(" · "));
+}
+
+function culprits(store) {
+  const { metric, figure, adviceOn, report, culprits: rows } = store.model;
+  const { ranked = [], weak = [], changes } = report.answer ?? {};
+  const line = (row) => {
+    const { blame, reasons = [] } = adviceOn.get(row.name) ?? {};
+    return [
+      layerLink(store, row.name),
+      figure.text(row.put_back) + row.putBackOn,
+      metric.lossText(row.loss),
+      metric.lossText(row.alone),
+      row.op_type,
+      [blame, reasons[0] ?? "no single cause found"].filter(Boolean).join(": "),
+    ];
+  };
+  const titles = [
+    [`if put back in ${LOW}`, `What the recipe measures if this layer is put back in ${LOW}, on the worst input`],
+    ["loss", "Loss that this layer adds on the curve"],
+    ["alone", `Loss that full ${LOW} wins back if only this layer is in high precision`],
+    ["op", "Operator"],
+    ["cause", "The side that loses, and the first reason"],
+  ];
+  // Those first that lose most when they are put back.
+  const place = (row) => Math.max(0, ranked.indexOf(row.name));
+  const sorted = [...rows].sort((one, other) => place(one) - place(other));
+  const network = changes ? " of the unchanged network" : "";
+  const table = (id, title, isShown) => {
+    const shown = sorted.filter((row) => weak.includes(row.name) === isShown);
+    const lines = shown.slice(0, LISTED).map(line);
+    return (
+      lines.length > 0 &&
+      plainTable(id, [title + network, ...titles], [1, 4], lines, shown.length - LISTED, "layers.csv")
+    );
+  };
+  return [table("culprits", "Culprit", false), table("weak-culprits", "Weak culprit", true)];
+}
+
+function calibrators({ calibrators: rows }, { metric, cost, report }) {
+  if (rows.length < 2) return null;
+  const inputs = Math.max(...rows.map((row) => row.inputs));
+  const line = (row) => [
+    row.calibrator,
+    metric.text(row.similarity) + (row.inputs < inputs ? " or worse" : ""),
+    count(row.inputs),
+    report.goal.drop ? NOTHING : row.meets ? "yes" : "no",
+    cost.text(row.cost),
+    count(row.high),
+    metric.lossText(row.mean_loss),
+    row.chosen ? "chosen" : "",
+  ];
+  const titles = [
+    "Calibrator",
+    [`full ${LOW}, worst`, `${capital(metric.label)} of the worst of these inputs`],
+    ["inputs", "Inputs measured: a calibrator that misses on the first one is given up there"],
+    ["passes", `Full ${LOW} meets the threshold on all of your inputs`],
+    ["first recipe", `The first recipe with these scales: ${cost.title}`],
+    ["layers high", "Layers that this recipe keeps in high precision"],
+    ["mean loss", "Mean loss of this recipe over the inputs used in the search"],
+    "",
+  ];
+  return [h("h3", "Calibrators"), plainTable("calibrators", titles, 1, rows.map(line))];
+}
+
+function recipeOn({ given, held_out, settings }, { metric, plan }) {
+  const held = Object.entries({ "your inputs": given, "held-out inputs": held_out }).filter(([, inputs]) => inputs);
+  if (!held.length) return null;
+  const line = ([name, inputs]) => [
+    name,
+    `${count(inputs.holds)} of ${count(inputs.inputs)}`,
+    metric.text(inputs.mean),
+    metric.text(inputs.fifth),
+    metric.text(inputs.worst),
+    inputs.worst_input,
+  ];
+  const elsewhere = Object.entries(settings).map(([name, value]) => `${name} ${metric.text(value)}`);
+  const titles = [
+    "Inputs",
+    ["passes", `Inputs on which ${plan} meets the threshold`],
+    ["mean", `Mean ${metric.label}`],
+    ["5th percentile", "95% of the inputs are as good or better"],
+    ["worst", `Lowest ${metric.label}`],
+    ["which", "The worst input"],
+  ];
+  return [
+    h("h3", `${capital(plan)} on all inputs`),
+    plainTable("held", titles, [1, 5], held.map(line)),
+    elsewhere.length > 1 && h("p.under", `Worst input in other settings: ${elsewhere.join(", ")}.`),
+  ];
+}
+
+function equals({ equals: sets }) {
+  if (!sets.length) return null;
+  const items = sets.slice(0, EQUALS).map((names) => h("li", names.join(", ")));
+  const [costs, passes] = sets.length === 1 ? ["costs", "passes"] : ["cost", "pass"];
+  const words = `${plural(sets.length, "other set")} of layers ${costs} the same and also ${passes}`;
+  return folded(words, h("ul.under", items));
+}
+
+// Each sentence begins with the words that say it in short, which end with a full stop when they stand alone.
+function confidence(answer) {
+  if (!answer?.confidence.length) return null;
+  const item = ({ text, short }) => {
+    const begins = short && text.startsWith(short.slice(0, -1)) ? short.length - 1 : 0;
+    return h("li", h("strong", text.slice(0, begins)), text.slice(begins));
+  };
+  return [h("h3", "What this rests on"), h("ul", answer.confidence.map(item))];
+}
+
+function notes({ notes: all }) {
+  const items = all.map((note) => h("li", phrase(note.text)));
+  const rest = items.splice(NOTES_SHOWN);
+  return (
+    items.length > 0 && [
+      h("h3", "Notes"),
+      h("ul", items),
+      rest.length > 0 && folded(`${count(rest.length)} more`, h("ul", rest)),
+    ]
+  );
+}
+
+function about({ report, metric }) {
   const { judged, searched } = report.inputs;
   const versions = Object.entries(report.versions).map(([name, version]) => `${name} ${version}`);
   return facts([
@@ -181,19 +289,4 @@ function about(report, metric) {
     ["Network (SHA-256)", report.network],
     ["Versions", versions.join(" · ")],
   ]);
-}
-
-function notes(report) {
-  if (!report.notes.length) return null;
-  const items = (some) =>
-    h(
-      "ul",
-      some.map(({ text }) => h("li", phrase(text))),
-    );
-  const rest = report.notes.slice(NOTES_SHOWN);
-  return [
-    h("h3", "Notes"),
-    items(report.notes.slice(0, NOTES_SHOWN)),
-    rest.length ? folded(`${count(rest.length)} more`, items(rest)) : null,
-  ];
 }
