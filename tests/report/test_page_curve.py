@@ -12,22 +12,24 @@ from tests.support.page_parts import hovered, names_in_table, plotted, row_of, s
 from trt_bisect.report.network_graph import NETWORK
 
 
-def test_the_curve_has_every_layer_once(opened, report):
-    traces = plotted(opened, "#curve-plot").evaluate("plot => plot.data.map(t => [t.mode, t.x, t.y])")
-    marked = sorted(x for mode, xs, _ in traces if mode == "markers" for x in xs)
-    assert marked == [row.index for row in report.layers if row.quantizable]
-    heights = {x: y for mode, xs, ys in traces if mode == "markers" for x, y in zip(xs, ys, strict=True)}
-    for row in report.layers:
-        if row.quantizable and 1 - row.similarity > 1e-6:
-            assert heights[row.index] == pytest.approx(1 - row.similarity, rel=1e-6)
+def heights(page) -> dict[int, float]:
+    """The points of the curve: by layer the height."""
+    traces = plotted(page, "#curve-plot").evaluate("plot => plot.data.map(t => [t.mode, t.x, t.y])")
+    points = [point for mode, xs, ys in traces if mode == "markers" for point in zip(xs, ys, strict=True)]
+    assert len(points) == len(dict(points))
+    return dict(points)
 
 
-def test_the_log_scale_can_be_switched(opened, report):
+def test_the_curve_has_every_layer_once_on_a_logarithmic_scale_that_can_be_switched(opened, report):
+    similarities = {row.index: row.similarity for row in report.layers if row.quantizable}
+    losses = heights(opened)
+    assert losses.keys() == similarities.keys()
+    for index, value in similarities.items():
+        if 1 - value > 1e-6:
+            assert losses[index] == pytest.approx(1 - value, rel=1e-6)
     assert plotted(opened, "#curve-plot").evaluate("plot => plot.layout.yaxis.type") == "log"
     opened.get_by_label("log scale").uncheck()
-    traces = plotted(opened, "#curve-plot").evaluate("plot => plot.data.map(t => [t.mode, t.x, t.y])")
-    heights = {x: y for mode, xs, ys in traces if mode == "markers" for x, y in zip(xs, ys, strict=True)}
-    assert heights == {row.index: row.similarity for row in report.layers if row.quantizable}
+    assert heights(opened) == similarities
 
 
 def test_a_point_of_the_curve_tells_its_name_as_text_and_is_selected_by_a_click(opened, report):
@@ -75,9 +77,7 @@ def test_layers_that_were_not_tried_are_not_drawn(tab, strange_model, tmp_path):
     untried = [row.index for row in report.layers if row.outcome == "not tried"]
     assert untried
     with tab.shown(tmp_path / "run" / "report.html", ready="usable") as page:
-        traces = plotted(page, "#curve-plot").evaluate("plot => plot.data.map(t => [t.mode, t.x])")
-        marked = {x for mode, xs in traces if mode == "markers" for x in xs}
-        assert marked == {row.index for row in report.layers if row.quantizable} - set(untried)
+        assert heights(page).keys() == {row.index for row in report.layers if row.quantizable} - set(untried)
         assert f"not tried ({len(untried)})" in page.locator("#curve-legend").inner_text()
         assert page.get_by_label("log scale").is_checked()
         shown_figure = float(page.locator('[data-plan="int8"] .figure').inner_text())

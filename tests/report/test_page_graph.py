@@ -19,33 +19,28 @@ from trt_bisect.report.page import page_data
 from trt_bisect.report.parts import FAILS, LayerRow
 
 
-def test_a_wide_graph_goes_from_left_to_right_in_rows(opened, strange_run):
+def test_the_graph_has_every_edge_of_the_network_and_goes_from_left_to_right_in_rows(opened, strange_model):
     """An edge within a row goes to the right; no row is longer than the canvas at a scale that can be read."""
-    placed = opened.locator("#graph [data-layer]").evaluate_all(
-        """nodes => nodes.map(node => {
-          const { x, y, width, height } = node.querySelector('.box').getBBox();
-          const [, left, top] = /translate\\(([-.0-9e]+),([-.0-9e]+)/.exec(node.getAttribute('transform'));
-          return [node.dataset.layer, [Number(left), Number(top), width, height]];
-        })"""
-    )
-    boxes = dict(placed)
-    network = json.loads((strange_run / "network.json").read_text())
-    makers = {name: layer["name"] for layer in network["layers"] for name in layer["outputs"]}
-    edges = [(makers[name], layer["name"]) for layer in network["layers"] for name in layer["inputs"] if name in makers]
-    forwards = sum(boxes[one][0] < boxes[other][0] for one, other in edges)
-    assert forwards > 0.7 * len(edges)
-    assert all(boxes[one][0] < boxes[other][0] or boxes[one][1] < boxes[other][1] for one, other in edges)
-    width = opened.locator("#graph").evaluate("graph => graph.clientWidth")
-    assert max(left + wide for left, _, wide, _ in boxes.values()) <= width / 0.62 + 60
-
-
-def test_the_graph_has_every_edge_of_the_network(opened, strange_model):
     model = onnx.load(str(strange_model))
     makers = {name: node.name for node in model.graph.node for name in node.output}
     makers |= {value.name: value.name for value in model.graph.input}
-    wanted = {(makers[name], node.name) for node in model.graph.node for name in node.input if name in makers}
-    wanted |= {(makers[value.name], value.name) for value in model.graph.output}
-    assert opened.locator("#graph .edge").count() == len(wanted)
+    edges = {(makers[name], node.name) for node in model.graph.node for name in node.input if name in makers}
+    edges |= {(makers[value.name], value.name) for value in model.graph.output}
+    assert opened.locator("#graph .edge").count() == len(edges)
+    boxes = dict(
+        opened.locator("#graph [data-layer]").evaluate_all(
+            """nodes => nodes.map(node => {
+              const { width } = node.querySelector('.box').getBBox();
+              const [, left, top] = /translate\\(([-.0-9e]+),([-.0-9e]+)/.exec(node.getAttribute('transform'));
+              return [node.dataset.layer, [Number(left), Number(top), width]];
+            })"""
+        )
+    )
+    between = [(boxes[one], boxes[other]) for one, other in edges if one in boxes and other in boxes]
+    assert sum(one[0] < other[0] for one, other in between) > 0.7 * len(between)
+    assert all(one[0] < other[0] or one[1] < other[1] for one, other in between)
+    width = opened.locator("#graph").evaluate("graph => graph.clientWidth")
+    assert max(left + wide for left, _, wide in boxes.values()) <= width / 0.62 + 60
 
 
 def test_nodes_do_not_overlap(opened):
