@@ -98,7 +98,7 @@ def in_short(reason: str, found: Sequence[Advice], low: str, calibrator: str = "
     """Returns the cause ``reason`` as a clause, such as "calibration clips 2% of the weights", with the figures of its
     findings ``found``; or as it is if it has no clause. ``low`` and ``calibrator`` are names for the clause.
     """
-    sides = " and ".join(sorted({WEIGHT if advice.kind == WEIGHT else ACTIVATION for advice in found}))
+    sides = " and ".join(sorted(set(map(_side, found))))
     text = number if reason == ONE_CHANNEL else percent
     values = [advice.figure for advice in found if advice.figure is not None]
     figures = " to ".join(dict.fromkeys(text(pick(values)) for pick in (min, max) if values))
@@ -309,9 +309,10 @@ class Evidence:
         """
         errors = [finding.kind for finding in self.structure if finding.severity == ERROR]
         others = [finding.kind for finding in self.structure if finding.severity != ERROR]
-        faint = any(advice.reason == LOW_SIMILARITY and self.layer.name in advice.layers for advice in self.findings)
+        of_layer = [advice.reason for advice in self.findings if self.layer.name in advice.layers]
+        faint = [reason for reason in of_layer if reason == LOW_SIMILARITY]
         causes = [advice.reason for advice in self.causes]
-        return tuple(dict.fromkeys([*errors, *causes, *others, *([LOW_SIMILARITY] if faint else [])]))
+        return tuple(dict.fromkeys([*errors, *causes, *others, *faint]))
 
     def has(self, reason: str, side: str | None = None) -> bool:
         """Returns true if ``reason`` is a cause on ``side``: ``weight``, ``activation`` or, if None, either."""
@@ -325,9 +326,11 @@ class Evidence:
             cost = f"{name} loses {self.loss:.3g}, and the threshold allows {self.budget:.3g}."
         sentences, named = [cost, *self._alone()], set()
         for advice in self.causes[:_MOST_CAUSES]:
-            again = f"Also, {in_short(advice.reason, [advice], self.low)}."
+            if advice.tensor in named:
+                sentences.append(f"Also, {in_short(advice.reason, [advice], self.low)}.")
+                continue
             title = {WEIGHT: "Weight", INPUT: "Input", RESULT: "Output"}.get(advice.kind, "Tensor")
-            sentences.append(again if advice.tensor in named else f"{title} '{advice.tensor}': {advice.words}")
+            sentences.append(f"{title} '{advice.tensor}': {advice.words}")
             named.add(advice.tensor)
         if not self.causes and not self.structure:
             sentences.append(

@@ -62,8 +62,9 @@ class Classes:
         if not rows.size or not np.isfinite(rows).all():
             return np.zeros(len(rows), bool)
         if rows.shape[-1] == 1:
-            first, second = (rows[:, 0], 1.0 - rows[:, 0]) if self.kind != LOGITS else (rows[:, 0], 0.0 * rows[:, 0])
-            first, second = np.maximum(first, second), np.minimum(first, second)
+            value = rows[:, 0]
+            other = 0.0 * value if self.kind == LOGITS else 1.0 - value
+            first, second = np.maximum(value, other), np.minimum(value, other)
         else:
             second, first = np.partition(rows, -2, axis=-1)[:, -2:].T
         if self.kind == LOGITS:
@@ -253,7 +254,9 @@ def _kind(arrays: Sequence[np.ndarray], axis: int | None) -> str:
     if axis is not None and all(_sums_to_one(array, axis) for array in arrays):
         return SHARES
     finite = [array[np.isfinite(array)] for array in arrays]
-    return OWN if all(((values >= 0.0) & (values <= 1.0)).all() for values in finite) else LOGITS
+    if all(((values >= 0.0) & (values <= 1.0)).all() for values in finite):
+        return OWN
+    return LOGITS
 
 
 def _sums_to_one(array: np.ndarray, axis: int) -> bool:

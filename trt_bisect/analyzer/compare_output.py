@@ -125,17 +125,19 @@ class OutputJudge:
         arrays = [np.asarray(output) for output in outputs]
         by_input = [self._values(index, array, notes) for index, array in enumerate(arrays)]
         finite = None not in by_input
-        inputs = {metric.name: self._by_input(metric, by_input) for metric in self._metrics}
-        counting = {name: [v for v in by_place if v is not None] for name, by_place in inputs.items()}
-        worst = {m.name: m.worst(counting[m.name]) for m in self._metrics if counting[m.name]}
-        values = {name: value for name, value in worst.items() if finite and not math.isnan(value)}
-        figures = OutputFigures(
-            {**values, **self._low_score},
-            finite,
-            "; ".join([*notes, *(() if finite else ("NaN or infinite values",))]),
-            inputs if len(by_input) > 1 else {},
-            **(self._reach.facts(arrays) if finite and self._reach is not None else {}),
-        )
+        values: dict[str, float] = {}
+        inputs: dict[str, tuple[float | None, ...]] = {}
+        for metric in self._metrics:
+            each = self._by_input(metric, by_input)
+            counting = [value for value in each if value is not None]
+            if finite and counting and not math.isnan(worst := metric.worst(counting)):
+                values[metric.name] = worst
+            if len(arrays) > 1:
+                inputs[metric.name] = each
+        if not finite:
+            notes["NaN or infinite values"] = None
+        reach = self._reach.facts(arrays) if finite and self._reach is not None else {}
+        figures = OutputFigures({**values, **self._low_score}, finite, "; ".join(notes), inputs, **reach)
         figures = with_rows(figures, self._reference, arrays, self._axis)
         if self._unlike is None:
             return figures
@@ -154,9 +156,13 @@ class OutputJudge:
         return OutputFigures(comparable, values is not None, pooled=rows)
 
     def _by_input(self, metric: Metric, by_input: Sequence[Mapping[str, float] | None]) -> tuple[float | None, ...]:
-        faint = self._unusable | (self._faint if metric.name in RELATIVE else frozenset())
-        figures = (math.nan if values is None else values.get(metric.name, math.nan) for values in by_input)
-        return tuple(None if k in faint or by_input[k] is _NO_FIGURES else figure for k, figure in enumerate(figures))
+        left_out = self._unusable
+        if metric.name in RELATIVE:
+            left_out |= self._faint
+        return tuple(
+            None if k in left_out or values is _NO_FIGURES else (values or {}).get(metric.name, math.nan)
+            for k, values in enumerate(by_input)
+        )
 
     def _values(self, index: int, output: np.ndarray, notes: dict[str, None]) -> dict[str, float] | None:
         same = output.shape == self._reference[index].shape
@@ -175,7 +181,9 @@ class OutputJudge:
         if reference.empty:
             if reference.values.size and index not in self._unusable:
                 notes["no values to compare"] = None
-            return {m.name: m.perfect for m in self._metrics if m.perfect is not None} if same else {}
+            if same:
+                return {m.name: m.perfect for m in self._metrics if m.perfect is not None}
+            return {}
         return reference.values_of(output)
 
     def _prepared(self, index: int) -> _PreparedReference:
@@ -252,7 +260,9 @@ def judged_norm(array: np.ndarray) -> float:
 
 
 def _almost_zero(reference: Sequence[np.ndarray]) -> tuple[int, ...]:
-    return () if are_single_scores(reference) else faint_places([(octave(judged_norm(array)),) for array in reference])
+    if are_single_scores(reference):
+        return ()
+    return faint_places([(octave(judged_norm(array)),) for array in reference])
 
 
 def octave(norm: float) -> int:
@@ -273,7 +283,7 @@ def rows_of(array: np.ndarray, kept: np.ndarray | None) -> np.ndarray:
     """Returns an array as ``[rows, last axis]``; with a mask ``kept``, the kept values as ``[n, 1]``."""
     if kept is not None:
         return np.asarray(array[kept]).reshape(-1, 1)
-    return array.reshape(-1, max(array.shape[-1] if array.ndim else 1, 1))
+    return array.reshape(-1, max(np.atleast_1d(array).shape[-1], 1))
 
 
 # Values of this share of the largest count as the largest: INT8's levels -128 and 127 are 0.8 % apart.

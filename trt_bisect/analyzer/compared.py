@@ -111,19 +111,13 @@ class Compared(ComparedTensor):
 
     def row_by(self, observer: str) -> ComparedTensor:
         """Returns the comparison as a table row; ``observer`` names the calibrator or other source of the scale."""
-        quantizers = self.origin.quantizers
-        axes = [quantizer.axis for quantizer in quantizers if np.size(quantizer.scale) > 1]
-        scale = quantizers[0].scale if quantizers else None
-        return ComparedTensor(
-            **{
-                **vars(self),
-                "origin": self.origin.named,
-                "observer": observer if quantizers else "",
-                "axis": axes[0] if axes else None,
-                "scales": None if scale is None else int(np.size(scale)),
-                "least_scale": None if scale is None else float(np.min(scale)),
-            }
-        )
+        quantizers, facts = self.origin.quantizers, {**vars(self), "origin": self.origin.named}
+        if quantizers:
+            scale = quantizers[0].scale
+            axes = (quantizer.axis for quantizer in quantizers if np.size(quantizer.scale) > 1)
+            facts |= {"observer": observer, "axis": next(axes, None)}
+            facts |= {"scales": int(np.size(scale)), "least_scale": float(np.min(scale))}
+        return ComparedTensor(**facts)
 
 
 class _RoundedTensor:

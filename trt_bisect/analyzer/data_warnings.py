@@ -183,7 +183,9 @@ def zero_states(network: Network, fed: Sequence[FedInput]) -> list[str]:
     zero = [data.name for data in fed if data.absmax == 0.0]
     # If every input is constant, data are missing.
     all_constant = len(fed) == len(network.inputs) and all(data.std == 0.0 for data in fed)
-    return [] if all_constant else [name for name in zero if feeds_state(network, name)]
+    if all_constant:
+        return []
+    return [name for name in zero if feeds_state(network, name)]
 
 
 def _of_wrong_scale(network: Network, data: FedInput, samples: Iterable[Feeds], source: str) -> Iterator[str]:

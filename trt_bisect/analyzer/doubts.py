@@ -58,10 +58,12 @@ def is_destroyed(rule: Rule, trial: Trial) -> bool:
     """Returns true if every judged output is wrong on every input: an SQNR of at most 1 dB or, with a task, no
     agreement.
     """
+    if trial.failed:
+        return False
     metric, least = (rule.metric, 0.0) if rule.metric is AGREEMENT else (BUILT_IN["sqnr"], 1.0)
     figures = [
         value
-        for output in ({} if trial.failed else rule.judged(trial)).values()
+        for output in rule.judged(trial).values()
         for value in output.inputs.get(metric.name) or (output.values.get(metric.name),)
         if value is not None
     ]
@@ -104,9 +106,10 @@ def _of_classes(name: str, figures: OutputFigures) -> Iterator[Doubt]:
     if figures.vanished:
         shown = ", ".join(map(str, figures.vanished[:_SHOWN_CLASSES]))
         more = len(figures.vanished) - _SHOWN_CLASSES
-        classes = f"{'class' if len(figures.vanished) == 1 else 'classes'} {shown}"
-        lost = f"lost {classes}{f' and {more} more' if more > 0 else ''}"
-        yield Doubt(name, VANISHED, f"'{name}' {lost}: not predicted once where FP32 is confident.")
+        lost = f"class {shown}" if len(figures.vanished) == 1 else f"classes {shown}"
+        if more > 0:
+            lost += f" and {more} more"
+        yield Doubt(name, VANISHED, f"'{name}' lost {lost}: not predicted once where FP32 is confident.")
     objects, gone = (figures.values.get(key, 0.0) for key in (OBJECTS, LOST_OBJECTS))
     if not figures.vanished and gone >= _FEWEST_LOST and gone >= _LOST_SHARE * objects:
         share = f"{gone:.0f} of {objects:.0f} objects (a class in an image)"

@@ -193,7 +193,9 @@ class IntegerJudge:
 
     def _pooled(self, differ: int, elements: int) -> dict[str, tuple[float, float]]:
         pooled = {CLASSES: (differ / (1.0 - self._chance), float(elements))}
-        return {**pooled, LABELS: (float(differ), float(elements))} if self._few else pooled
+        if self._few:
+            return {**pooled, LABELS: (float(differ), float(elements))}
+        return pooled
 
     @cached_property
     def _chance(self) -> float:

@@ -156,7 +156,9 @@ class Rule:
             return None
         worst = judged[self.worst_of(judged)]
         loss, value = self.output_loss(worst), worst.values.get(self.metric.name)
-        return value if value is not None and self.own_loss(worst) == loss else self.metric.value(loss)
+        if value is not None and self.own_loss(worst) == loss:
+            return value
+        return self.metric.value(loss)
 
     def by_input(self, trial: Trial | None) -> ByInput | None:
         """Returns a trial's figures by input, on each those of the worst output there; None if the trial failed or had
@@ -181,11 +183,15 @@ class Rule:
         }
         losses_found = {place: loss for place, loss in losses.items() if place not in empty}
         finite = {place: value for place, value in worst.items() if math.isfinite(value)}
+        mean = fifth = None
+        if finite:
+            mean = sum(finite.values()) / len(finite)
+            fifth = float(np.percentile([*finite.values()], 5 if self.metric.higher else 95))
         return ByInput(
             inputs=len(losses_found),
             misses=sum(loss > self.budget for loss in losses_found.values()),
-            mean=sum(finite.values()) / len(finite) if finite else None,
-            fifth=float(np.percentile([*finite.values()], 5 if self.metric.higher else 95)) if finite else None,
+            mean=mean,
+            fifth=fifth,
             worst=max(losses_found or losses, key=lambda place: losses[place], default=None),
             values=tuple(map(finite.get, range(len(counting)))),
             faint=tuple(place for place, values in enumerate(counting) if not values),

@@ -73,7 +73,9 @@ class Metric:
         if self.perfect is None:
             raise ValueError(f"the perfect value of metric '{self.name}' is not known")
         if self.loss_of is _noise_ratio:
-            return min(self.perfect, -10.0 * math.log10(loss)) if loss > 0.0 else self.perfect
+            if loss > 0.0:
+                return min(self.perfect, -10.0 * math.log10(loss))
+            return self.perfect
         return self.perfect - loss if self.higher else self.perfect + loss
 
     def knowing_perfect(self, *references: np.ndarray) -> Metric:
@@ -297,7 +299,9 @@ def find_metric(name: str | Callable[..., Any]) -> Metric:
     if not isinstance(name, str):
         # A function named like a built-in figure is called module:function.
         label = getattr(name, "__name__", "metric")
-        return _user_metric(f"{name.__module__}:{label}" if label in (*JUDGING, ACCURACY) else label, name)
+        if label in (*JUDGING, ACCURACY):
+            label = f"{name.__module__}:{label}"
+        return _user_metric(label, name)
     if name in BUILT_IN:
         return BUILT_IN[name]
     if ":" in name:

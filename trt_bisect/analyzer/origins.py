@@ -95,7 +95,9 @@ class Origin(LayerTensor):
 
     def rounded(self, values: np.ndarray) -> np.ndarray:
         """Returns ``values`` after the tensor's rounding."""
-        return round_trips(values, self.quantizers) if self.float_type is None else self.float_type.rounded(values)
+        if self.float_type is None:
+            return round_trips(values, self.quantizers)
+        return self.float_type.rounded(values)
 
     @property
     def scale(self) -> float | None:
@@ -132,31 +134,29 @@ def activation_origins(
     types = network.types
     results, low = {spec.name for spec in network.outputs}, {*int8, *sides}
 
-    def origin(name: str, kind: str, layer: Layer | None) -> Origin:
-        op_type = layer.op_type if layer else "Input"
+    def origin(name: str, kind: str, **layer: Any) -> Origin:
         (quantizers, readers), *others = rounded.get(name) or [((), [])]
         origin = Origin(
             tensor=name,
             kind=kind,
-            **(_place_of(layer) if layer else {"op_type": op_type}),
-            int8_op_type=low_op_type(network, layer, low) if layer else op_type,
+            **layer,
             quantizers=quantizers,
             float_type=network.low.float_type if name in rounded else None,
             readers=tuple(readers),
             channel_axis=axes.get(name),
-            inputs=layer.inputs if layer else (),
             rounded_as_result=name in as_result,
         )
         beside = (replace(origin, quantizers=quantizers, readers=tuple(readers)) for quantizers, readers in others)
         return replace(origin, beside=tuple(beside))
 
-    inputs = {spec.name: origin(spec.name, INPUT, None) for spec in network.inputs if spec.dtype.kind == "f"}
-    return inputs | {
-        name: origin(name, RESULT if name in results else ACTIVATION, layer)
-        for layer in network.layers
-        for name in layer.outputs
-        if types.dtypes.get(name, np.dtype(np.float32)).kind == "f"
-    }
+    fed = [spec.name for spec in network.inputs if spec.dtype.kind == "f"]
+    origins = {name: origin(name, INPUT, op_type="Input", int8_op_type="Input") for name in fed}
+    for layer in network.layers:
+        place = {**_place_of(layer), "int8_op_type": low_op_type(network, layer, low), "inputs": layer.inputs}
+        for name in layer.outputs:
+            if types.dtypes.get(name, np.dtype(np.float32)).kind == "f":
+                origins[name] = origin(name, RESULT if name in results else ACTIVATION, **place)
+    return origins
 
 
 def weight_origins(

@@ -210,7 +210,9 @@ def _in_low_run(
     spoiled.add(place.tensor)
     if lost.any() and (first or place.role == "input"):
         return _overflow(place, OVERFLOW, kind, values, lost, position)
-    return _overflow(place, NOT_FINITE, kind, values, ~finite, position) if first and place.role == "output" else None
+    if first and place.role == "output":
+        return _overflow(place, NOT_FINITE, kind, values, ~finite, position)
+    return None
 
 
 def _in_fp32(place: _PlanTensor, kind: FloatType, values: np.ndarray, position: int | None) -> Overflow | None:
@@ -219,7 +221,9 @@ def _in_fp32(place: _PlanTensor, kind: FloatType, values: np.ndarray, position: 
     if lost.any():
         return _overflow(place, OVERFLOW, kind, values, lost, position)
     gone = (values != 0) & (rounded == 0)
-    return _overflow(place, UNDERFLOW, kind, values, gone, position) if gone.any() and not rounded.any() else None
+    if gone.any() and not rounded.any():
+        return _overflow(place, UNDERFLOW, kind, values, gone, position)
+    return None
 
 
 def _overflow(

@@ -96,7 +96,9 @@ def common_region(reference: np.ndarray, output: np.ndarray) -> tuple[np.ndarray
 
 def rows_missed(lost: float, rows: float) -> bool:
     """Returns true if losing or winning ``lost`` of all ``rows`` is a miss: over a quarter, or half of under 20."""
-    return lost >= _FEW_MISSED * rows if rows < FEW_ROWS else lost > ROWS_MISSED * rows
+    if rows < FEW_ROWS:
+        return lost >= _FEW_MISSED * rows
+    return lost > ROWS_MISSED * rows
 
 
 def rows_doubted(pooled: Mapping[str, tuple[float, float]]) -> bool:

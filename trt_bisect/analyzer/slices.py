@@ -163,7 +163,9 @@ def _levels(largest: np.ndarray, scores: np.ndarray) -> np.ndarray | None:
     silent = (largest == 0.0) | (magnitude < _ROUNDING_NOISE * magnitude.max()) | (scores & (magnitude < LEAST_SCORE))
     loud = np.unique(magnitude[~silent])
     borders = loud[1:][loud[1:] > FACTOR * loud[:-1]]
-    return np.where(silent, -1, np.searchsorted(borders, magnitude, side="right")) if borders.size else None
+    if borders.size:
+        return np.where(silent, -1, np.searchsorted(borders, magnitude, side="right"))
+    return None
 
 
 def _is_separated(rows: Sequence[np.ndarray], level: np.ndarray) -> bool:

@@ -137,7 +137,7 @@ class RoundingStatistics:
 
     def add(self, values: np.ndarray, part: tuple[slice, ...] = ()) -> None:
         """Adds ``values[part]`` (default: all) of a whole tensor. NaN and infinity count as 0."""
-        values = values[part] if part else values
+        values = values[part]
         values = np.where(np.isfinite(values), values, 0).astype(np.float32)
         quantizers = [quantizer.of_part(part) for quantizer in self._quantizers]
         first = quantizers[0]
@@ -165,7 +165,7 @@ class RoundingStatistics:
         return RoundingFigures(
             sqnr=decibels(self._signal, self._noise),
             clipped=self._clipped / max(self._values, 1),
-            clipped_noise=self._clipped_noise / self._noise if self._noise else 0.0,
+            clipped_noise=self._clipped_noise / (self._noise or 1.0),
             near_zero=self._near_zero / nonzero,
             to_zero=self._to_zero / nonzero,
             levels=self._counts.size - self._symmetric,
@@ -192,7 +192,7 @@ class RoundedValues:
         """
         if self._rounding is not None:
             self._rounding.add(values, part)
-        flat = [run.reshape(-1) for run in (values[part] if part else values, *read)]
+        flat = [run.reshape(-1) for run in (values[part], *read)]
         for piece in parts(flat[0].size):
             block = np.stack([run[piece] for run in flat])
             self._histogram.add(block if block.dtype.kind == "f" else block.astype(np.float64))

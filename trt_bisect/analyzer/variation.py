@@ -60,7 +60,9 @@ def _between(arrays: Sequence[np.ndarray]) -> float:
         return 1.0
     if first.dtype.kind != "f":
         # Of integers: the share of numbers that differ from the first input's.
-        return float(np.mean([np.mean(array != first) for array in arrays])) if first.size else 0.0
+        if first.size:
+            return float(np.mean([np.mean(array != first) for array in arrays]))
+        return 0.0
     sums, squares = np.zeros(first.shape), 0.0
     for array in arrays:
         values = np.asarray(array, np.float64)

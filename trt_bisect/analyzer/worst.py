@@ -219,10 +219,11 @@ class _SampleJudge:
         compare = Comparer([reference], self.rule.metric, *parts, with_facts=False)
         trial, rule = Trial("", MEASURED, compare([output])), self._rule_on(reference)
         loss, similarity = rule.loss(trial), rule.similarity(trial)
+        assert loss is not None
         cosines = [figures.values["cosine"] for figures in trial.outputs.values() if "cosine" in figures.values]
         task = self._task
         return SampleFigures(
-            loss=math.inf if loss is None else loss,
+            loss=loss,
             similarity=math.nan if similarity is None else similarity,
             norms=tuple(judged_norm(reference[name]) for name in self._judged) if relative else (),
             tie=-min(cosines, default=0.0) if task is not None else 0.0,

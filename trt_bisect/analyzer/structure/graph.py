@@ -147,7 +147,9 @@ class FileGraph:
         node = self.makers.get(tensor)
         if node is not None and node.op_type == "Identity":
             return self.values(node.input[0])
-        return _constant_of(node) if node is not None and node.op_type == "Constant" else None
+        if node is not None and node.op_type == "Constant":
+            return _constant_of(node)
+        return None
 
     def root(self, tensor: str) -> str:
         """Returns the tensor that ``tensor`` comes from, through operators that round or move values."""
@@ -174,8 +176,10 @@ class FileGraph:
         """
         passing, layers = self._passing(tensor), list[Reader]()
         for node, slot in self.readers(tensor):
-            is_passed = node.op_type in passing and slot == 0
-            layers += chain.from_iterable(map(self.layers_reading, node.output)) if is_passed else [(node, slot)]
+            if node.op_type in passing and slot == 0:
+                layers += chain.from_iterable(map(self.layers_reading, node.output))
+            else:
+                layers.append((node, slot))
         return layers
 
     def is_given_out(self, tensor: str) -> bool:
@@ -184,7 +188,9 @@ class FileGraph:
         return tensor in self.outputs or any(self.is_given_out(out) for node in passed for out in node.output)
 
     def _passing(self, tensor: str) -> tuple[str, ...]:
-        return (*PAIR, *(MOVES if tensor in self.constants else ("Identity",)))
+        if tensor in self.constants:
+            return (*PAIR, *MOVES)
+        return (*PAIR, "Identity")
 
 
 def in_scope(nodes: Iterable[onnx.NodeProto], graph: FileGraph) -> Iterator[tuple[onnx.NodeProto, FileGraph]]:

@@ -72,11 +72,12 @@ class EngineFacts:
         """A sentence with the numbers of layers, kernels and broken fusions."""
         low, rounded, untold = len(self.low), len(self.rounded), len(self.untold)
         layers = f"layers with pairs {low + rounded + untold} (read low tensors: {low}, only rounded: {rounded}"
-        layers += f", not named: {untold})" if untold else ")"
+        if untold:
+            layers += f", not named: {untold}"
         kernels, fp32 = self.kernels, self.fp32
         counts = f"kernels {kernels.total} (only for pairs: {kernels.pairs}, only move values: {kernels.moves})"
         beside = "" if fp32 is None else f", without pairs {fp32.total} (only move values: {fp32.moves})"
-        return f"{self.engine}: {layers}; {counts}{beside}; fusions broken: {len(self.broken)}."
+        return f"{self.engine}: {layers}); {counts}{beside}; fusions broken: {len(self.broken)}."
 
 
 def engine_facts(

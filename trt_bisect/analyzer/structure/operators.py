@@ -128,13 +128,21 @@ def _ignored(node: onnx.NodeProto) -> str:
 def _refused_type(node: onnx.NodeProto, graph: FileGraph) -> str:
     # TensorRT supports uint8 for inputs only.
     for row in parser_table().types:
-        name = node.input[row.slot] if row.operator == node.op_type and row.slot < len(node.input) else ""
-        if str(graph.dtype(name)) in row.types and name not in graph.constants:
+        name = _input(node, row.slot)
+        is_refused = row.operator == node.op_type and str(graph.dtype(name)) in row.types
+        if is_refused and name not in graph.constants:
             return f"its input '{name}' of {graph.dtype(name)}"
-    for name in node.output if node.op_type not in PAIR else ():
+    if node.op_type in PAIR:
+        return ""
+    for name in node.output:
         if graph.dtype(name) == np.uint8 and graph.readers(name) and name not in graph.constants:
             return f"its output '{name}' of uint8, which another node reads"
     return ""
+
+
+def _input(node: onnx.NodeProto, slot: int) -> str:
+    # Returns the name of an input; empty if it is absent.
+    return next(iter(node.input[slot : slot + 1]), "")
 
 
 def _taken(_node: onnx.NodeProto, _graph: FileGraph) -> str:
@@ -161,8 +169,10 @@ def _constant(slot: int, role: str) -> Rule:
     # Input slot, role in messages, must be constant or computed from constants.
 
     def rule(node: onnx.NodeProto, graph: FileGraph) -> str:
-        name = node.input[slot] if slot < len(node.input) else ""
-        return f"{role} '{name}' that are no constants" if name and name not in graph.constants else ""
+        name = _input(node, slot)
+        if name and name not in graph.constants:
+            return f"{role} '{name}' that are no constants"
+        return ""
 
     return rule
 
@@ -171,9 +181,10 @@ def _values(slot: int, role: str) -> Rule:
     # The values of input slot may come from a shape, but not from a float input of the network.
 
     def rule(node: onnx.NodeProto, graph: FileGraph) -> str:
-        name = node.input[slot] if slot < len(node.input) else ""
-        origin = _float_input(name, graph) if name else ""
-        return f"{role} '{name}' computed from the input '{origin}' in floats" if origin else ""
+        origin = _float_input(_input(node, slot), graph)
+        if origin:
+            return f"{role} '{node.input[slot]}' computed from the input '{origin}' in floats"
+        return ""
 
     return rule
 
@@ -214,8 +225,10 @@ def _dilated(node: onnx.NodeProto, _graph: FileGraph) -> str:
 
 
 def _training(node: onnx.NodeProto, graph: FileGraph) -> str:
-    mode = graph.values(node.input[2]) if node.op_type == "Dropout" and len(node.input) > 2 else None
-    return "training mode on" if attribute(node, "training_mode", 0) or (mode is not None and np.any(mode)) else ""
+    mode = graph.values(_input(node, 2)) if node.op_type == "Dropout" else None
+    if attribute(node, "training_mode", 0) or (mode is not None and np.any(mode)):
+        return "training mode on"
+    return ""
 
 
 def _no_numbers(node: onnx.NodeProto, _graph: FileGraph) -> str:
@@ -226,18 +239,24 @@ def _no_numbers(node: onnx.NodeProto, _graph: FileGraph) -> str:
 def _float_modulo(node: onnx.NodeProto, graph: FileGraph) -> str:
     dtype = graph.dtype(node.input[0])
     is_float = dtype is not None and dtype not in (np.int32, np.int64)
-    return f"fmod 0 of {dtype}" if is_float and not attribute(node, "fmod", 0) else ""
+    if is_float and not attribute(node, "fmod", 0):
+        return f"fmod 0 of {dtype}"
+    return ""
 
 
 def _clipped_integers(node: onnx.NodeProto, graph: FileGraph) -> str:
     # Bounds of INT8 must be constant; UINT8 may have none.
     dtype, bounds = graph.dtype(node.input[0]), [name for name in node.input[1:] if name]
     is_taken = len(node.input) == 1 or (bool(bounds) and graph.constants.issuperset(bounds))
-    return f"bounds of {dtype}" if dtype == np.uint8 or (dtype == np.int8 and not is_taken) else ""
+    if dtype == np.uint8 or (dtype == np.int8 and not is_taken):
+        return f"bounds of {dtype}"
+    return ""
 
 
 def _line_norm(node: onnx.NodeProto, graph: FileGraph) -> str:
-    return "windows along one axis" if len(graph.types.shapes.get(node.input[0]) or ()) == 3 else ""
+    if len(graph.types.shapes.get(node.input[0]) or ()) == 3:
+        return "windows along one axis"
+    return ""
 
 
 def _vector_times_batch(node: onnx.NodeProto, graph: FileGraph) -> str:
@@ -250,26 +269,29 @@ def _vector_times_batch(node: onnx.NodeProto, graph: FileGraph) -> str:
 
 
 def _causal_mask(node: onnx.NodeProto, _graph: FileGraph) -> str:
-    has_mask = len(node.input) > 3 and bool(node.input[3])
-    return f"is_causal 1 and the mask '{node.input[3]}'" if has_mask and attribute(node, "is_causal", 0) else ""
+    mask = _input(node, 3)
+    if mask and attribute(node, "is_causal", 0):
+        return f"is_causal 1 and the mask '{mask}'"
+    return ""
 
 
 def _unlike_key_and_value(node: onnx.NodeProto, graph: FileGraph) -> str:
     keys, values = (_size(graph, node, slot, -1) for slot in (1, 2))
-    return f"keys of size {keys} and values of size {values}" if keys and values and keys != values else ""
+    if keys and values and keys != values:
+        return f"keys of size {keys} and values of size {values}"
+    return ""
 
 
 def _short_mask(node: onnx.NodeProto, graph: FileGraph) -> str:
     # A mask needs one column, or as many as there are keys.
     keys, columns = _size(graph, node, 1, -2), _size(graph, node, 3, -1)
-    has_past = len(node.input) > 4 and bool(node.input[4])
-    if not keys or not columns or has_past or columns in (1, keys):
+    if not keys or not columns or _input(node, 4) or columns in (1, keys):
         return ""
     return f"a mask of {columns} columns for {keys} keys"
 
 
 def _size(graph: FileGraph, node: onnx.NodeProto, slot: int, axis: int) -> int | None:
-    shape = graph.types.shapes.get(node.input[slot]) if slot < len(node.input) else None
+    shape = graph.types.shapes.get(_input(node, slot))
     size = shape[axis] if shape and -len(shape) <= axis < len(shape) else None
     return size if isinstance(size, int) else None
 
@@ -277,13 +299,16 @@ def _size(graph: FileGraph, node: onnx.NodeProto, slot: int, axis: int) -> int |
 def _odd_count(node: onnx.NodeProto, graph: FileGraph) -> str:
     shape, dtype = graph.types.shapes.get(node.input[0]) or (None,), str(graph.dtype(node.input[0]))
     is_odd = all(isinstance(size, int) and size % 2 == 1 for size in shape)
-    return f"an odd number of values of {dtype}" if is_odd and dtype in ("int4", "uint4", "float4_e2m1fn") else ""
+    if is_odd and dtype in ("int4", "uint4", "float4_e2m1fn"):
+        return f"an odd number of values of {dtype}"
+    return ""
 
 
 def _axes_of_scales(node: onnx.NodeProto, graph: FileGraph) -> str:
     axes, rank = attribute(node, "axes", list[int]()), len(graph.types.shapes.get(node.input[0]) or ())
-    has_scales = len(node.input) > 2 and bool(node.input[2])
-    return f"axes {axes} and scales" if axes and has_scales and axes != list(range(rank)) else ""
+    if axes and _input(node, 2) and axes != list(range(rank)):
+        return f"axes {axes} and scales"
+    return ""
 
 
 def _cache_of_rank(node: onnx.NodeProto, graph: FileGraph) -> str:
@@ -302,7 +327,9 @@ def _short_last_part(node: onnx.NodeProto, graph: FileGraph) -> str:
 
 def _dtype_attribute(node: onnx.NodeProto, _graph: FileGraph) -> str:
     kind = attribute(node, "dtype", 0)
-    return f"dtype {onnx.TensorProto.DataType.Name(kind).lower()}" if kind == onnx.TensorProto.DOUBLE else ""
+    if kind == onnx.TensorProto.DOUBLE:
+        return f"dtype {onnx.TensorProto.DataType.Name(kind).lower()}"
+    return ""
 
 
 _POOL = _any_of(_outputs(1), _dilated)

@@ -102,7 +102,7 @@ def _pair(graph: FileGraph, node: onnx.NodeProto) -> QdqPair:
         is_constant=source.input[0] in graph.constants,
         scale=graph.values(scale),
         zero_point=graph.values(zero),
-        dtype=graph.dtype(zero) if zero else graph.dtype(levels),
+        dtype=graph.dtype(zero or levels),
         axis=attribute(source, "axis", 1),
         out=node.output[0],
         readers=tuple(graph.layers_reading(node.output[0])),
@@ -173,7 +173,9 @@ def _channels_with_values(pair: QdqPair, graph: FileGraph) -> np.ndarray:
 
 
 def _count(where: np.ndarray, pair: QdqPair) -> str:
-    return f"{int(where.sum())} of {where.size} channels, channel {int(np.argmax(where))} " if pair.per_channel else ""
+    if pair.per_channel:
+        return f"{int(where.sum())} of {where.size} channels, channel {int(np.argmax(where))} "
+    return ""
 
 
 def _out_of_line(pairs: tuple[QdqPair, ...]) -> Iterator[Finding]:

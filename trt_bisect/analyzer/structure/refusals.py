@@ -70,9 +70,6 @@ def _of_parser(
 
 
 def _is_plugin(refusal: Refusal, nodes: dict[str, onnx.NodeProto]) -> bool:
-    domain = nodes[refusal.node].domain if refusal.node in nodes else ""
-    return (
-        refusal.operator in FROM_PLUGINS
-        or bool(domain)
-        or not (refusal.operator == "" or onnx.defs.has(refusal.operator))
-    )
+    if refusal.operator in FROM_PLUGINS or (refusal.node in nodes and nodes[refusal.node].domain):
+        return True
+    return bool(refusal.operator) and not onnx.defs.has(refusal.operator)

@@ -122,7 +122,7 @@ def ready_lists(reference: Sequence[Outputs]) -> Head | None:
     fitting = {n: _flat(reference, n) for n, v in first.items() if n != boxes and v.shape == first[boxes].shape[:-1]}
     # Corners are x first, except in outputs named as TensorFlow's object detection does.
     integral = [n for n, values in fitting.items() if are_integral(values)]
-    labels = next((n for n in integral if first[n].dtype.kind in "iu"), integral[0] if integral else None)
+    labels = min(integral, key=lambda n: first[n].dtype.kind not in "iu", default=None)
     scored = [n for n in fitting if n != labels and first[n].dtype.kind == "f" and are_shares(fitting[n])]
     if labels is None or len(scored) != 1 or not are_in_order(_rows(reference, boxes)):
         return None
@@ -242,7 +242,8 @@ def _separate_head(reference: Sequence[Outputs], boxes: str, scores: str, form: 
 
     def by_candidate(outputs: Outputs) -> np.ndarray:
         values = np.asarray(outputs[scores], np.float64)
-        return values if values.shape[1] == outputs[boxes].shape[1] else values.transpose(0, 2, 1)
+        is_last = values.shape[1] == outputs[boxes].shape[1]
+        return values if is_last else values.transpose(0, 2, 1)
 
     scored = [by_candidate(outputs) for outputs in reference]
     columns = np.concatenate([values.reshape(-1, values.shape[-1]) for values in scored])

@@ -237,10 +237,9 @@ def found_task(asked: AskedTask, head: Head, likeness: str, alike: Alike, output
     """
     nms = "after NonMaxSuppression" if head.needs_nms else "without NonMaxSuppression"
     unread = ", ".join(f"'{name}'" for name in outputs if name not in head.names)
-    how = (
-        f"reads {head.note}, {nms}; score at least {asked.score_threshold:g}, {likeness} {asked.iou:g} or more"
-        f"{f'; not judged: {unread}' if unread else ''}"
-    )
+    how = f"reads {head.note}, {nms}; score at least {asked.score_threshold:g}, {likeness} {asked.iou:g} or more"
+    if unread:
+        how += f"; not judged: {unread}"
 
     def count(before: Sequence[Detections], after: Sequence[Detections]) -> Counts:
         kept, like = 0, 0.0

@@ -187,7 +187,9 @@ def _classes(name: str, asked: AskedTask, reference: Sequence[Outputs]) -> Class
     if first.ndim == 3 and classes.axis is None and classes.kind == OWN:
         return Classes(None, OWN)
     sides = [side for axis, side in enumerate(first.shape) if axis != classes.axis and (axis or first.ndim < 4)]
-    return classes if classes.axis is not None and sum(side > 1 for side in sides) >= 2 else None
+    if classes.axis is not None and sum(side > 1 for side in sides) >= 2:
+        return classes
+    return None
 
 
 def _labels(classes: Classes, output: np.ndarray) -> np.ndarray:
@@ -244,7 +246,9 @@ def _of_pixels(total: Counts) -> dict[str, float]:
 def _how(classes: Classes) -> str:
     if classes.kind == _LABELS:
         return "labels"
-    return f"one channel, above {classes.middle:g}" if classes.axis is None else f"largest along axis {classes.axis}"
+    if classes.axis is None:
+        return f"one channel, above {classes.middle:g}"
+    return f"largest along axis {classes.axis}"
 
 
 DEPTH_OUTPUTS = (
@@ -445,7 +449,9 @@ def blank_of(name: str, reference: Sequence[Outputs], head: str | None = None) -
         return int(_BLANKS[head] % classes)
     counts = np.bincount(np.concatenate([array.argmax(axis=-1).ravel() for array in arrays]), minlength=classes)
     *_, second, most = np.argsort(counts, kind="stable").tolist()
-    return int(most) if counts[most] >= 2 * counts[second] + 5 and most in (0, classes - 1) else None
+    if counts[most] >= 2 * counts[second] + 5 and most in (0, classes - 1):
+        return int(most)
+    return None
 
 
 def letters_of(listed: str, classes: int, blank: int) -> tuple[str, ...]:
@@ -464,7 +470,9 @@ def letters_of(listed: str, classes: int, blank: int) -> tuple[str, ...]:
 
 def spelled(line: Line, letters: Sequence[str]) -> str:
     """Returns a line of class indices as text; without ``letters``, as numbers."""
-    return "".join(letters[index] for index in line) if letters else " ".join(map(str, line))
+    if letters:
+        return "".join(letters[index] for index in line)
+    return " ".join(map(str, line))
 
 
 def _best_of_steps(scores: np.ndarray) -> np.ndarray:
@@ -611,7 +619,9 @@ def _looks_like(name: str, reference: Sequence[Outputs], arrays: Sequence[np.nda
         return ("segment", "masks") if is_mask or is_map else ("", "")
     if first.ndim == 2 and first.shape[-1] > _FEW_CLASSES and classes.kind == LOGITS:
         lengths = np.concatenate([np.linalg.norm(array.astype(np.float64), axis=-1) for array in arrays])
-        return ("embed", "vectors of length 1") if np.allclose(lengths, 1.0, atol=1e-2) else ("", "")
+        if np.allclose(lengths, 1.0, atol=1e-2):
+            return ("embed", "vectors of length 1")
+        return ("", "")
     return "", ""
 
 

@@ -26,7 +26,6 @@ _TOLERANCE = 1e-3
 _MIDDLE = 0.1  # The median of the candidates' centres is at least this share of the largest coordinate, on both axes.
 _LARGEST_ANGLE = 2 * math.pi + _TOLERANCE
 _BOXES = ("xywh", "xyxy", "dfl")
-_WIDTHS = {"xywh": 4, "xyxy": 4, "score": 1, "class": 1, "objectness": 1, "angle": 1}
 _GROUP = re.compile(
     r"(xywh|xyxy|score|class|objectness|angle|classes:\d{1,5}|masks:\d{1,4}|dfl:\d{1,3}|keypoints:\d{1,4}x[23])\Z"
 )
@@ -61,12 +60,16 @@ def sums_of_one(rows: np.ndarray) -> bool:
 
 def are_spread(centres: np.ndarray) -> bool:
     """Returns true if centres ``[n, 2]`` are spread over the image, as those of candidates."""
-    return bool((np.median(centres, axis=0) >= _MIDDLE * centres.max(axis=0)).all()) if len(centres) else True
+    if len(centres):
+        return bool((np.median(centres, axis=0) >= _MIDDLE * centres.max(axis=0)).all())
+    return True
 
 
 def are_in_order(boxes: np.ndarray) -> bool:
     """Returns true if nearly all boxes ``[n, 4]`` have the second corner right of and below the first."""
-    return bool(np.mean((boxes[:, 2:] >= boxes[:, :2]).all(axis=-1)) >= NEARLY_ALL) if len(boxes) else True
+    if len(boxes):
+        return bool(np.mean((boxes[:, 2:] >= boxes[:, :2]).all(axis=-1)) >= NEARLY_ALL)
+    return True
 
 
 def are_corners(boxes: np.ndarray) -> bool:
@@ -80,7 +83,9 @@ def are_corners(boxes: np.ndarray) -> bool:
 
 def are_sized(boxes: np.ndarray) -> bool:
     """Returns true if the last two values of nearly all boxes ``[n, 4]`` can be width and height."""
-    return bool(np.mean((boxes[:, 2:] >= 0.0).all(axis=-1)) >= NEARLY_ALL) if len(boxes) else True
+    if len(boxes):
+        return bool(np.mean((boxes[:, 2:] >= 0.0).all(axis=-1)) >= NEARLY_ALL)
+    return True
 
 
 def turned(value: np.ndarray, last: bool) -> np.ndarray:
@@ -146,7 +151,9 @@ class Layout:
 
     def boxes(self, rows: np.ndarray) -> np.ndarray:
         """Returns the boxes of rows as two corners, ``[n, 4]``."""
-        return corners(self.of("xywh", rows)) if "xywh" in self.shapes else self.of("xyxy", rows)
+        if "xywh" in self.shapes:
+            return corners(self.of("xywh", rows))
+        return self.of("xyxy", rows)
 
     def scores(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Returns the score and the class of each row, of a candidate those of its best class."""
@@ -212,7 +219,7 @@ READY = "xyxy,score,class"
 
 
 def _width(name: str, shape: tuple[int, ...]) -> int:
-    return _WIDTHS.get(name, 4 if name == "dfl" else 1) * math.prod(shape)
+    return (4 if name in _BOXES else 1) * math.prod(shape)
 
 
 BEHIND = ("keypoints", "angle", "masks")
@@ -310,10 +317,10 @@ def rows_either_way(reference: Sequence[Outputs]) -> Iterator[tuple[str, bool, i
     for name, value in reference[0].items():
         if value.ndim != 3 or value.dtype.kind != "f" or any(outputs[name].ndim != 3 for outputs in reference):
             continue
-        for last in (True, False):
-            if len({outputs[name].shape[2 if last else 1] for outputs in reference}) == 1:
-                rows = np.concatenate([turned(outputs[name], last) for outputs in reference])
-                yield name, last, value.shape[1 if last else 2], rows
+        for axis in (2, 1):
+            if len({outputs[name].shape[axis] for outputs in reference}) == 1:
+                rows = np.concatenate([turned(outputs[name], axis == 2) for outputs in reference])
+                yield name, axis == 2, value.shape[3 - axis], rows
 
 
 @dataclass(frozen=True)
@@ -364,12 +371,12 @@ def raw_head(reference: Sequence[Outputs], layout: Layout = _ANY, without: Seque
     if layout is _ANY:
         _refuse_more(reference, scales, cells)
     every_scores = [_scores(scale, outputs) for scale in scales for outputs in reference]
-    is_logit = not all(map(are_shares, every_scores))
-    if not _mostly_background([scores.max(axis=1) for scores in every_scores], is_logit=is_logit):
+    to_shares = np.asarray if all(map(are_shares, every_scores)) else sigmoid
+    if not _mostly_background([to_shares(scores.max(axis=1)) for scores in every_scores]):
         return None
 
     def read(outputs: Outputs) -> list[Detections]:
-        parts = [_decoded(scale, layout, outputs, is_logit) for scale in scales]
+        parts = [_decoded(scale, layout, outputs, to_shares) for scale in scales]
         images = zip(*(np.concatenate(of_scales, axis=1) for of_scales in zip(*parts, strict=True)), strict=True)
         return [best_class(*image) for image in images]
 
@@ -384,7 +391,9 @@ def raw_head(reference: Sequence[Outputs], layout: Layout = _ANY, without: Seque
 
 def _sizes(maps: Mapping[str, np.ndarray]) -> list[tuple[int, ...]]:
     sizes = sorted({value.shape[2:4] for value in maps.values()}, reverse=True)
-    return sizes if all(b == tuple(-(-side // 2) for side in a) for a, b in pairwise(sizes)) else []
+    if all(b == tuple(-(-side // 2) for side in a) for a, b in pairwise(sizes)):
+        return sizes
+    return []
 
 
 def _of_all(outputs: Outputs, layout: Layout, sizes: Sequence[tuple[int, ...]]) -> str:
@@ -402,7 +411,9 @@ def _scale(channels: dict[str, int], layout: Layout, stride: float, of_all: str,
         if len(others) == 2:
             others = [name for name in others if channels[name] > 1]
         is_pair = len(distances) == len(others) == 1
-        return _Scale(distances[0], others[0], BINS, 0, channels[others[0]], stride) if is_pair else None
+        if is_pair:
+            return _Scale(distances[0], others[0], BINS, 0, channels[others[0]], stride)
+        return None
     (bins,), (classes,) = layout.shapes["dfl"], layout.shapes["classes"]
     named = {count: name for name, count in channels.items()}
     apart, extra, more, begin = 4 * bins + classes, of_all, layout.more_width, cells if of_all else 0
@@ -448,12 +459,13 @@ def _scores(scale: _Scale, outputs: Outputs) -> np.ndarray:
     return np.asarray(outputs[scale.scores][:, scale.first : scale.first + scale.classes], np.float64)
 
 
-def _mostly_background(best: Sequence[np.ndarray], *, is_logit: bool) -> bool:
-    values = np.concatenate([image.ravel() for image in best])
-    return bool(np.median(sigmoid(values) if is_logit else values) < BACKGROUND)
+def _mostly_background(best: Sequence[np.ndarray]) -> bool:
+    return bool(np.median(np.concatenate([image.ravel() for image in best])) < BACKGROUND)
 
 
-def _decoded(scale: _Scale, layout: Layout, outputs: Outputs, is_logit: bool) -> tuple[np.ndarray, ...]:
+def _decoded(
+    scale: _Scale, layout: Layout, outputs: Outputs, to_shares: Callable[[np.ndarray], np.ndarray]
+) -> tuple[np.ndarray, ...]:
     # Returns boxes [B, H * W, 4], scores [B, H * W, C], and further channels.
     logits = np.asarray(outputs[scale.distances][:, : 4 * scale.bins], np.float64)
     images, _, height, width = logits.shape
@@ -461,8 +473,7 @@ def _decoded(scale: _Scale, layout: Layout, outputs: Outputs, is_logit: bool) ->
     sides = np.moveaxis(bins[..., 0] if is_direct else softmax(bins) @ np.arange(scale.bins), 1, -1)
     y, x = (grid.ravel() + 0.5 for grid in np.mgrid[:height, :width])
     middle = np.stack([x, y], axis=-1)
-    scores = _scores(scale, outputs).reshape(images, -1, height * width).swapaxes(1, 2)
-    scores = sigmoid(scores) if is_logit else scores
+    scores = to_shares(_scores(scale, outputs)).reshape(images, -1, height * width).swapaxes(1, 2)
     boxes = np.concatenate([middle - sides[..., :2], middle + sides[..., 2:]], axis=-1)
     more = _beside(scale, layout, outputs) if scale.more else scores[..., :0]
     if "angle" in layout.shapes:
@@ -512,16 +523,15 @@ def anchored_head(reference: Sequence[Outputs], name: str) -> Head | None:
         return None
     names = sorted(every, key=lambda n: every[n].shape[2:4], reverse=True)
     maps = [_cells(outputs[n]) for n in names for outputs in reference]
-    is_logit = not all(map(are_shares, maps))
-    shares = [sigmoid(cells[..., 4:]) if is_logit else cells[..., 4:] for cells in maps]
-    if not _mostly_background([s[..., 0] * s[..., 1:].max(axis=-1) for s in shares], is_logit=False):
+    to_shares = np.asarray if all(map(are_shares, maps)) else sigmoid
+    shares = [to_shares(cells[..., 4:]) for cells in maps]
+    if not _mostly_background([s[..., 0] * s[..., 1:].max(axis=-1) for s in shares]):
         return None
 
     def read(outputs: Outputs) -> list[Detections]:
         parts = []
         for k, (output, sides) in enumerate(zip(names, ANCHORS[name], strict=True)):
-            values, stride = _cells(outputs[output]), FINEST * 2**k
-            values = sigmoid(values) if is_logit else values
+            values, stride = to_shares(_cells(outputs[output])), FINEST * 2**k
             y, x = np.mgrid[: values.shape[2], : values.shape[3]]
             centres = stride * (2.0 * values[..., :2] - 0.5 + np.stack([x, y], axis=-1))
             extents = (2.0 * values[..., 2:4]) ** 2 * np.reshape(sides, (3, 1, 1, 2))

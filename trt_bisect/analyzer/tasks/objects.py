@@ -92,7 +92,9 @@ def key_similarity(before: Detections, after: Detections) -> np.ndarray:
 
 def sigmas_of(count: int) -> np.ndarray:
     """Returns the tolerance of each keypoint as a share of an object's size: COCO's for 17, else 1 / count."""
-    return np.array(_COCO) / 1000 if count == len(_COCO) else np.full(count, 1 / count)
+    if count == len(_COCO):
+        return np.array(_COCO) / 1000
+    return np.full(count, 1 / count)
 
 
 OBB_OUTPUTS = (
