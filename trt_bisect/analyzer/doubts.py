@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -58,8 +58,6 @@ def is_destroyed(rule: Rule, trial: Trial) -> bool:
     """Returns true if every judged output is wrong on every input: an SQNR of at most 1 dB or, with a task, no
     agreement.
     """
-    if trial.failed:
-        return False
     metric, least = (rule.metric, 0.0) if rule.metric is AGREEMENT else (BUILT_IN["sqnr"], 1.0)
     figures = [
         value
@@ -220,10 +218,11 @@ def bound_of(inputs: int, missed: int, by: str = "") -> Bound:
     """Returns the bound if ``missed`` of ``inputs`` held-out inputs miss; ``by`` (empty, ``class`` or ``agreement``)
     says how they miss.
     """
-    most = upper_bound(inputs, missed)
-    rounder = next((share for share in _ROUND if missed / inputs < share < most), None)
-    more = None if rounder is None else _further(inputs, missed, rounder)
-    return Bound(inputs, missed, most, next=None if more is None else rounder, more=more, by=by)
+    bound = Bound(inputs, missed, upper_bound(inputs, missed), by=by)
+    rounder = next((share for share in _ROUND if missed / inputs < share < bound.most), None)
+    if rounder is None or (more := _further(inputs, missed, rounder)) is None:
+        return bound
+    return replace(bound, next=rounder, more=more)
 
 
 def upper_bound(inputs: int, missed: int) -> float:

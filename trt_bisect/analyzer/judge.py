@@ -149,9 +149,7 @@ class Rule:
 
         If a share over all inputs decides, such as that of lost rows, returns the metric's value of the same loss.
         """
-        if trial is None or trial.failed:
-            return None
-        judged = self.judged(trial)
+        judged = {} if trial is None else self.judged(trial)
         if not judged or any(self.output_loss(figures) == math.inf for figures in judged.values()):
             return None
         worst = judged[self.worst_of(judged)]
@@ -164,7 +162,7 @@ class Rule:
         """Returns a trial's figures by input, on each those of the worst output there; None if the trial failed or had
         one input.
         """
-        judged = [] if trial is None or trial.failed else list(self.judged(trial).values())
+        judged = [] if trial is None else list(self.judged(trial).values())
         own = [figures for figures in judged if self.own_loss(figures) is not None]
         by_output = [figures.inputs[self.metric.name] for figures in own if self.metric.name in figures.inputs]
         if len(by_output) < len(own):
@@ -207,7 +205,7 @@ class Rule:
         """Returns the name of the worst output; and ``rows``, ``labels``, ``classes`` or ``variation`` if a share of
         these decides, else empty. Both are empty if the trial failed.
         """
-        judged = {} if trial.failed else self.judged(trial)
+        judged = self.judged(trial)
         name = self.worst_of(judged)
         if not name:
             return "", ""

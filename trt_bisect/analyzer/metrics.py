@@ -64,19 +64,20 @@ class Metric:
 
     def loss(self, value: float) -> float:
         """Returns the loss of a figure; infinity for NaN. Raises ValueError if ``perfect`` is not known."""
-        if self.perfect is None:
-            raise ValueError(f"the perfect value of metric '{self.name}' is not known")
-        return math.inf if math.isnan(value) else self.loss_of(value, self.perfect)
+        return math.inf if math.isnan(value) else self.loss_of(value, self._known_perfect)
 
     def value(self, loss: float) -> float:
         """Returns the figure of a finite loss; raises ValueError if ``perfect`` is not known."""
+        perfect = self._known_perfect
+        if self.loss_of is _noise_ratio and loss > 0.0:
+            return min(perfect, -10.0 * math.log10(loss))
+        return perfect - loss if self.higher else perfect + loss
+
+    @property
+    def _known_perfect(self) -> float:
         if self.perfect is None:
             raise ValueError(f"the perfect value of metric '{self.name}' is not known")
-        if self.loss_of is _noise_ratio:
-            if loss > 0.0:
-                return min(self.perfect, -10.0 * math.log10(loss))
-            return self.perfect
-        return self.perfect - loss if self.higher else self.perfect + loss
+        return self.perfect
 
     def knowing_perfect(self, *references: np.ndarray) -> Metric:
         """Returns this metric with ``perfect`` set: for a user's function, the worst figure of one of FP32's outputs

@@ -325,9 +325,9 @@ def embed(asked: AskedTask, reference: Sequence[Outputs]) -> Task:
     A vector agrees if it is closer to its own FP32 vector, and to that vector's nearest neighbour, than to all other
     FP32 vectors. With fewer than three different vectors the agreement is the cosine.
     """
-    floats = {name: value for name, value in reference[0].items() if value.dtype.kind == "f" and value.ndim}
-    ranks = {name: value.ndim for name, value in floats.items() if value.shape[-1] > 1}
-    name = next((name for fitting in ((1, 2), (3,)) for name, rank in ranks.items() if rank in fitting), None)
+    floats = {name: value for name, value in reference[0].items() if value.dtype.kind == "f"}
+    ranks = {name: value.ndim for name, value in floats.items() if 1 <= value.ndim <= 3 and value.shape[-1] > 1}
+    name = min(ranks, key=lambda name: ranks[name] == 3, default=None)
     if name is None or _are_detections(reference):
         raise not_told(asked, reference, EMBED_OUTPUTS)
     rows = "each row is a vector" if ranks[name] < 3 else "the average over the tokens (axis 1) is the vector"
@@ -415,13 +415,16 @@ def text(asked: AskedTask, reference: Sequence[Outputs]) -> Task:
     """
     if asked.head not in (None, *_BLANKS):
         raise BadInput(f"--head '{asked.head}' names no blank.", f"Give --head {' or '.join(_BLANKS)}.")
-    scored, scored_if_named = (
-        next(((n, blank) for n in reference[0] if (blank := blank_of(n, reference, head)) is not None), None)
-        for head in (asked.head, "blank-first")
-    )
-    if scored is None or _are_detections(reference):
-        raise not_told(asked, reference, TEXT_OUTPUTS, list(_BLANKS) if scored_if_named and not scored else ())
-    name, blank = scored
+
+    def scored(head: str | None) -> dict[str, int]:
+        blanks = {name: blank_of(name, reference, head) for name in reference[0]}
+        return {name: blank for name, blank in blanks.items() if blank is not None}
+
+    found = scored(asked.head)
+    if not found or _are_detections(reference):
+        is_unclear = not found and bool(scored("blank-first"))
+        raise not_told(asked, reference, TEXT_OUTPUTS, list(_BLANKS) if is_unclear else ())
+    name, blank = next(iter(found.items()))
 
     def further(total: Counts) -> dict[str, float]:
         return {"lines": total["lines"], "exact": total["exact"], "edits": total[ITEMS] - total[AGREED]}
@@ -573,9 +576,9 @@ def _suggested(reference: Sequence[Outputs]) -> tuple[str, str]:
     if task:
         return task, f"the outputs look like {_JUDGED[task]}: --task {task} judges them"
     for name in reference[0]:
-        task, what = _looks_like(name, reference, [outputs[name] for outputs in reference])
+        task = _looks_like(name, reference)
         if task:
-            return task, f"output '{name}' looks like {what}: --task {task} judges {_JUDGED[task]}"
+            return task, f"output '{name}' looks like {_LOOKS[task]}: --task {task} judges {_JUDGED[task]}"
     try:
         head = find_head(reference)
     except BadInput as error:
@@ -602,27 +605,35 @@ _JUDGED: Mapping[str, str] = {
 }
 
 
-def _looks_like(name: str, reference: Sequence[Outputs], arrays: Sequence[np.ndarray]) -> tuple[str, str]:
+_LOOKS: Mapping[str, str] = {
+    "classify": "class probabilities",
+    "segment": "masks",
+    "embed": "vectors of length 1",
+    "text": "CTC scores of text",
+}
+
+
+def _looks_like(name: str, reference: Sequence[Outputs]) -> str:
+    arrays = [outputs[name] for outputs in reference]
     first = arrays[0]
     if first.dtype.kind != "f" or not all(array.ndim == first.ndim and np.isfinite(array).all() for array in arrays):
-        return "", ""
+        return ""
     classes = find_classes(arrays)
     if classes.kind == SHARES and first.ndim == 3 and classes.axis == 2:
         blank = blank_of(name, reference) if first.shape[-1] > _FEW_CLASSES else None
         is_text = blank is not None and not ends_with([row for array in arrays for row in _best_of_steps(array)], blank)
-        return ("text", "CTC scores of text") if is_text else ("", "")
+        return "text" if is_text else ""
     if classes.kind == SHARES and first.ndim == 2:
-        return "classify", "class probabilities"
+        return "classify"
     if first.ndim == 4 and min(first.shape[2:]) > 1:
         is_mask = first.shape[1] == 1 and classes.kind == OWN and _is_sure(arrays)
         is_map = first.shape[1] > 1 and classes.kind == SHARES and classes.axis == 1
-        return ("segment", "masks") if is_mask or is_map else ("", "")
+        return "segment" if is_mask or is_map else ""
     if first.ndim == 2 and first.shape[-1] > _FEW_CLASSES and classes.kind == LOGITS:
         lengths = np.concatenate([np.linalg.norm(array.astype(np.float64), axis=-1) for array in arrays])
         if np.allclose(lengths, 1.0, atol=1e-2):
-            return ("embed", "vectors of length 1")
-        return ("", "")
-    return "", ""
+            return "embed"
+    return ""
 
 
 def _is_sure(arrays: Sequence[np.ndarray]) -> bool:
