@@ -23,7 +23,7 @@ from trt_bisect.analyzer.structure.operators import FROM_PLUGINS, TABLE, operato
 from trt_bisect.builder.parser import Refusal
 from trt_bisect.support.codec import encode_lines
 
-FLOATS, HALVES, LONGS, INTS = TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.INT64, TensorProto.INT32
+FLOATS, LONGS, INTS = TensorProto.FLOAT, TensorProto.INT64, TensorProto.INT32
 BYTES, SIGNED = TensorProto.UINT8, TensorProto.INT8
 
 
@@ -66,10 +66,11 @@ def test_the_table_is_what_the_tool_writes(rtx):
     assert TABLE.read_bytes() == encode_lines(written)
 
 
-def network(*nodes, inputs=(("x", FLOATS, [2, 3, 4]),), constants=None, opset=18, output=FLOATS):
-    """A network of nodes; the last one makes ``y``."""
+def network(*nodes, constants=None, opset=18, output=FLOATS, **inputs):
+    """A network of nodes, whose last one makes ``y``; an input is its shape, or its type and shape."""
     made = [numpy_helper.from_array(np.asarray(values), name) for name, values in (constants or {}).items()]
-    values = [helper.make_tensor_value_info(*each) for each in inputs]
+    typed = {name: (FLOATS, given) if isinstance(given, list) else given for name, given in inputs.items()}
+    values = [helper.make_tensor_value_info(name, *given) for name, given in (typed or {"x": (FLOATS, X)}).items()]
     graph = helper.make_graph(list(nodes), "g", values, [helper.make_tensor_value_info("y", output, None)], made)
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8)
 
@@ -79,17 +80,15 @@ def node(op, reads="x", makes="y", **attributes):
 
 
 def of(op, element, reads="x", shape=(2, 3, 4), **attributes):
-    inputs = [(name, element, shape) for name in dict.fromkeys(reads.split())]
-    return network(node(op, reads, **attributes), inputs=inputs, output=element)
+    return network(node(op, reads, **attributes), output=element, **dict.fromkeys(reads.split(), (element, shape)))
 
 
-X = ("x", FLOATS, [2, 3, 4])
-AXES = ("axes", LONGS, [1])
+X = [2, 3, 4]
+AXES = (LONGS, [1])
 ONE = {"axes": np.int64([1])}
-QKV = [(name, FLOATS, [2, 3, 4, 8]) for name in "qkv"]
-LONG_VALUES = [*QKV[:2], ("v", FLOATS, [2, 3, 4, 10])]
+QKV = {name: [2, 3, 4, 8] for name in "qkv"}
 LATER = partial(network, opset=24)
-COUNT = ("n", FLOATS, [])
+EMPTY = {"empty": np.float32([])}
 INDICES = {"i": np.int64([[[0]]])}
 REFUSED = {
     "bytes moved": of("Transpose", BYTES),
@@ -98,66 +97,56 @@ REFUSED = {
     "integers clipped at an input": of("Clip", SIGNED, "x low"),
     "norms along one axis": network(node("LpPool", kernel_shape=[2])),
     "integers multiplied": of("MatMul", INTS, "x x", (4, 4)),
-    "axes as an input": network(node("ReduceSum", "x axes"), inputs=[X, AXES]),
+    "axes as an input": network(node("ReduceSum", "x axes"), x=X, axes=AXES),
     "axes that are computed": network(node("Shape", "x", "axes", start=0, end=1), node("ReduceMax", "x axes")),
-    "Squeeze": network(node("Squeeze", "x axes"), inputs=[("x", FLOATS, [2, 1, 4]), AXES]),
-    "Unsqueeze": network(node("Unsqueeze", "x axes"), inputs=[X, AXES]),
+    "Squeeze": network(node("Squeeze", "x axes"), x=[2, 1, 4], axes=AXES),
+    "Unsqueeze": network(node("Unsqueeze", "x axes"), x=X, axes=AXES),
     "a sum while scattering": network(
-        node("ScatterElements", "x i x2", reduction="add"), inputs=[X, ("x2", FLOATS, [1] * 3)], constants=INDICES
+        node("ScatterElements", "x i x2", reduction="add"), x=X, x2=[1] * 3, constants=INDICES
     ),
     "a remainder of floats": of("Mod", FLOATS, "x x2"),
     "a third norm": network(node("LpPool", kernel_shape=[2], p=3)),
-    "Attention's keys": LATER(node("Attention", "q k v", "y keys values"), inputs=QKV),
-    "softcap": LATER(node("Attention", "q k v", softcap=2.0), inputs=QKV),
-    "a mask and causal": LATER(node("Attention", "q k v m", is_causal=1), inputs=[*QKV, ("m", FLOATS, [4, 4])]),
-    "values of another size": LATER(node("Attention", "q k v"), inputs=LONG_VALUES),
-    "scales as an input": network(
-        node("Resize", "x empty n", mode="nearest"), inputs=[X, ("n", FLOATS, [3])], constants={"empty": np.float32([])}
-    ),
-    "a depth in floats": network(
-        node("OneHot", "i n v"), inputs=[("i", LONGS, [3]), COUNT], constants={"v": np.float32([0, 1])}
-    ),
-    "a range from an input": network(
-        node("Range", "a n d"), inputs=[COUNT], constants={"a": np.float32(0), "d": np.float32(1)}
-    ),
-    "a vector times matrices": network(
-        node("MatMul", "x w"), inputs=[("x", FLOATS, [4])], constants={"w": np.ones((2, 4, 3), "f")}
-    ),
+    "Attention's keys": LATER(node("Attention", "q k v", "y keys values"), **QKV),
+    "softcap": LATER(node("Attention", "q k v", softcap=2.0), **QKV),
+    "a mask and causal": LATER(node("Attention", "q k v m", is_causal=1), **QKV, m=[4, 4]),
+    "values of another size": LATER(node("Attention", "q k v"), **{**QKV, "v": [2, 3, 4, 10]}),
+    "scales as an input": network(node("Resize", "x empty n", mode="nearest"), x=X, n=[3], constants=EMPTY),
+    "a depth in floats": network(node("OneHot", "i n v"), i=(LONGS, [3]), n=[], constants={"v": np.float32([0, 1])}),
+    "a range from an input": network(node("Range", "a n d"), n=[], constants={"a": np.float32(0), "d": np.float32(1)}),
+    "a vector times matrices": network(node("MatMul", "x w"), x=[4], constants={"w": np.ones((2, 4, 3), "f")}),
     "antialias": network(
         node("Resize", "x empty s", mode="linear", antialias=1),
-        inputs=[("x", FLOATS, [1, 1, 4, 4])],
-        constants={"s": np.float32([1, 1, 0.5, 0.5]), "empty": np.float32([])},
+        x=[1, 1, 4, 4],
+        constants=EMPTY | {"s": np.float32([1, 1, 0.5, 0.5])},
     ),
     "another mode": network(
         node("Resize", "x empty s", mode="linear", coordinate_transformation_mode="half_pixel_symmetric"),
-        inputs=[("x", FLOATS, [1, 1, 4, 4])],
-        constants={"s": np.float32([1, 1, 2, 2]), "empty": np.float32([])},
+        x=[1, 1, 4, 4],
+        constants=EMPTY | {"s": np.float32([1, 1, 2, 2])},
         opset=19,
     ),
-    "a last part of nothing": network(node("Split", "x", "y b c d e", num_outputs=5), inputs=[("x", FLOATS, [6])]),
+    "a last part of nothing": network(node("Split", "x", "y b c d e", num_outputs=5), x=[6]),
 }
 """Networks of users' kinds that rules and parser refuse, each at its last node or the one before."""
 TAKEN = {
-    "bytes cast": network(node("Cast", to=FLOATS), inputs=[("x", BYTES, [2, 3])]),
+    "bytes cast": network(node("Cast", to=FLOATS), x=(BYTES, [2, 3])),
     "bytes given out": network(node("Cast", to=BYTES), output=BYTES),
     "constant axes": network(node("ReduceSum", "x axes"), constants=ONE),
     "axes from constants": network(node("Identity", "axes", "same"), node("ReduceSum", "x same"), constants=ONE),
     "no axes": network(node("ReduceMean")),
-    "scattered": network(node("ScatterElements", "x i x2"), inputs=[X, ("x2", FLOATS, [1] * 3)], constants=INDICES),
+    "scattered": network(node("ScatterElements", "x i x2"), x=X, x2=[1] * 3, constants=INDICES),
     "a remainder of integers": of("Mod", INTS, "x x2"),
     "fmod of floats": of("Mod", FLOATS, "x x2", fmod=1),
-    "integers clipped": network(
-        node("Clip", "x low"), inputs=[("x", SIGNED, [2])], constants={"low": np.int8(1)}, output=SIGNED
-    ),
-    "a second norm": network(node("LpPool", kernel_shape=[2, 2], p=2), inputs=[("x", FLOATS, [1, 3, 4, 4])]),
-    "Attention": LATER(node("Attention", "q k v", is_causal=1, softcap=0.0), inputs=QKV),
-    "Attention with a mask": LATER(node("Attention", "q k v m"), inputs=[*QKV, ("m", FLOATS, [4, 4])]),
+    "integers clipped": network(node("Clip", "x low"), x=(SIGNED, [2]), constants={"low": np.int8(1)}, output=SIGNED),
+    "a second norm": network(node("LpPool", kernel_shape=[2, 2], p=2), x=[1, 3, 4, 4]),
+    "Attention": LATER(node("Attention", "q k v", is_causal=1, softcap=0.0), **QKV),
+    "Attention with a mask": LATER(node("Attention", "q k v m"), **QKV, m=[4, 4]),
     "scales from a shape": network(
         node("Shape", "x", "sizes"),
         node("Cast", "sizes", "n", to=FLOATS),
         node("Div", "n n", "s"),
         node("Resize", "x empty s", mode="nearest"),
-        constants={"empty": np.float32([])},
+        constants=EMPTY,
     ),
     "a range from a shape": network(
         node("Shape", "x", "n", start=0, end=1),
@@ -166,10 +155,8 @@ TAKEN = {
         constants={"a": np.int64(0), "d": np.int64(1)},
         output=LONGS,
     ),
-    "a vector times a matrix": network(
-        node("MatMul", "x w"), inputs=[("x", FLOATS, [4])], constants={"w": np.ones((4, 3), "f")}
-    ),
-    "parts of unlike size": network(node("Split", "x", "y b c", num_outputs=3), inputs=[("x", FLOATS, [7])]),
+    "a vector times a matrix": network(node("MatMul", "x w"), x=[4], constants={"w": np.ones((4, 3), "f")}),
+    "parts of unlike size": network(node("Split", "x", "y b c", num_outputs=3), x=[7]),
     "bytes that are a constant": network(
         node("Cast", "b", "c", to=FLOATS), node("Add", "x c"), constants={"b": np.uint8([1])}
     ),
@@ -201,8 +188,7 @@ def test_a_constant_in_a_body_is_a_constant_there(axes, found):
     yes = helper.make_graph([inside, summed], "yes", [], [out])
     no = helper.make_graph([helper.make_node("Identity", ["z"], ["s"], name="kept")], "no", [], [out])
     choice = helper.make_node("If", ["c"], ["y"], name="choice", then_branch=yes, else_branch=no)
-    inputs = [("z", FLOATS, [2, 3]), ("c", TensorProto.BOOL, []), ("x", LONGS, [1])]
-    assert kinds(network(choice, inputs=inputs)) == found
+    assert kinds(network(choice, z=[2, 3], c=(TensorProto.BOOL, []), x=AXES)) == found
 
 
 def settled_with(monkeypatch, model, *refused, plugins=()):
