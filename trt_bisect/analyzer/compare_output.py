@@ -202,11 +202,8 @@ def faint_places(octaves: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
     """
     columns = [[exponent for exponent in column if exponent != NEVER_FAINT] for column in zip(*octaves, strict=True)]
     medians = [median_low(column) if column else NEVER_FAINT for column in columns]
-    return tuple(
-        index
-        for index, of_input in enumerate(octaves)
-        if any(exponent < middle - FAINT_OCTAVES for exponent, middle in zip(of_input, medians, strict=True))
-    )
+    least = np.array(medians) - FAINT_OCTAVES
+    return tuple(index for index, of_input in enumerate(octaves) if (np.array(of_input) < least).any())
 
 
 def judging_notes(reference: Sequence[Outputs], judged: Iterable[str], metric: Metric) -> list[str]:

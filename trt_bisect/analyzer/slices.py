@@ -145,10 +145,11 @@ def _along(name: str, arrays: Sequence[np.ndarray], axis: int) -> tuple[Slice, .
     level = _levels(largest, scores)
     if level is None or not _is_separated(rows, level):
         return ()
-    return tuple(
-        Slice(name, axis, spans, float(max(largest[a:b].max() for a, b in spans)), bool(scores[slice(*spans[0])].all()))
-        for spans in _spans(_filled(np.where(level < 0, -1, 2 * level + scores)))
-    )
+    groups = []
+    for spans in _spans(_filled(np.where(level < 0, -1, 2 * level + scores))):
+        peak = max(largest[first:end].max() for first, end in spans)
+        groups.append(Slice(name, axis, spans, float(peak), bool(scores[slice(*spans[0])].all())))
+    return tuple(groups)
 
 
 def _rows(array: np.ndarray, axis: int) -> np.ndarray:

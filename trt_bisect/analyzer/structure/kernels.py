@@ -87,18 +87,17 @@ def engine_facts(
     ``fp32`` are the layers of the engine without pairs, None if not built.
     """
     kernels = _kernels(layers)
-    states = {name: _state(name, pairs, kernels) for name, pairs in _layers_with_pairs(graph)}
+    by_state: dict[str, list[str]] = {"low": [], "rounded": [], "untold": []}
+    for name, pairs in _layers_with_pairs(graph):
+        by_state[_state(name, pairs, kernels)].append(name)
     nodes = {node.name: node for node in graph.nodes}
     in_pairs = {name for name, node in nodes.items() if node.op_type in PAIR and node.output[0] not in graph.constants}
     of_pairs = [kernel.network_layers for kernel in kernels if _is_of_pairs(kernel, nodes)]
-    low, rounded, untold = (tuple(n for n, state in states.items() if state is kind) for kind in (True, False, None))
     return EngineFacts(
         engine=engine,
         kernels=_counts(kernels, nodes),
         fp32=None if fp32 is None else _counts(_kernels(fp32), nodes),
-        low=low,
-        rounded=rounded,
-        untold=untold,
+        **{state: tuple(names) for state, names in by_state.items()},
         pair_kernels=tuple(tuple(name for name in names if name in in_pairs) for names in of_pairs),
         broken=tuple(_broken(_kernels(fp32 or ()), kernels)),
     )
@@ -165,15 +164,15 @@ def _layers_with_pairs(graph: FileGraph) -> Iterator[tuple[str, list[tuple[str, 
             yield node.name, pairs
 
 
-def _state(layer: str, pairs: Sequence[tuple[str, str]], kernels: Sequence[EngineLayer]) -> bool | None:
-    # True: reads a low tensor. False: is only rounded. None: no kernel names it.
+def _state(layer: str, pairs: Sequence[tuple[str, str]], kernels: Sequence[EngineLayer]) -> str:
+    # The field of EngineFacts for the layer.
     inside = [kernel for kernel in kernels if layer in kernel.network_layers]
     for kernel in inside:
         names = frozenset(kernel.network_layers)
         from_memory = any(dq in names and q not in names for dq, q in pairs)
         if _LOW & set(kernel.inputs) and (from_memory or set(kernel.inputs) <= _LOW):
-            return True
-    return False if inside else None
+            return "low"
+    return "rounded" if inside else "untold"
 
 
 def _broken(before: Sequence[EngineLayer], after: Sequence[EngineLayer]) -> Iterator[tuple[tuple[str, ...], ...]]:

@@ -355,8 +355,10 @@ def _vectors(output: np.ndarray) -> np.ndarray:
 
 def _sought(vectors: Sequence[np.ndarray]) -> list[_Sought]:
     every = np.concatenate(vectors)
-    rows = iter(range(len(every)))
-    nearest = [[_nearest(cosines, next(rows)) for cosines in of_input @ every.T] for of_input in vectors]
+    nearest, first = list[list[np.ndarray | None]](), 0
+    for of_input in vectors:
+        nearest.append([_nearest(cosines, row) for row, cosines in enumerate(of_input @ every.T, first)])
+        first += len(of_input)
     if all(near is None for of_input in nearest for near in of_input):
         nearest = [[] for _ in vectors]
     return [(of_input, every, near) for of_input, near in zip(vectors, nearest, strict=True)]

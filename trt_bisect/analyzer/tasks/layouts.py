@@ -275,13 +275,13 @@ class Placed:
 
 def named_layout(layout: Layout, reference: Sequence[Outputs]) -> Placed:
     """Returns the only output and axis that fit a layout; raises BadInput for none or several."""
-    places = [
-        Placed(name, layout, axis == 2)
-        for name, value in reference[0].items()
-        if value.ndim == 3 and value.dtype.kind == "f"
-        for axis in (1, 2)
-        if all(outputs[name].shape[axis] == layout.width for outputs in reference)
-    ]
+    places = []
+    for name, value in reference[0].items():
+        if value.ndim != 3 or value.dtype.kind != "f":
+            continue
+        for axis in (1, 2):
+            if all(outputs[name].shape[axis] == layout.width for outputs in reference):
+                places.append(Placed(name, layout, axis == 2))
     if len(places) != 1:
         shapes = ", ".join(f"'{name}' {list(value.shape)}" for name, value in reference[0].items())
         raise BadInput(
