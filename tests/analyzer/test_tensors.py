@@ -184,3 +184,19 @@ def test_integers_have_moments_and_a_histogram(values):
     assert (figures["spread"].min, figures["spread"].max) == (values.min(), values.max())
     assert sum(figures["histogram"].fp32) == values.size
     assert (figures["histogram"].int8, figures["rounded"], figures["rounding"]) == ((), None, None)
+
+
+def test_a_second_quantizer_clips_what_the_first_one_keeps():
+    """Scales 0.05 and 0.01: the first reaches 6.35, the second 1.27; -1.28 is the second's least level."""
+    rounding = RoundingStatistics((symmetric(np.float32(0.05)), symmetric(np.float32(0.01))))
+    rounding.add(np.array([[0.5, 1.0, 2.0, -3.0, 9.0]], np.float32))
+    figures = rounding.figures()
+    assert figures.clipped == 3 / 5
+    errors, values = np.array([0, 0, 0.73, 1.72, 7.73]), np.array([0.5, 1, 2, 3, 9])
+    assert figures.sqnr == pytest.approx(10 * np.log10((values**2).sum() / (errors**2).sum()), abs=1e-4)
+
+
+def test_a_scale_that_is_no_number_gives_no_figure():
+    rounding = RoundingStatistics((symmetric(np.float32(np.nan)),))
+    rounding.add(np.array([[0.5, -1.0]], np.float32))
+    assert np.isnan(rounding.figures().sqnr)

@@ -11,8 +11,9 @@ from onnxruntime.quantization import QuantFormat, quantize_dynamic
 import trt_bisect
 from tests.support import networks
 from tests.support.by_hand import cosine
-from tests.support.quantized import plain_session, quantized_by_onnxruntime
+from tests.support.quantized import in_plan, plain_session, quantized_by_onnxruntime
 from trt_bisect.errors import BadInput
+from trt_bisect.precision import Precision
 
 FAST = {"engine": "onnxruntime", "calibrator": "minmax"}
 
@@ -183,3 +184,25 @@ def test_a_session_is_fed_in_its_own_types(dtype):
     samples = {"x": np.arange(8, dtype=dtype).reshape(2, 4)}
     found = trt_bisect.compare(plain_session(model), inputs=samples, other=plain_session(model))
     assert [row.figures.max_abs for row in found.tensors if row.origin.tensor == "y"] == [0.0]
+
+
+def test_a_tensor_that_is_rounded_twice_is_rounded_twice(tmp_path):
+    """ONNX Runtime's optimisations would keep one of the two pairs; it computes both, as TensorRT does, without."""
+    sketch = networks.Sketch()
+
+    def paired(tensor, step, name):
+        scale, zero = sketch.constant(f"{name}_s", step), sketch.constant(f"{name}_z", 0, np.int8)
+        levels = sketch.node("QuantizeLinear", [tensor, scale, zero], f"{name}_q")
+        return sketch.node("DequantizeLinear", [levels, scale, zero], f"{name}_dq")
+
+    twice = paired(paired("x", 0.05, "first"), 0.011, "second")
+    weight = paired(sketch.constant("w", networks.normal(3, 4, 3, 1, 1)), 0.03, "weight")
+    sketch.node("Conv", [twice, weight], "conv", out="y")
+    path = networks.save(sketch.model({"x": [1, 3, 8, 8]}, {"y": [1, 4, 8, 8]}), tmp_path)
+    x = networks.normal(4, 6, 3, 8, 8)
+    truth = [plain_session(path, optimised=False).run(None, {"x": each[None]})[0] for each in x]
+    network = trt_bisect.load_network(path)
+    found = [in_plan(network, network.full(Precision.FP32), {"x": each[None]})["y"] for each in x]
+    assert np.allclose(found, truth, atol=1e-5)
+    report = trt_bisect.run(path, inputs={"x": x}, explain="none", history="none", **FAST)
+    assert report.similarity.int8 is not None

@@ -141,9 +141,12 @@ class RoundingStatistics:
         values = np.where(np.isfinite(values), values, 0).astype(np.float32)
         quantizers = [quantizer.of_part(part) for quantizer in self._quantizers]
         first = quantizers[0]
-        levels = first.levels(values)
-        clipped = (levels < self._least) | (levels > self._largest)
-        rounded = round_trips(values, quantizers)
+        levels = np.nan_to_num(first.levels(values))  # A scale that is NaN has no levels.
+        clipped, rounded = np.zeros(values.shape, bool), values
+        for quantizer in quantizers:
+            reached = quantizer.levels(rounded)
+            clipped |= (reached < self._least) | (reached > self._largest)
+            rounded = quantizer.round_trip(rounded)
         noise = (rounded.astype(np.float64) - values) ** 2
         nonzero = values != 0
         steps = np.abs(first.steps(levels, values))

@@ -23,6 +23,8 @@ from trt_bisect.model.file import Written, set_external
 from trt_bisect.support.memory import file_of, give_back_memory
 
 NO_QDQ_FUSION = ("session.disable_quant_qdq", "1")
+# Of two Q/DQ pairs in a row ONNX Runtime keeps one, with other levels.
+KEEPS_DOUBLE_PAIRS = ("session.disable_double_qdq_remover", "1")
 # Waiting threads sleep, because a search alternates between tens of sessions.
 NO_SPINNING = ("session.intra_op.allow_spinning", "0")
 WRONG_BEFORE_FP8 = ("ReluQuantRewrite", "ClipQuantRewrite")
@@ -164,6 +166,7 @@ def make_session(
         options.intra_op_num_threads = threads
     if not integers:
         options.add_session_config_entry(*NO_QDQ_FUSION)
+        options.add_session_config_entry(*KEEPS_DOUBLE_PAIRS)
     options.graph_optimization_level = level
     options.enable_cpu_mem_arena = arena
     try:
