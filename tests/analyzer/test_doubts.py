@@ -5,7 +5,16 @@ import json
 import numpy as np
 import pytest
 
-from trt_bisect.analyzer.doubts import CLIPPED, CONSTANT, DISAGREE, SHORT, VANISHED, constant_outputs, doubts
+from trt_bisect.analyzer.doubts import (
+    CLIPPED,
+    CONSTANT,
+    DISAGREE,
+    SHORT,
+    VANISHED,
+    constant_outputs,
+    doubts,
+    is_destroyed,
+)
 from trt_bisect.analyzer.judge import compare_arrays, make_rule
 from trt_bisect.analyzer.metrics import BUILT_IN
 from trt_bisect.evaluator.trial import MEASURED, Trial
@@ -78,6 +87,18 @@ def test_fp32_outputs_that_do_not_depend_on_the_input(random):
     assert constant({"y": alive}, {"y": alive.copy()}) == ([CONSTANT], 0)
     assert constant({"y": alive}, {"y": other}) == ([], 0)
     assert constant({"y": dead}, {"y": other}) == ([], 0)
+
+
+def test_an_output_with_noise_as_large_as_itself_and_the_right_class_is_not_destroyed(random):
+    """The noise lowers all values but the largest, to an SQNR of 0 dB."""
+    reference = random.normal(size=(6, 10))
+    reference[range(6), range(6)] += 8.0
+    noise = np.abs(random.normal(size=(6, 10)))
+    noise[range(6), range(6)] = 0.0
+    noise *= np.linalg.norm(reference, axis=1, keepdims=True) / np.linalg.norm(noise, axis=1, keepdims=True)
+    trial = on(reference, reference - noise)
+    assert is_destroyed(RULE, trial)
+    assert not is_destroyed(make_rule(BUILT_IN["top1"], 0.99), trial)
 
 
 def test_the_same_class_with_other_logits_is_no_doubt(random):

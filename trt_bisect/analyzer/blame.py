@@ -109,7 +109,7 @@ def in_short(reason: str, found: Sequence[Advice], low: str, calibrator: str = "
         OVERFLOW: f"values are too large for {low} and become infinite",
         UNDERFLOW: f"values are too small for {low} and become zero",
         NOT_FINITE: f"{low} produces NaN or infinite values",
-        NOT_NORMALISED: "the input is not scaled like the data that the network was trained on",
+        NOT_NORMALISED: "the input may not be scaled like the data that the network was trained on",
         RESULT_QUANTIZED: "an output of the network is rounded",
     }.get(reason, reason)
 

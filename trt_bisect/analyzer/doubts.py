@@ -56,8 +56,11 @@ class Doubt:
 
 def is_destroyed(rule: Rule, trial: Trial) -> bool:
     """Returns true if every judged output is wrong on every input: an SQNR of at most 1 dB or, with a task, no
-    agreement.
+    agreement. An input that meets the threshold is not wrong.
     """
+    by_input = rule.by_input(trial)
+    if by_input is not None and by_input.misses < by_input.inputs:
+        return False
     metric, least = (rule.metric, 0.0) if rule.metric is AGREEMENT else (BUILT_IN["sqnr"], 1.0)
     figures = [
         value

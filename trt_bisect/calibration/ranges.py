@@ -87,7 +87,7 @@ def _problem(scale: np.float32) -> str:
     if not np.isfinite(scale):
         return f"its scale is {scale}"
     if scale == 0:
-        return "all its values are zero"
+        return "its scale is 0, as of a tensor that is zero everywhere"
     if scale < 0:
         return f"its scale is negative ({scale:.3g})"
     if scale < SMALLEST_SCALE:

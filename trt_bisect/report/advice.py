@@ -152,7 +152,7 @@ def cause_of(
 
 def _data_remedies(evidence: blame.Evidence, setting: Setting) -> Iterator[Remedy]:
     if evidence.has(blame.NOT_NORMALISED):
-        why = "The input is not scaled like the data that the network was trained on."
+        why = "The input may not be scaled like the data that the network was trained on."
         yield Remedy("the network's own preprocessing", why)
     refused = next((finding for finding in evidence.structure if finding.severity == ERROR), None)
     if refused is not None:
