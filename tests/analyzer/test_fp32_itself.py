@@ -92,9 +92,22 @@ def test_a_mask_of_infinite_values_is_no_start(tmp_path):
     ]
     read = load_network(network(tmp_path, nodes, mask=np.array([0.0] * 7 + [-np.inf])))
     good, bad = ({"x": np.full((1, 8), sign, np.float32)} for sign in (1.0, -1.0))
-    assert "'log' (Log)" in started_at(read, bad, good, MEMORY)[0]
+    assert "'log' (Log)" in started_at(read, bad, [good], MEMORY)[0]
     nan = {"x": np.full((1, 8), np.nan, np.float32)}
-    assert "input 'x' has them already" in started_at(read, nan, good, MEMORY)[0]
+    assert "input 'x' has them already" in started_at(read, nan, [good], MEMORY)[0]
+
+
+def test_a_mask_that_a_good_input_lacks_is_no_start(tmp_path):
+    nodes = [
+        node("Greater", ["x", "zero"], "seen"),
+        node("Where", ["seen", "x", "low"], "masked"),
+        node("Softmax", ["masked"], "shares"),
+        node("MatMul", ["shares", "v"], "y"),
+    ]
+    read = load_network(network(tmp_path, nodes, zero=0.0, low=-np.inf))
+    seen, half, nothing = ({"x": np.array([signs], np.float32)} for signs in ([1] * 8, [1, -1] * 4, [-1] * 8))
+    assert "'masked' (Where)" in started_at(read, nothing, [seen], MEMORY)[0]
+    assert "'shares' (Softmax)" in started_at(read, nothing, [seen, half], MEMORY)[0]
 
 
 @pytest.mark.parametrize("kind", ["log", "constant", "input"])

@@ -55,6 +55,7 @@ def invented(metric="cosine", threshold=0.99, **changed) -> SimpleNamespace:
         inputs=SimpleNamespace(told=range(facts.given), given=SimpleNamespace(empty=range(facts.empty))),
         judged=facts.judged,
         has_held_out=bool(facts.held_out),
+        held_out=None,
         held_out_inputs=SimpleNamespace(told=range(facts.held_out), empty=()),
         meets=facts.meets,
         plan="the recipe",

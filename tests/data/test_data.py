@@ -107,6 +107,19 @@ def test_bad_arrays_are_named(case, tmp_path):
     assert len(str(caught.value).splitlines()) == 2
 
 
+@pytest.mark.parametrize("value", [-1, 256])
+def test_integers_that_the_type_of_the_input_has_not_are_refused(value):
+    """NumPy would wrap them: 255 and 0."""
+    spec = TensorSpec("pixels", np.dtype(np.uint8), (1, 3))
+    values = np.array([[0, 255, 7], [1, 2, value]], np.int64)
+    dataset = open_dataset({"pixels": values}, [spec])
+    assert next(iter(dataset))["pixels"].tolist() == [[0, 255, 7]]
+    with pytest.raises(
+        BadInput, match=f"'pixels' holds values from {min(value, 1)} to {max(value, 2)}; uint8 has 0 to 255"
+    ):
+        list(dataset)
+
+
 @pytest.mark.parametrize("seed", range(40))
 def test_a_damaged_compressed_file_is_bad_input_or_reads(seed, tmp_path):
     path = tmp_path / "d.npz"

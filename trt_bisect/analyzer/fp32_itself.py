@@ -18,6 +18,7 @@ from trt_bisect.model.reading import FLOAT_NOISE, random_nodes, relative_differe
 from trt_bisect.support.text import counted, listed, percent, together
 
 _NAMED = 4
+_GOOD = 4  # The most inputs without NaN with which one with NaN is compared.
 _MASKING = 1e30  # A constant of at least this magnitude is a mask.
 _MEANS_NOTHING = (
     "A similarity with it means little. Export the network in evaluation mode, or make the random values an input"
@@ -63,27 +64,52 @@ def data_warnings(
         labels: the inputs' names in messages.
         memory: the limit of memory in bytes.
     """
-    floats = [name for name in names if references[0][name].dtype.kind == "f"]
+    broken = not_finite_warning(network, names, inputs, references, labels, memory)
+    if broken:
+        yield broken
+    for name in _floats(names, references):
+        arrays = [outputs[name] for outputs in references]
+        largest = max((array.item() for array in arrays), default=0.0) if are_single_scores(arrays) else 1.0
+        if largest < LEAST_SCORE:
+            yield f"No input raises the score '{name}' (largest {largest:.2g}): give inputs on which it should be high."
+
+
+def not_finite_warning(
+    network: Network,
+    names: Sequence[str],
+    inputs: Sequence[Feeds],
+    references: Sequence[Outputs],
+    labels: Sequence[str],
+    memory: int,
+    noun: str = "input",
+) -> str:
+    """Returns a warning on inputs for which FP32 itself gives NaN or infinity, with the layer at which they start;
+    empty if there are none, or a mask is the cause.
+
+    The arguments are those of ``data_warnings``; ``noun`` is the word for an input.
+    """
+    floats = _floats(names, references)
     found = _inputs_with(is_broken, floats, references)
     only_infinite = not found
     if only_infinite:
         of_all = _inputs_with(_is_not_finite, floats, references)
         found = {name: places for name, places in of_all.items() if len(places) < len(references)}
-    if found:
-        places = sorted(set().union(*found.values()))
-        good = next((inputs[k] for k in range(len(inputs)) if k not in places), None)
-        start, is_mask = started_at(network, inputs[places[0]], good, memory)
-        if not (only_infinite and is_mask):
-            which = listed([labels[k] for k in places], _NAMED)
-            yield (
-                f"FP32 itself gives NaN or infinite values in {listed(list(found), _NAMED)} on {len(places)} of "
-                f"{counted(len(inputs), 'input')} ({which}){start}. Leave these inputs out, or mend the layer."
-            )
-    for name in floats:
-        arrays = [outputs[name] for outputs in references]
-        largest = max((array.item() for array in arrays), default=0.0) if are_single_scores(arrays) else 1.0
-        if largest < LEAST_SCORE:
-            yield f"No input raises the score '{name}' (largest {largest:.2g}): give inputs on which it should be high."
+    if not found:
+        return ""
+    places = sorted(set().union(*found.values()))
+    good = [feeds for k, feeds in enumerate(inputs) if k not in places][:_GOOD]
+    start, is_mask = started_at(network, inputs[places[0]], good, memory)
+    if only_infinite and is_mask:
+        return ""
+    which = listed([labels[k] for k in places], _NAMED)
+    return (
+        f"FP32 itself gives NaN or infinite values in {listed(list(found), _NAMED)} on {len(places)} of "
+        f"{counted(len(inputs), noun)} ({which}){start}. Leave these inputs out, or mend the layer."
+    )
+
+
+def _floats(names: Sequence[str], references: Sequence[Outputs]) -> list[str]:
+    return [name for name in names if references[0][name].dtype.kind == "f"]
 
 
 def _inputs_with(
@@ -93,13 +119,13 @@ def _inputs_with(
     return {name: found for name, found in places.items() if found}
 
 
-def started_at(network: Network, broken: Feeds, good: Feeds | None, memory: int) -> tuple[str, bool]:
+def started_at(network: Network, broken: Feeds, good: Sequence[Feeds], memory: int) -> tuple[str, bool]:
     """Returns a clause that names the layer or input at which NaN or infinity first appears, empty if unknown; and true
     if the cause is a mask: an (almost) infinite constant or input.
 
     Args:
         broken: an input on which FP32 gives NaN or infinity.
-        good: an input on which it does not, if any: a tensor that is not finite there is no start.
+        good: inputs on which it does not: a tensor that is not finite on any of them, as beside a mask, is no start.
         memory: the limit of memory in bytes.
     """
     bad_feeds = [name for name, array in broken.items() if _is_not_finite(array)]
@@ -109,12 +135,11 @@ def started_at(network: Network, broken: Feeds, good: Feeds | None, memory: int)
     layers: Mapping[str, Layer] = {name: layer for layer in network.layers for name in layer.outputs}
     try:
         groups = groups_within(network, layers, broken, memory, runs=2)
-        runs = [dict(_not_finite(network, groups, feeds)) for feeds in (broken, good) if feeds is not None]
+        in_broken, *in_good = [dict(_not_finite(network, groups, feeds)) for feeds in (broken, *good)]
     except BadInput:
         return "", False
-    usual = runs[1] if len(runs) > 1 else {}
     for name, layer in layers.items():
-        if runs[0].get(name) and not usual.get(name):
+        if in_broken.get(name) and not any(of_good.get(name) for of_good in in_good):
             return (f"; they start at layer '{layer.name}' ({layer.op_type})", _has_mask(network, name))
     return "", False
 

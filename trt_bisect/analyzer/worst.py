@@ -19,7 +19,7 @@ from trt_bisect.analyzer.slices import Slices
 from trt_bisect.analyzer.tasks.task import Task, finds_nothing
 from trt_bisect.builder.base import Engine, Outputs
 from trt_bisect.data.feeds import Feeds
-from trt_bisect.errors import BadInput
+from trt_bisect.errors import BadInput, TrialFailed
 from trt_bisect.evaluator.trial import MEASURED, Trial
 
 # The loss of a sample on which FP32 gives nothing to compare: the worst only if all samples are like this.
@@ -165,6 +165,7 @@ def worst_inputs(
 
     Raises:
         BadInput: ``count`` is below 1, there are no samples, or the metric needs an unknown class axis.
+        TrialFailed: an engine does not run on a sample; the message has its number.
     """
     if count < 1:
         raise BadInput(f"{count} worst inputs cannot be kept.", "Keep 1 or more.")
@@ -174,11 +175,11 @@ def worst_inputs(
     try:
         for feeds in samples:
             on_sample(len(judged) + 1)
-            reference = fp32.infer(feeds)
+            reference = _ran(fp32, feeds, len(judged))
             judge = judge or _SampleJudge(rule, reference, class_axis, task, integers)
             if slices is not None and not judge.slices.by_output:
                 judge.slices = slices(reference)
-            judged.append(figures := judge.figures(reference, int8.infer(feeds)))
+            judged.append(figures := judge.figures(reference, _ran(int8, feeds, len(judged))))
             search.offer(feeds, figures, judgeable=not (found_first and figures.is_empty))
     except KeyboardInterrupt:
         if not (keep_when_stopped and search.held):
@@ -189,6 +190,13 @@ def worst_inputs(
     places, inputs = zip(*search.worst(), strict=True)
     losses, similarities = zip(*((sample.loss, sample.similarity) for sample in judged), strict=True)
     return WorstInputs(inputs, places, similarities, losses, search.faint(), search.first_broken, judge.rule, stopped)
+
+
+def _ran(engine: Engine, feeds: Feeds, number: int) -> Outputs:
+    try:
+        return engine.infer(feeds)
+    except TrialFailed as failure:
+        raise TrialFailed(failure.outcome, f"sample {number}: {failure.message}") from failure
 
 
 class _SampleJudge:

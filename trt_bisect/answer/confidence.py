@@ -62,7 +62,9 @@ def _line(kind: str, short: str, more: str) -> Line:
 def _inputs(answer: Answer) -> Iterator[Line]:
     counting, recipe = answer.inputs.told, answer.recipe
     given, of_held_out = answer.inputs.given, answer.held_out_inputs
+    measured = answer.experiment.rule.by_input(answer.held_out)
     inputs, count = counted(len(counting), "input"), len(of_held_out.told) if of_held_out else 0
+    count = count if measured is None else measured.inputs
     none = "no held-out input" if answer.has_held_out else "none held out"
     held_out = counted(count, "held-out input") if count else none
     short = f"The verdict rests on {inputs} of yours and {held_out}"

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from trt_bisect.analyzer.doubts import constant_outputs
-from trt_bisect.analyzer.fp32_itself import data_warnings
+from trt_bisect.analyzer.fp32_itself import data_warnings, not_finite_warning
 from trt_bisect.analyzer.judge import Comparer, Rule, outputs_to_judge
 from trt_bisect.analyzer.metrics import AGREEMENT, BUILT_IN, EQUAL
 from trt_bisect.analyzer.slices import output_of
@@ -24,7 +24,7 @@ from trt_bisect.data.datasets import digest_of_feeds
 from trt_bisect.data.feeds import Feeds, Spill
 from trt_bisect.driver.search import Loss
 from trt_bisect.driver.search_space import are_many
-from trt_bisect.errors import TrialFailed
+from trt_bisect.errors import BadInput, TrialFailed
 from trt_bisect.evaluator.each_input import EachInput, GivenInputs, Pools
 from trt_bisect.evaluator.inferences import (
     SHARE_KEPT,
@@ -543,17 +543,19 @@ def answer_inputs(setup: Setup, experiment: Experiment) -> Iterator[AnswerInputs
     """Runs FP32 on the given inputs and yields them, those of the curve first.
 
     Raises:
-        BadInput: a sample cannot be used.
-        TrialFailed: FP32 does not run on an input.
+        BadInput: a sample cannot be used, or FP32 does not run on it.
+        TrialFailed: no engine of FP32 can be built.
     """
     with Spill(setup.options.memory_bytes // 2) as spill:
         feeds, names = _distinct(experiment, spill)
         others = feeds[len(experiment.references) :]
         if others:
             setup.progress.stage("FP32 on all inputs", len(others))
-        references = [*experiment.references, *_references(setup, experiment, others, spill)]
+        labels = [name for _, name in names]
+        more = _references(setup, experiment, others, labels[len(experiment.references) :], spill)
+        references = [*experiment.references, *more]
         setup.notes += noted(OUTPUTS, constant_outputs(experiment.rule, references)[1])
-        labels, sources = [name for _, name in names], [source for source, _ in names]
+        sources = [source for source, _ in names]
         given = GivenInputs(feeds, references, labels, sources, _empty(experiment, references))
         compare, judged = experiment.comparison_with(references, deciding=True), experiment.rule.judged_of
         places = tuple(range(len(given)))
@@ -564,14 +566,17 @@ def answer_inputs(setup: Setup, experiment: Experiment) -> Iterator[AnswerInputs
 
 
 def _warnings(setup: Setup, experiment: Experiment, given: GivenInputs) -> tuple[str, ...]:
-    numeric = outputs_to_judge(given.references[0])
-    named = {output_of(name) for name in experiment.rule.outputs}
-    names = [name for name in numeric if name in named] or numeric
-    data = given.feeds, given.references, given.labels
+    names, data = _judged_names(experiment, given.references), (given.feeds, given.references, given.labels)
     warnings = tuple(data_warnings(experiment.network, names, *data, setup.options.memory_bytes))
     for warning in warnings:
         setup.progress.say(f"DATA: {warning}")
     return warnings
+
+
+def _judged_names(experiment: Experiment, references: Sequence[Outputs]) -> list[str]:
+    numeric = outputs_to_judge(references[0])
+    named = {output_of(name) for name in experiment.rule.outputs}
+    return [name for name in numeric if name in named] or numeric
 
 
 def _distinct(experiment: Experiment, spill: Spill) -> tuple[list[Feeds], list[tuple[str, str]]]:
@@ -591,11 +596,21 @@ def _distinct(experiment: Experiment, spill: Spill) -> tuple[list[Feeds], list[t
     return feeds, names
 
 
-def _references(setup: Setup, experiment: Experiment, feeds: Sequence[Feeds], spill: Spill) -> Sequence[Outputs]:
+def _references(
+    setup: Setup, experiment: Experiment, feeds: Sequence[Feeds], labels: Sequence[str], spill: Spill
+) -> list[Outputs]:
+    references = list[Outputs]()
     if not feeds:
-        return []
+        return references
     with setup.reference_engine(experiment.builder) as engine:
-        return _outputs(setup, engine, feeds, spill)
+        for sample, label in zip(feeds, labels, strict=True):
+            setup.progress.step(label)
+            try:
+                references.append(spill.kept(engine.infer(sample)))
+            except TrialFailed as failure:
+                problem = f"FP32 does not run on '{label}': {failure.message}"
+                raise BadInput(problem, "Check the sample's shapes and values.") from failure
+    return references
 
 
 def _outputs(setup: Setup, engine: Engine, samples: Sequence[Feeds], spill: Spill) -> list[Feeds]:
@@ -630,7 +645,10 @@ def held_out_inputs(setup: Setup, experiment: Experiment, inputs: AnswerInputs) 
     setup.progress.stage("FP32 on held-out inputs", len(new))
     feeds = [sample for _, sample in new.values()]
     labels = [held_out.label(held_out.place(position)) for position, _ in new.values()]
-    references = _references(setup, experiment, feeds, inputs.spill)
+    references = _references(setup, experiment, feeds, labels, inputs.spill)
+    data = _judged_names(experiment, references), feeds, references, labels
+    broken = not_finite_warning(experiment.network, *data, setup.options.memory_bytes, "held-out input")
+    setup.notes += noted(DATA, [broken] if broken else [])
     return GivenInputs(feeds, references, labels, [held_out.source] * len(labels), _empty(experiment, references))
 
 

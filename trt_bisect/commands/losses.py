@@ -356,7 +356,7 @@ def _on_broken(setup: Setup, network: Network, result: WorstInputs) -> str:
     if result.first_broken is None:
         return ""
     counting = set(range(len(result.losses))) - set(result.broken)
-    good = result.inputs[0] if result.places[0] in counting else None
+    good = result.inputs[:1] if result.places[0] in counting else ()
     where, _ = started_at(network, result.first_broken, good, setup.options.memory_bytes)
     of_all = f"{len(result.broken)} of {counted(len(result.losses), 'sample')}"
     which = ", ".join(map(str, result.broken[:_NAMED])) + (", ..." if len(result.broken) > _NAMED else "")

@@ -419,6 +419,14 @@ def _check_array(array: np.ndarray, spec: TensorSpec, where: str) -> np.ndarray:
         raise BadInput(
             f"{where}: '{spec.name}' holds NaN or infinite values.", "Leave that sample out or correct its source."
         )
+    if spec.dtype.kind in "iu" and array.size:
+        least, largest, limits = array.min(), array.max(), np.iinfo(spec.dtype)
+        if least < limits.min or largest > limits.max:
+            raise BadInput(
+                f"{where}: '{spec.name}' holds values from {least} to {largest}; {spec.dtype} has {limits.min} to "
+                f"{limits.max}.",
+                "Correct its source, or leave that sample out.",
+            )
     with np.errstate(over="ignore"):
         return np.asarray(array, dtype=spec.dtype, order="C")
 

@@ -283,6 +283,9 @@ def _references(setup: Setup, network: Network, builder: Builder, feeds: Sequenc
             again = engine.infer(feeds[0]) if setup.judged_by is None else references[0]
             random = randomness(network, references[0], again)
     except TrialFailed as failure:
+        if references:
+            problem = f"FP32 does not run on input {len(references)}: {failure.message}"
+            raise BadInput(problem, "Check its shapes and values.") from failure
         raise NothingMeasured(
             f"The FP32 network cannot be run: {failure.message}",
             _remedy(builder, network, f"Run '{network.source}' with the engine alone."),
@@ -334,7 +337,7 @@ def _finite_outputs(
     )
     if not judged:
         why, remedy = non_finite_weight(network), "Give --input with data on which FP32 itself works."
-        where, _ = started_at(network, feeds[0], None, setup.options.memory_bytes)
+        where, _ = started_at(network, feeds[0], (), setup.options.memory_bytes)
         problem = f"The FP32 reference of '{setup.read.source}' has only NaN or infinite values{where}."
         for kind, layers in unusable_scales(network).items():
             why, remedy = f"{kind.capitalize()}, in the file's Q/DQ pairs at {listed(layers, 4)}", KINDS[kind].remedy
