@@ -9,6 +9,7 @@ from trt_bisect.analyzer.doubts import (
     CLIPPED,
     CONSTANT,
     DISAGREE,
+    FROM_NOTHING,
     SHORT,
     VANISHED,
     constant_outputs,
@@ -121,6 +122,19 @@ def shares(classes, sure, count=5):
     rows = np.full((len(classes), count), (1 - sure) / (count - 1))
     rows[np.arange(len(classes)), classes] = sure
     return rows
+
+
+@pytest.mark.parametrize(("error", "found"), [(0.2, []), (0.3, [FROM_NOTHING])])
+def test_values_on_inputs_on_which_fp32_has_none(random, error, found):
+    """Three of eight inputs are background; the others keep their values, of norm 4."""
+    reference = random.normal(size=(8, 50))
+    reference *= 4.0 / np.linalg.norm(reference, axis=1, keepdims=True)
+    reference[[1, 4, 6]] = 0.0
+    output = reference.copy()
+    output[4, 7] = 4.0 * error
+    assert kinds(reference, output) == found
+    text = [doubt.text for doubt in doubts(RULE, on(reference, output))]
+    assert all("an error of 30% of FP32's median norm" in line for line in text)
 
 
 def test_a_class_that_int8_never_predicts():

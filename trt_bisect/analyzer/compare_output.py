@@ -27,6 +27,8 @@ _ZERO_OCTAVE = -(1 << 12)
 NEVER_FAINT = 1 << 12
 LARGEST_SCORE = "largest_score"
 """The figure of FP32's largest score, if all single scores are below 0.05."""
+WHERE_ZERO = "error_where_zero"
+"""The figure of the largest error on an input whose FP32 output is almost zero, as a share of FP32's median norm."""
 _NO_FIGURES: dict[str, float] = {}  # Of an output of which nothing could be compared.
 
 
@@ -137,11 +139,25 @@ class OutputJudge:
         if not finite:
             notes["NaN or infinite values"] = None
         reach = self._reach.facts(arrays) if finite and self._reach is not None else {}
-        figures = OutputFigures({**values, **self._low_score}, finite, "; ".join(notes), inputs, **reach)
+        more = {**self._low_score, **self._where_zero(arrays)}
+        figures = OutputFigures({**values, **more}, finite, "; ".join(notes), inputs, **reach)
         figures = with_rows(figures, self._reference, arrays, self._axis)
         if self._unlike is None:
             return figures
         return with_variation(figures, self._reference, arrays, unlike=self._unlike)
+
+    def _where_zero(self, arrays: Sequence[np.ndarray]) -> dict[str, float]:
+        if not self._faint or self._reference[0].dtype.kind != "f":
+            return {}
+        norms = [judged_norm(array) for k, array in enumerate(self._reference) if k not in self._faint]
+        usual = median_low(norms) if norms else math.inf
+        errors = [
+            judged_norm(arrays[k] - self._reference[k])
+            for k in sorted(self._faint)
+            if arrays[k].shape == self._reference[k].shape
+        ]
+        finite = [error for error in errors if math.isfinite(error)]
+        return {WHERE_ZERO: max(finite) / usual} if finite and 0.0 < usual < math.inf else {}
 
     def at(self, place: int, output: np.ndarray) -> OutputFigures | None:
         """Returns the figures for the input of index ``place``; None if FP32's output there is not finite or, for

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from trt_bisect.analyzer.compare_output import WHERE_ZERO
 from trt_bisect.analyzer.integers import integers_text
 from trt_bisect.analyzer.judge import Rule, outputs_to_judge
 from trt_bisect.analyzer.metrics import AGREEMENT, ALL_EQUAL, BUILT_IN, EXACT_SQNR, KAPPA
@@ -22,11 +23,14 @@ from trt_bisect.support.text import percent
 CLIPPED, SHORT, VANISHED, DISAGREE = "clipped", "short", "class vanished", "metrics disagree"
 CONSTANT, HELD_OUT, NOT_LOW = "constant FP32 output", "held-out inputs miss", "not low"
 BY_CHANCE, LENGTH, OBJECTS_LOST = "equal by chance", "rows lost or won", "objects lost"
-VARIES_LESS = "variation lost"
+VARIES_LESS, FROM_NOTHING = "variation lost", "values where FP32 has none"
 # An output is clipped if it reaches less than the first share of FP32's largest magnitude, and at least the second
 # share of FP32's large values lie beyond. An output that a task reads must be short too.
 _CLIPPED_REACH, _CLIPPED_SHARE = 0.9, 0.05
 _SHORT_REACH = 0.8  # An output is short if it reaches less than this share of FP32's largest magnitude.
+# An error on inputs with an almost zero FP32 output is a doubt from this share of FP32's median norm on: at a cosine of
+# 99 % the error has 14 % of the norm.
+_FROM_NOTHING = 0.25
 _ALLOWED_DECIBELS = 3.0
 _SHOWN_CLASSES = 8
 _FEWEST_LOST, _LOST_SHARE = 2, 0.05  # Lost objects are a doubt from this number, and this share of all objects, on.
@@ -84,6 +88,7 @@ def _found(rule: Rule, trial: Trial) -> Iterator[Doubt]:
     for name, figures in trial.outputs.items():
         is_read = output_of(name) in rule.reads
         if name in judged or output_of(name) in judged or is_read:
+            yield from _where_zero(name, figures)
             yield from _of_reach(name, figures, _SHORT_REACH if is_read else _CLIPPED_REACH)
             if not is_read:
                 yield from _of_counts(name, figures)
@@ -92,6 +97,13 @@ def _found(rule: Rule, trial: Trial) -> Iterator[Doubt]:
     warning = sqnr_disagreement(rule, trial)
     if warning is not None:
         yield warning
+
+
+def _where_zero(name: str, figures: OutputFigures) -> Iterator[Doubt]:
+    error = figures.values.get(WHERE_ZERO, 0.0)
+    if error >= _FROM_NOTHING:
+        text = f"'{name}' has values where FP32's is almost zero: an error of {percent(error)} of FP32's median norm."
+        yield Doubt(name, FROM_NOTHING, text)
 
 
 def _of_reach(name: str, figures: OutputFigures, least: float) -> Iterator[Doubt]:
