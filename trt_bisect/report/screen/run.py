@@ -103,46 +103,45 @@ def networks_table(report: Report, console: Console) -> Table:
 
 def choices_table(report: Report) -> Table:
     """Returns the table of plans to ship, with times or speedups."""
-    timed = any(choice.ms is not None for choice in report.choices)
-    gpu = "" if report.latency or report.predicted is None else report.predicted.gpu
-    speed = f"ms (predicted on {gpu})" if gpu else "ms (measured)"
-    if not timed:
-        speed = f"speedup kept {costs_from(report.goal.costs)}"
-        if report.goal.costs == "macs":
-            speed = "speedup kept (by multiply-adds; time: --gpu)"
-    labelled = report.accuracy is not None
-    by_input = report.by_input.int8
-    together = by_input is not None and by_input.together
-    table = titled(
-        "plan",
-        "passes",
-        "all inputs>" if together else "worst input>",
-        *(["accuracy>"] if labelled else []),
-        f"{speed}>",
-        *(["speed, FP32 = 1>"] if timed else []),
-    )
-    of_fp32 = choice_of(FP32, report.choices)
-    verdicts = {INT8: report.verdicts.int8, RECIPE_PLAN: report.verdicts.recipe}
-    for choice in report.choices:
-        passes = {None: "-", True: "yes", False: "no"}[choice.meets]
-        if verdicts.get(choice.plan) == WITH_DOUBTS:
-            passes = "doubtful"
-        worst = "reference" if choice.plan == FP32 else "no figure"
-        if choice.plan == FP16 and choice.meets is None:
-            worst = "not measured"
-        if choice.similarity is not None:
-            worst = figure_text(report.metric, choice.similarity, report.threshold)
-        cells = [_plan_name(report, choice), passes, worst]
-        if labelled:
-            cells.append("-" if choice.accuracy is None else percent(choice.accuracy))
-        if timed:
-            times = "-" if of_fp32 is None or not of_fp32.ms or not choice.ms else f"{of_fp32.ms / choice.ms:.2f}"
-            cells += ["-" if choice.ms is None else f"{choice.ms:.3g}", times]
-        else:
-            kept = "-" if choice.gives_up is None else percent(1.0 - choice.gives_up)
-            cells.append("slower" if (choice.gives_up or 0.0) > 1.0 else kept)
-        table.add_row(*map(Text, cells), style="yellow" if choice.meets is False else "")
+    rows = [_choice_cells(report, choice) for choice in report.choices]
+    table = titled(*rows[0])
+    for choice, cells in zip(report.choices, rows, strict=True):
+        table.add_row(*map(Text, cells.values()), style="yellow" if choice.meets is False else "")
     return table
+
+
+def _choice_cells(report: Report, choice: Choice) -> dict[str, str]:
+    # by title of the column
+    passes = {None: "-", True: "yes", False: "no"}[choice.meets]
+    if {INT8: report.verdicts.int8, RECIPE_PLAN: report.verdicts.recipe}.get(choice.plan) == WITH_DOUBTS:
+        passes = "doubtful"
+    worst = "reference" if choice.plan == FP32 else "no figure"
+    if choice.plan == FP16 and choice.meets is None:
+        worst = "not measured"
+    if choice.similarity is not None:
+        worst = figure_text(report.metric, choice.similarity, report.threshold)
+    by_input = report.by_input.int8
+    inputs = "all inputs>" if by_input is not None and by_input.together else "worst input>"
+    cells = {"plan": _plan_name(report, choice), "passes": passes, inputs: worst}
+    if report.accuracy is not None:
+        cells["accuracy>"] = "-" if choice.accuracy is None else percent(choice.accuracy)
+    if any(each.ms is not None for each in report.choices):
+        of_fp32, ms = choice_of(FP32, report.choices), choice.ms
+        title = "ms (measured)"
+        if not report.latency and report.predicted is not None:
+            title = f"ms (predicted on {report.predicted.gpu})"
+        cells[f"{title}>"] = "-" if ms is None else f"{ms:.3g}"
+        cells["speed, FP32 = 1>"] = "-"
+        if of_fp32 is not None and of_fp32.ms and ms:
+            cells["speed, FP32 = 1>"] = f"{of_fp32.ms / ms:.2f}"
+        return cells
+    kept = "-" if choice.gives_up is None else percent(1.0 - choice.gives_up)
+    if choice.gives_up is not None and choice.gives_up > 1.0:
+        kept = "slower"
+    by_macs = report.goal.costs == "macs"
+    costs = "(by multiply-adds; time: --gpu)" if by_macs else costs_from(report.goal.costs)
+    cells[f"speedup kept {costs}>"] = kept
+    return cells
 
 
 def _plan_name(report: Report, choice: Choice) -> str:
@@ -278,10 +277,10 @@ def culprit_cells(report: Report, row: LayerRow) -> tuple[str, ...]:
 
 
 def _cause(advice: CulpritAdvice) -> str:
+    reason = advice.reasons[0] if advice.reasons else NO_SINGLE_CAUSE
     if advice.blame is None:
-        return advice.reasons[0] if advice.reasons else NO_SINGLE_CAUSE
-    side = "weight and activation" if advice.blame == BOTH else advice.blame
-    return f"{side}: {advice.reasons[0] if advice.reasons else NO_SINGLE_CAUSE}"
+        return reason
+    return f"{'weight and activation' if advice.blame == BOTH else advice.blame}: {reason}"
 
 
 def _suspects(report: Report) -> list[str]:
