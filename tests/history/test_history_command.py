@@ -227,20 +227,14 @@ def test_bad_use(command, week, monkeypatch, arguments, said):
     assert "Traceback" not in err
 
 
-def test_another_metric_is_a_row_of_its_own(week, night):
-    kept = History(week / HISTORY)
-    kept.record(night("other", 1, metric="sqnr", int8=20.0), "[b]net[/b]")
-    groups = trends(kept.past())
-    told = [(group[0].engine, group[0].report.metric, len(group)) for group in groups]
-    assert told == [("onnxruntime", "cosine", 6), ("onnxruntime", "sqnr", 1)]
-
-
-def test_another_low_precision_is_a_row_of_its_own_which_names_it(shown, week, night):
+def test_another_metric_or_low_precision_is_a_row_of_its_own_which_names_it(shown, week, night):
     kept = History(week / HISTORY)
     for k in range(2):
         kept.record(night(f"fp16-{k}", 1, low="fp16", int8=0.995 + k / 1000), "[b]net[/b]")
+    kept.record(night("sqnr", metric="sqnr", int8=20.0), "[b]net[/b]")
     groups = trends(kept.past())
-    assert [(group[0].report.low, len(group)) for group in groups] == [("fp16", 2), ("int8", 6)]
+    told = [(group[0].report.metric, group[0].report.low, len(group)) for group in groups]
+    assert told == [("cosine", "fp16", 2), ("cosine", "int8", 6), ("sqnr", "int8", 1)]
     before, after = (entry.report for entry in groups[0])
     assert [words for words in changes(before, after) if "→" in words] == ["FP16 99.5% → 99.6%"]
     out = shown(week / HISTORY)

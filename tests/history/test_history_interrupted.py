@@ -12,6 +12,7 @@ import pytest
 import trt_bisect
 from tests.support import networks
 from tests.support.progress_doubles import Said, Stops
+from tests.support.run_states import running
 from trt_bisect import BadInput, History
 from trt_bisect.history.store import HISTORY, recorded
 
@@ -26,21 +27,15 @@ def planted(tmp_path_factory) -> tuple[Path, dict]:
     )
 
 
-def test_a_run_that_goes_on_is_recorded_as_running(planted, tmp_path, kept):
-    seen = []
-
-    class Looks(Stops):
-        def step(self, what, size=1):
-            try:
-                super().step(what, size)
-            except KeyboardInterrupt:
-                kept.record(tmp_path / "run", "net")
-                seen.extend(kept.past())
-
-    trt_bisect.run(*planted, **QUICK, output=tmp_path / "run", progress=Looks())
+def test_a_run_that_goes_on_is_recorded_as_running(kept, night):
+    run = night("run", answered=False)
+    running(run)
+    kept.record(run, "net")
+    (before,) = kept.past()
+    kept.record(night("run", again=True))
     (after,) = kept.past()
-    assert [(row.id, row.report.state) for row in (*seen, after)] == [(after.id, "running"), (after.id, "finished")]
-    assert after.label == "net"
+    assert [row.report.state for row in (before, after)] == ["running", "finished"]
+    assert (after.id, after.label) == (before.id, "net")
 
 
 def trials_of_the_first_fingerprint(folder: Path) -> int:

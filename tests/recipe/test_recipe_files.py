@@ -72,7 +72,7 @@ class Killed(BaseException):
 def test_a_recipe_that_is_replaced_is_whole_and_named_at_every_moment(recipe, tmp_path, monkeypatch):
     """Or has no plan. The process ends before each of its calls that change the folder, one after the other."""
     _, report = recipe
-    old = report.attached.files
+    old = report.files
     model = onnx.ModelProto()
     model.CopyFrom(old.network.model)
     model.doc_string = "new"

@@ -78,21 +78,3 @@ def test_a_damaged_file_is_named(tmp_path, text):
     (tmp_path / "sensitivity.json").write_text(text)
     with pytest.raises(BadInput, match=r"sensitivity\.json"):
         trt_bisect.Sensitivity.load(tmp_path)
-
-
-@pytest.mark.parametrize("kind", RESULTS)
-def test_a_file_of_an_older_version_is_refused_by_its_number(saved, kind, tmp_path):
-    name = f"{kind.COMMAND}.json"
-    record = json.loads((saved / name).read_text())
-    (tmp_path / name).write_text(json.dumps({**record, "schema": 1}))
-    with pytest.raises(BadInput, match="schema 1") as refused:
-        kind.load(tmp_path)
-    assert f"trt-bisect {kind.COMMAND}" in str(refused.value)
-
-
-def test_a_wrong_field_is_named_with_its_path(saved, tmp_path):
-    record = json.loads((saved / "compare.json").read_text())
-    record["tensors"][1]["fp32"]["count"] = "many"
-    (tmp_path / "compare.json").write_text(json.dumps(record))
-    with pytest.raises(BadInput, match=r"tensors\[1\]\.fp32\.count"):
-        trt_bisect.Comparison.load(tmp_path)

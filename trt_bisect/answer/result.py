@@ -207,7 +207,7 @@ def setting_of(experiment: Experiment, options: RunOptions, report: Report) -> S
     """Returns the settings of a run that commands suggested in its report repeat, such as files, calibrator and
     options.
     """
-    flags, files = repeated(options), report.attached.files
+    flags, files = repeated(options), report.files
     return Setting(
         model=experiment.network.source,
         calibration=flags.get("--calibration", ("",))[0],

@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, overload
+from typing import TYPE_CHECKING, Any, Literal, cast, overload
 
 from trt_bisect.analyzer.doubts import Bound
 from trt_bisect.analyzer.judge import ByInput
@@ -58,19 +58,8 @@ if TYPE_CHECKING:
     from trt_bisect.report.structure import CheckReport, Migration
 
 
-@dataclass(frozen=True)
-class Attached:
-    """Facts of a run that are not in ``report.json``; None or empty for a report read from a file.
-
-    Attributes:
-        remedy_files: by path in the run folder, a network or the bytes of a calibration cache that applies a remedy.
-    """
-
-    files: RecipeFiles | None = None
-    graph: Graph | None = None
-    explanation: Explanation | None = None
-    remedy_files: Mapping[str, Network | bytes] = field(default_factory=dict)
-    pictures: Pictures | None = None
+_ATTACHED = ("files", "graph", "explanation", "remedy_files", "pictures")
+"""The class variables of a report."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -114,9 +103,18 @@ class Report(Shown):
         network: the digest of the network as read.
         accept: a doubted pass counts as a pass.
         made_of: by part, the content of the fingerprint.
+
+    Not in ``report.json``, and None or empty in a report read from a file:
+    ``files`` (the recipe's), ``graph``, ``explanation``, ``pictures``, and ``remedy_files``, which has by path in the
+    run folder a network, or the bytes of a calibration cache, that applies a remedy.
     """
 
-    attached = Attached()
+    # Without annotations, so that they are no fields.
+    files = cast("RecipeFiles | None", None)
+    graph = cast("Graph | None", None)
+    explanation = cast("Explanation | None", None)
+    remedy_files = cast("Mapping[str, Network | bytes]", {})
+    pictures = cast("Pictures | None", None)
 
     model: str
     engine: str
@@ -171,18 +169,18 @@ class Report(Shown):
     made_of: Mapping[str, Part] = field(default_factory=dict)
 
     def changed(self, **fields: Any) -> Report:
-        """Returns a copy with these fields changed; a field of ``attached`` may be given too."""
-        extras = {name: fields.pop(name) for name in Attached.__dataclass_fields__ if name in fields}
+        """Returns a copy with these fields changed; what is not in ``report.json`` may be given too."""
+        extras = {name: fields.pop(name, getattr(self, name)) for name in _ATTACHED}
         result = replace(self, **fields)
-        object.__setattr__(result, "attached", replace(self.attached, **extras))
+        vars(result).update(extras)
         return result
 
     @property
     def titled(self) -> Report:
         """This report with layers named as in the user's program."""
-        titles, attached = titles_in(self.layers), self.attached
-        shown = titled(self, titles)
-        return shown.changed(**{**vars(attached), "explanation": titled(attached.explanation, titles)})
+        titles = titles_in(self.layers)
+        extras = {name: getattr(self, name) for name in _ATTACHED}
+        return titled(self, titles).changed(**{**extras, "explanation": titled(self.explanation, titles)})
 
     @property
     def exit_code(self) -> int:
@@ -283,11 +281,6 @@ class Report(Shown):
         if self.goal.drop:
             return ByPlan(None, None) if self.accuracy is None else ByPlan(self.accuracy.int8, self.accuracy.recipe)
         return self.similarity
-
-    @property
-    def explanation(self) -> Explanation | None:
-        """The explanation of the culprits; None in a report read from a file."""
-        return self.attached.explanation
 
     @property
     def ranked_culprits(self) -> tuple[tuple[LayerRow, ...], tuple[LayerRow, ...]]:
@@ -391,10 +384,10 @@ class Report(Shown):
         from trt_bisect.report.network_graph import write_annotated
         from trt_bisect.report.page import write_page
 
-        path, attached, text = make_folder(Path(folder)), self.attached, encode_lines(self)
-        if attached.explanation is not None:
-            write(path / EXPLANATION, shortened(attached.explanation, DIGITS))
-            for name, content in attached.remedy_files.items():
+        path, text = make_folder(Path(folder)), encode_lines(self)
+        if self.explanation is not None:
+            write(path / EXPLANATION, shortened(self.explanation, DIGITS))
+            for name, content in self.remedy_files.items():
                 make_folder((path / name).parent)
                 if isinstance(content, bytes):
                     write_whole(path / name, content)
@@ -403,22 +396,22 @@ class Report(Shown):
         elif not (path / REPORT).is_file() or (path / REPORT).read_bytes() != text:
             (path / EXPLANATION).unlink(missing_ok=True)
             (path / PICTURES).unlink(missing_ok=True)
-        if attached.pictures is not None:
-            write(path / PICTURES, attached.pictures)
-        elif attached.explanation is not None:
+        if self.pictures is not None:
+            write(path / PICTURES, self.pictures)
+        elif self.explanation is not None:
             (path / PICTURES).unlink(missing_ok=True)
-        if attached.files is not None and recipe:
-            attached.files.write(path / FOLDER)
-        if attached.graph is not None:
-            write(path / NETWORK, attached.graph)
+        if self.files is not None and recipe:
+            self.files.write(path / FOLDER)
+        if self.graph is not None:
+            write(path / NETWORK, self.graph)
         write_whole(path / LAYERS, self.to_csv().encode())
         if self.front:
             write_whole(path / FRONT, csv_of(FrontPoint, self.front, **self.names).encode())
         else:
             (path / FRONT).unlink(missing_ok=True)
         write_whole(path / REPORT, text)
-        if attached.files is not None and attached.graph is not None:
-            write_annotated(attached.files, self.layers, attached.graph, path)
+        if self.files is not None and self.graph is not None:
+            write_annotated(self.files, self.layers, self.graph, path)
         write_page(self, path)
         return path
 

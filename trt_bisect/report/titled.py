@@ -13,7 +13,7 @@ from trt_bisect.report.parts import LayerRow
 _Tree = TypeVar("_Tree")
 _WORD = re.compile(r"[^\s'\",;()]*[^\s'\",;().:]")
 # Fields without names of layers, or with names from the file.
-_AS_THEY_ARE = ("attached", "code", "command", "commands", "made_of", "model", "module", "reference")
+_AS_THEY_ARE = ("code", "command", "commands", "made_of", "model", "module", "reference")
 
 
 def titles_in(rows: tuple[LayerRow, ...]) -> dict[str, str]:

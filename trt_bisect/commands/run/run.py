@@ -510,7 +510,7 @@ class _Run:
 
     def _keep(self, state: RunState, report: Report) -> None:
         # the files of the recipe stay if the run is killed
-        tell, files = partial(self.live.watch, state, report), report.attached.files
+        tell, files = partial(self.live.watch, state, report), report.files
         if self.folder is None or files is None or files.texts == self.written:
             tell()
             return
@@ -520,7 +520,7 @@ class _Run:
 
     def _saved(self) -> Report:
         options, report = self.options, reporting.report_of(self.state)
-        files = report.attached.files
+        files = report.files
         is_experiment = options.low_precision.wide or any(line.kind == EXPERIMENT for line in report.lines)
         if self.state.answer is not None and not is_experiment:
             setting = setting_of(self.found.of_user.experiment, options, report)
