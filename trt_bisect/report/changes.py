@@ -395,15 +395,18 @@ def sentence(change: Change, metric: str, *, advises: bool = False) -> str:
         side = "slower" if is_worse else "faster"
         return f"latency of {what} is {side}: {_moved(change, lambda value: f'{value:.3f} ms')}"
     if kind == CULPRIT:
-        return f"{'new culprit' if is_worse else 'no longer a culprit:'} '{what}', costs {_moved(change, loss)}"
+        begin = "new culprit" if is_worse else "no longer a culprit:"
+        return f"{begin} '{what}', costs {_moved(change, loss)}"
     if kind == LOSS:
-        return f"'{what}' costs {'more' if is_worse else 'less'}: {_moved(change, loss)}"
+        more = "more" if is_worse else "less"
+        return f"'{what}' costs {more}: {_moved(change, loss)}"
     if kind == CURVE:
         return f"the curve at '{what}' is {change.effect}: {_moved(change, figure)}"
     if kind == OUTCOME:
         return f"'{what}': {now}, was {' or '.join(change.before)}"
     if kind == OBEYED:
-        return f"'{what}' {'no longer runs' if is_worse else 'runs again'} in the requested precision"
+        runs = "no longer runs" if is_worse else "runs again"
+        return f"'{what}' {runs} in the requested precision"
     if kind == RECIPE_LAYERS:
         means = {WORSE: "no longer meets the threshold", BETTER: "meets the threshold again"}
         meets = f", and {means[change.effect]}" if change.effect in means else ""

@@ -225,7 +225,8 @@ def sentences(result: NetworkResult) -> list[str]:
     for state in ("new", "gone"):
         names = [change.what for change in result.changes if change.kind == changes.LAYER and change.now == state]
         if names:
-            texts.append(f"{'layer' if len(names) == 1 else 'layers'} {state}: {listed(names)}")
+            noun = "layer" if len(names) == 1 else "layers"
+            texts.append(f"{noun} {state}: {listed(names)}")
     if result.baseline is None:
         texts.append("no baseline for this network yet: only its targets and its recipe are checked")
     elif result.baseline.measured:

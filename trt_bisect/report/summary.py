@@ -283,7 +283,9 @@ def _other_ranges(report: Report, answer: AnswerFacts, low: str) -> Iterator[Lin
         return  # the calibrators were tried in the emulation, or not by the accuracy that decides
     first = answer.calibrators[0] if answer.calibrators else None
     if first is not None and not first.chosen and not first.meets:
-        figure = _figure(first.similarity, report.text) + (" or worse" if answer.is_bound(first) else "")
+        figure = _figure(first.similarity, report.text)
+        if answer.is_bound(first):
+            figure += " or worse"
         misses = f"misses the threshold ({figure}): use the recipe's scales."
         yield Line(RANGES, f"SCALES: with calibrator {first.calibrator} full {low} {misses}")
 
@@ -295,7 +297,8 @@ def _base_alone(report: Report, network: Network, rule: Rule, nothing: Trial) ->
             measured = report.text(accuracy.base)
     elif base_misses(network, rule, nothing):
         value = rule.similarity(nothing)
-        measured = f"{'no figure (not finite)' if value is None else rule.text(value)} on the inputs used in the search"
+        figure = "no figure (not finite)" if value is None else rule.text(value)
+        measured = f"{figure} on the inputs used in the search"
     if measured:
         names = "" if network.has_pairs else f"'trt-bisect run --low {network.base}' names the layers; "
         if report.base_high:
@@ -349,11 +352,13 @@ def _culprits(report: Report, rule: Rule, full: Trial) -> str:
             least = (
                 f"the share of FP32's variation that is left; below {percent(1.0 - rule.missed(VARIATION))} is a miss"
             )
-        parts.append(f"CULPRIT{'S' if len(main) > 1 else ''}{report.of_unchanged}: {put_back} ({least}).")
+        kind = "CULPRITS" if len(main) > 1 else "CULPRIT"
+        parts.append(f"{kind}{report.of_unchanged}: {put_back} ({least}).")
     if weak:
-        kind = f"Weak culprit{'s' if len(weak) > 1 else ''}"
-        text = f"{_put_back(weak, report)}, which {_missed_by_weak(report, rule)}."
-        parts.append(f"{kind if main else kind.upper() + report.of_unchanged}: {text}")
+        kind = "Weak culprits" if len(weak) > 1 else "Weak culprit"
+        if not main:
+            kind = f"{kind.upper()}{report.of_unchanged}"
+        parts.append(f"{kind}: {_put_back(weak, report)}, which {_missed_by_weak(report, rule)}.")
     return " ".join(parts)
 
 

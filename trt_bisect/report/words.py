@@ -63,7 +63,9 @@ def over_inputs(figures: ByInput | None, figure: float | None, text: Callable[[f
     """
     if figures is None:
         return ""
-    misses = f"{figures.misses} {'fails' if figures.misses == 1 else 'fail'}" if figures.misses else "all pass"
+    misses = "1 fails" if figures.misses == 1 else f"{figures.misses} fail"
+    if not figures.misses:
+        misses = "all pass"
     value = None if figures.worst is None else figures.values[figures.worst]
     # A figure that the worst input lacks, such as the share of common rows, is of all inputs.
     counted_over_all = None not in (figure, value) and not math.isclose(figure or 0.0, value or 0.0, rel_tol=1e-6)
@@ -77,19 +79,24 @@ def over_inputs(figures: ByInput | None, figure: float | None, text: Callable[[f
 
 def headline(report: Report, status: str = "finished") -> str:
     """Returns the verdict in a sentence; for ``running`` or ``interrupted`` (``status``), the progress."""
-    verdict, is_running, threshold = report.verdict, status == "running", least_text(report)
+    verdict, threshold = report.verdict, least_text(report)
+    begin, so_far = "Interrupted", "Interrupted"
+    if status == "running":
+        begin, so_far = "Measuring", "Still running"
     if status != "finished" and report.answer is not None:
-        return f"{'Still running' if is_running else 'Interrupted'}. So far: {headline(report)}"
+        return f"{so_far}. So far: {headline(report)}"
     if status != "finished":
         tried = [row for row in report.layers if row.quantizable]
         judged = f"{sum(row.outcome != 'not tried' for row in tried)} of {len(tried)} layers judged"
         suspects = counted(sum(bool(row.suspect) for row in report.layers), "suspect")
-        return f"{'Measuring' if is_running else 'Interrupted'}: {judged}, {suspects} so far."
+        return f"{begin}: {judged}, {suspects} so far."
     if verdict == UNMEASURED and report.stopped:
         return f"Stopped before full {report.low.upper()} was measured on all inputs."
     if verdict == UNMEASURED:
         return "Nothing could be measured: no engine could be built and run."
-    full = f"Full {report.low.upper()}{' of the part that was judged' if report.inputs.part else ''}"
+    full = f"Full {report.low.upper()}"
+    if report.inputs.part:
+        full += " of the part that was judged"
     if ships_fp16(report):
         full = f"Ship FP16. {full}"
     if verdict == PASSES:
@@ -98,7 +105,8 @@ def headline(report: Report, status: str = "finished") -> str:
         return f"{full} passes, but doubtful: it meets {threshold}, and the doubts speak against it."
     misses = "gives no figure" if report.figures.int8 is None else f"misses {threshold}"
     if report.recipe.meets:
-        cure = f"{means(report)} {'restores' if means(report).startswith('1 layer') else 'restore'} it"
+        restore = "restores" if means(report).startswith("1 layer") else "restore"
+        cure = f"{means(report)} {restore} it"
     else:
         cure = "no recipe is known yet" if _is_unfinished(report) else "no plan tried meets it"
     return f"{full} {verdict}: it {misses}; {_blame(report)}, and {cure}."

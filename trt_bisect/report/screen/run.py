@@ -174,7 +174,9 @@ def next_lines(report: Report) -> list[str]:
     step = report.next
     if step is None:
         return []
-    return [f"NEXT: {step.what}{':' if step.command else '.'}", *filter(None, [step.command])]
+    if not step.command:
+        return [f"NEXT: {step.what}."]
+    return [f"NEXT: {step.what}:", step.command]
 
 
 def _next(report: Report) -> Text:
@@ -235,7 +237,8 @@ def _note_parts(report: Report) -> Iterator[ScreenPart]:
     for shown in range(len(notes), 0, -1):
         lines = [f"Note: {note.text}" for note in notes[:shown]]
         if count > shown:
-            lines.append(f"{count - shown} more {'note is' if count == shown + 1 else 'notes are'} in report.json.")
+            are = "note is" if count == shown + 1 else "notes are"
+            lines.append(f"{count - shown} more {are} in report.json.")
         versions.append(Text("\n".join(lines), style="yellow"))
     if versions:
         yield ScreenPart(counted(count, "note"), 5, versions)
@@ -280,7 +283,8 @@ def _cause(advice: CulpritAdvice) -> str:
     reason = advice.reasons[0] if advice.reasons else NO_SINGLE_CAUSE
     if advice.blame is None:
         return reason
-    return f"{'weight and activation' if advice.blame == BOTH else advice.blame}: {reason}"
+    side = "weight and activation" if advice.blame == BOTH else advice.blame
+    return f"{side}: {reason}"
 
 
 def _suspects(report: Report) -> list[str]:
