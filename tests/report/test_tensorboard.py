@@ -127,7 +127,7 @@ def test_the_graph_has_every_layer_and_edge(planted, lenet):
         assert list(found.input) == [made.get(name, name) for name in node.input if name in made or name == "data"]
     conv = next(node for node in model.graph.node if node.name == "conv1")
     kernel = next(list(attribute.ints) for attribute in conv.attribute if attribute.name == "kernel_shape")
-    assert list(nodes["conv1"].attr["kernel_shape"].list.i) == kernel
+    assert nodes["conv1"].attr["kernel_shape"].s.decode() == str(kernel)
     shape = nodes["conv1"].attr["_output_shapes"].list.shape[0]
     assert [dim.size for dim in shape.dim] == [1, 20, 24, 24]
     recipe = {node.name: node.device for node in run_named(runs, "tune_2").Graph().node}

@@ -88,7 +88,7 @@ def test_a_graph_with_bodies(tmp_path):
     network = trt_bisect.load_network(networks.save(sketch.model({"x": [2, 3]}, {"y": [2, 3]}), tmp_path))
     choice = next(node for node in graph_of(network).node if node.name == "choice")
     assert list(choice.input) == ["large", "m"], "what the bodies read too"
-    assert choice.attr["then_branch"].s == b"graph"
+    assert choice.attr["then_branch"].s == b"a body of 1 nodes"
 
 
 def blocks():

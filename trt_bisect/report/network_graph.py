@@ -101,12 +101,13 @@ def graph_of(network: Network, scales: Mapping[str, np.float32]) -> Graph:
 
 def _layer(layer: Layer, node: onnx.NodeProto) -> GraphLayer:
     read = dict.fromkeys((*(name for name in node.input if name), *layer.inputs))
-    attributes = {attribute.name: _text(attribute) for attribute in node.attribute}
+    attributes = {attribute.name: attribute_text(attribute) for attribute in node.attribute}
     tensors = tuple(read), tuple(layer.outputs)
     return GraphLayer(layer.index, layer.name, layer.op_type, *tensors, attributes, layer.module, layer.code)
 
 
-def _text(attribute: AttributeProto) -> str:
+def attribute_text(attribute: AttributeProto) -> str:
+    """Returns an attribute of a node as text, of a tensor or a graph only its size."""
     if attribute.type == AttributeProto.TENSOR:
         return f"{helper.tensor_dtype_to_np_dtype(attribute.t.data_type)} {list(attribute.t.dims)}"
     if attribute.type == AttributeProto.GRAPH:

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import onnx
-from onnx import AttributeProto
 
 from trt_bisect.analyzer.judge import Rule
 from trt_bisect.analyzer.origins import RESULT, Origin, Tensors, activation_origins, plan_observer, sides_of
@@ -34,6 +33,7 @@ from trt_bisect.report.answer import FrontPoint
 from trt_bisect.report.choices import FP16, choice_of
 from trt_bisect.report.comparison import Comparison
 from trt_bisect.report.model import Report
+from trt_bisect.report.network_graph import attribute_text
 from trt_bisect.report.screen.run import bullets, literal, next_lines, table
 from trt_bisect.support.progress import Progress
 from trt_bisect.support.text import shape_text
@@ -151,9 +151,6 @@ FOLLOWS = "follows"
 """The TensorBoard device of a layer whose precision no plan decides."""
 
 _ILLEGAL = re.compile(r"[^A-Za-z0-9_.\-/]")
-_PLAIN = ("int", "float", "string", "ints", "floats", "strings")
-_FIELDS: dict[type, str] = {int: "i", float: "f", bytes: "s"}
-Value = bytes | int | float | Sequence[bytes] | Sequence[int] | Sequence[float]
 
 
 def graph_of(network: Network, plan: PrecisionPlan | None = None) -> Any:
@@ -171,17 +168,17 @@ def graph_of(network: Network, plan: PrecisionPlan | None = None) -> Any:
     sources: dict[str, str] = {}
     for spec in network.inputs:
         sources[spec.name] = next(names)
-        _add(graph, sources[spec.name], INPUT, (), "", _boundary_attributes(spec), [spec.shape])
+        _add(graph, sources[spec.name], INPUT, (), "", _boundary_texts(spec), [spec.shape])
     for layer in network.layers:
         node, name = network.skeleton.graph.node[layer.index], next(names)
         device = FOLLOWS if not layer.quantizable else str(plan.precisions[layer.index] if plan else Precision.FP32)
         shapes = [known_shapes.get(tensor) for tensor in node.output]
         read = [sources[tensor] for tensor in layer.inputs if tensor in sources]
-        _add(graph, name, layer.op_type, read, device, _layer_attributes(layer, node, types), shapes)
+        _add(graph, name, layer.op_type, read, device, _layer_texts(layer, node, types), shapes)
         sources.update({tensor: f"{name}:{slot}" if slot else name for slot, tensor in enumerate(node.output)})
     for spec in network.outputs:
         read = [sources[spec.name]] if spec.name in sources else []
-        _add(graph, next(names), OUTPUT, read, "", _boundary_attributes(spec), [])
+        _add(graph, next(names), OUTPUT, read, "", _boundary_texts(spec), [])
     return graph
 
 
@@ -210,48 +207,36 @@ def _add(
     op_type: str,
     inputs: Iterable[str],
     device: str,
-    attributes: Mapping[str, Value],
+    texts: Mapping[str, str],
     shapes: Sequence[Shape | None],
 ) -> None:
     node = graph.node.add(name=name, op=op_type, device=device)
     node.input.extend(inputs)
-    for key, value in attributes.items():
-        entry = node.attr[key]
-        if isinstance(value, (bytes, int, float)):
-            setattr(entry, _FIELDS[type(value)], value)
-            continue
-        for element in value:
-            getattr(entry.list, _FIELDS[type(element)]).append(element)
+    for key, text in texts.items():
+        if text:
+            node.attr[key].s = text.encode()
     for shape in shapes:
         sizes = node.attr["_output_shapes"].list.shape.add(unknown_rank=shape is None)
         for size in shape or ():
             sizes.dim.add(size=size if isinstance(size, int) else -1, name=size if isinstance(size, str) else "")
 
 
-def _boundary_attributes(spec: TensorSpec) -> dict[str, Value]:
-    return {"tensor": spec.name.encode(), "tensor_type": _typed(spec.dtype, spec.shape).encode()}
+def _boundary_texts(spec: TensorSpec) -> dict[str, str]:
+    return {"tensor": spec.name, "tensor_type": _typed(spec.dtype, spec.shape)}
 
 
-def _layer_attributes(layer: Layer, node: onnx.NodeProto, types: TensorTypes) -> dict[str, Value]:
+def _layer_texts(layer: Layer, node: onnx.NodeProto, types: TensorTypes) -> dict[str, str]:
     constants = [
         f"{name} {_typed(types.dtypes.get(name), types.shapes.get(name, ()))}"
         for name in node.input
         if name and name not in layer.inputs
     ]
     texts = {"layer_name": layer.name, "constants": "; ".join(constants), "why_not_int8": layer.why_not}
-    attributes: dict[str, Value] = {key: text.encode() for key, text in texts.items() if text}
-    return {**attributes, **{attribute.name: _attribute_value(attribute) for attribute in node.attribute}}
+    return {**texts, **{attribute.name: attribute_text(attribute) for attribute in node.attribute}}
 
 
 def _typed(dtype: np.dtype[Any] | None, shape: Shape) -> str:
     return f"{dtype or '?'}[{shape_text(shape)}]"
-
-
-def _attribute_value(attribute: AttributeProto) -> Value:
-    value, kind = onnx.helper.get_attribute_value(attribute), AttributeProto.AttributeType.Name(attribute.type).lower()
-    if attribute.type == AttributeProto.TENSOR:
-        return _typed(onnx.helper.tensor_dtype_to_np_dtype(value.data_type), tuple(value.dims)).encode()
-    return value if kind in _PLAIN else kind.encode()
 
 
 class _Logs:
