@@ -18,8 +18,9 @@ from tests.support.quantized import quantized_by_onnxruntime
 from trt_bisect import BadInput, Report
 from trt_bisect.commands.run import run as api
 from trt_bisect.report.answer import RecipeLayers
+from trt_bisect.report.html import asset, json_in_html
 from trt_bisect.report.network_graph import graph_of
-from trt_bisect.report.page import asset, json_in_html, page_data, recipe_texts, render_page
+from trt_bisect.report.page import page_data, recipe_texts, render_page
 from trt_bisect.report.parts import PASSES, UNMEASURED, WITH_DOUBTS, ByPlan
 from trt_bisect.report.words import headline
 

@@ -13,7 +13,7 @@ from tests.support.event_files import read
 from tests.support.module_names import CULPRIT, MODULE, TITLES, written
 from trt_bisect.report.page import PAGE
 from trt_bisect.report.parts import LayerRow
-from trt_bisect.report.titled import titled, titles_in
+from trt_bisect.report.words import titled, titles_in
 
 
 @pytest.fixture(scope="module")

@@ -40,7 +40,7 @@ from trt_bisect.report.parts import (
     verdict_of,
 )
 from trt_bisect.report.result import Overview, Result, Shown, file_in, loaded
-from trt_bisect.report.titled import titled, titles_in
+from trt_bisect.report.words import titled, titles_in
 from trt_bisect.runs.progress_file import FINISHED
 from trt_bisect.support.codec import encode_lines, shortened, write
 from trt_bisect.support.files import make_folder, write_whole

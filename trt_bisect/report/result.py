@@ -89,7 +89,7 @@ class Shown:
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        from trt_bisect.report.page import environment
+        from trt_bisect.report.html import environment
 
         shown, template = _in_python(self.overview), environment().get_template("notebook.html.j2")
         return template.render(shown=shown, rows=shown.rows[:_ROWS], more=max(0, len(shown.rows) - _ROWS))
@@ -312,7 +312,7 @@ class Result(Shown, ABC):
         Raises:
             BadInput: the folder cannot be written.
         """
-        from trt_bisect.report.page import render_tables
+        from trt_bisect.report.html import render_tables
 
         path = make_folder(Path(folder))
         for name, (kind, rows) in self.tables().items():

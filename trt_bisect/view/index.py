@@ -27,10 +27,11 @@ from trt_bisect.recipe.files import FOLDER, PLAN
 from trt_bisect.report.choices import ships_fp16
 from trt_bisect.report.comparison import Comparison, Profile
 from trt_bisect.report.explanation import EXPLANATION, PICTURES, Explanation, Pictures
+from trt_bisect.report.html import asset, environment, icon
 from trt_bisect.report.losses import Sensitivity, WorstReport
 from trt_bisect.report.model import Report, read_report
 from trt_bisect.report.network_graph import NETWORK, Graph
-from trt_bisect.report.page import PageData, asset, environment, icon, page_data, recipe_texts, render_page
+from trt_bisect.report.page import PageData, page_data, recipe_texts, render_page
 from trt_bisect.report.parts import REPORT, SO_FAR, TONES, UNMEASURED, spoken, with_low
 from trt_bisect.report.result import Result, TablePage
 from trt_bisect.report.structure import CheckReport

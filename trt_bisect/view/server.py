@@ -30,8 +30,8 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from trt_bisect.errors import BadInput, first_line, install, own_fault
+from trt_bisect.report.html import render_tables
 from trt_bisect.report.model import Report
-from trt_bisect.report.page import render_tables
 from trt_bisect.report.parts import REPORT, SO_FAR
 from trt_bisect.runs.progress_file import PROGRESS
 from trt_bisect.view.index import (
