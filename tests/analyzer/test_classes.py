@@ -8,7 +8,7 @@ from tests.support import networks
 from tests.support.by_hand import sigmoid, softmax
 from tests.support.records import texts
 from trt_bisect import BadInput, similarity
-from trt_bisect.analyzer.classes import LOGITS, OWN, SHARES, Classes, find_classes
+from trt_bisect.analyzer.classes import LOGITS, OWN, SHARES, Classes, classes_of, find_classes
 
 
 def entropy(p, q, axis):
@@ -117,16 +117,20 @@ def test_classes_that_fp32_rules_out_are_ruled_out_on_both_sides(random):
     assert similarity(masked, o, "top1") == np.mean(masked.argmax(-1) == other.argmax(-1))
 
 
-@pytest.fixture(scope="module")
-def segmenting(tmp_path_factory):
-    """A network whose output ``[N, 4, 12, 12]`` holds logits, with a culprit."""
+def test_an_axis_that_is_not_there_is_refused():
+    with pytest.raises(BadInput, match="no axis 4"):
+        classes_of([{"y": np.zeros((1, 4, 12, 12))}], ["y"], "cosine", 4)
+
+
+def segmenting(folder):
+    """A network whose output ``[N, 4, 12, 12]`` holds logits, with a culprit; and data."""
     sketch = networks.Sketch(5)
     x = sketch.conv(sketch.node("Relu", [sketch.conv("x", "conv0", 3, 8)], "relu0"), "conv1", 8, 8)
     y = sketch.conv(sketch.node("Relu", [x], "relu1"), "head", 8, 4)
     sketch.node("Identity", [y], "y_out", out="y")
     model = sketch.model(["n", 3, 12, 12], ["n", 4, 12, 12])
     networks.plant_between(model, "conv0", "conv1")
-    return networks.save(model, tmp_path_factory.mktemp("segmenting")), networks.samples(model, 4)
+    return networks.save(model, folder), networks.samples(model, 4)
 
 
 BY_CLASS = {"metric": "top1", "threshold": 0.9, "engine": "onnxruntime", "history": "none", "explain": "none"}
@@ -134,20 +138,10 @@ BY_CLASS |= {"effort": "quick", "calibrator": "minmax"}
 
 
 @pytest.mark.slow
-def test_another_axis_takes_no_figures_of_the_first(segmenting):
-    path, data = segmenting
+def test_another_axis_takes_no_figures_of_the_first(tmp_path):
+    path, data = segmenting(tmp_path)
     first, second = (trt_bisect.run(path, data, data, class_axis=axis, **BY_CLASS) for axis in (None, -1))
     assert first.similarity.int8 == min(first.by_input.int8.values) < 0.9
     assert any("axis 1" in note for note in texts(first.notes))
     assert first.fingerprint != second.fingerprint
     assert first.similarity.int8 != second.similarity.int8
-
-
-def test_an_axis_that_is_not_there_is_refused_before_anything_is_measured(segmenting, tmp_path, command):
-    path, data = segmenting
-    np.savez(tmp_path / "data.npz", **data)
-    run = ["run", path, "--calibration", tmp_path / "data.npz", "--engine", "onnxruntime", "--output", tmp_path / "run"]
-    code, _, err = command(*run, "--class-axis", "4")
-    assert code == BadInput.exit_code
-    assert "no axis 4" in err
-    assert not (tmp_path / "run" / "report.json").exists()

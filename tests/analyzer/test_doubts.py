@@ -75,19 +75,26 @@ def test_an_output_that_never_comes_near_its_largest_value(random):
         assert kinds(reference, output) == expected
 
 
-def constant(*references, rule=RULE):
-    """The kinds of doubts, and the number of notes, on FP32's outputs for some inputs."""
-    found, notes = constant_outputs(rule, references)
-    return [doubt.kind for doubt in found], len(notes)
+DEAD, ALIVE, OTHER = np.zeros((1, 5), np.float32), *np.random.default_rng(0).normal(size=(2, 1, 5)).astype("f")
+FIXED = {
+    "dead": ([{"y": DEAD}], 1, 0),
+    "alive": ([{"y": ALIVE}], 0, 0),
+    "the same twice": ([{"y": ALIVE}, {"y": ALIVE.copy()}], 1, 0),
+    "two": ([{"y": ALIVE}, {"y": OTHER}], 0, 0),
+    "dead once": ([{"y": DEAD}, {"y": OTHER}], 0, 0),
+    "the same class": ([{"y": each, "label": np.array([0])} for each in (ALIVE, OTHER)], 0, 0),
+    "a class alone": ([{"label": np.array([0])}] * 2, 0, 0),
+    "one of two": ([{"y": each, "x": DEAD} for each in (ALIVE, OTHER)], 0, 1),
+    "the judged one of two": ([{"y": DEAD, "x": each} for each in (ALIVE, OTHER)], 1, 0),
+}
 
 
-def test_fp32_outputs_that_do_not_depend_on_the_input(random):
-    dead, alive, other = np.zeros((1, 5), np.float32), *random.normal(size=(2, 1, 5)).astype(np.float32)
-    assert constant({"y": dead}) == ([CONSTANT], 0)
-    assert constant({"y": alive}) == ([], 0)
-    assert constant({"y": alive}, {"y": alive.copy()}) == ([CONSTANT], 0)
-    assert constant({"y": alive}, {"y": other}) == ([], 0)
-    assert constant({"y": dead}, {"y": other}) == ([], 0)
+@pytest.mark.parametrize("case", FIXED)
+def test_fp32_outputs_that_do_not_depend_on_the_input(case):
+    references, doubted, noted = FIXED[case]
+    outputs = ["y"] if "judged" in case else []
+    found, notes = constant_outputs(make_rule(BUILT_IN["cosine"], 0.9, outputs=outputs), references)
+    assert ([doubt.kind for doubt in found], len(notes)) == ([CONSTANT] * doubted, noted)
 
 
 def test_an_output_with_noise_as_large_as_itself_and_the_right_class_is_not_destroyed(random):
@@ -100,21 +107,6 @@ def test_an_output_with_noise_as_large_as_itself_and_the_right_class_is_not_dest
     trial = on(reference, reference - noise)
     assert is_destroyed(RULE, trial)
     assert not is_destroyed(make_rule(BUILT_IN["top1"], 0.99), trial)
-
-
-def test_the_same_class_with_other_logits_is_no_doubt(random):
-    logits = np.float32([[9, 1, 0]]) + random.normal(0, 0.1, (6, 1, 3)).astype(np.float32)
-    references = [{"logits": row, "label": np.array([0])} for row in logits]
-    assert constant(*references) == ([], 0)
-    assert constant(*references, rule=make_rule(BUILT_IN["cosine"], 0.9, outputs=("label",))) == ([], 0)
-    assert constant(*({"label": each["label"]} for each in references)) == ([], 0)
-
-
-def test_one_constant_output_among_others_is_a_note(random):
-    anchors = random.normal(size=(1, 8)).astype(np.float32)
-    references = [{"scores": random.normal(size=(1, 8)).astype(np.float32), "anchors": anchors} for _ in range(3)]
-    assert constant(*references) == ([], 1)
-    assert constant(*references, rule=make_rule(BUILT_IN["cosine"], 0.9, outputs=("anchors",))) == ([CONSTANT], 0)
 
 
 def shares(classes, sure, count=5):

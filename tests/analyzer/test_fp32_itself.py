@@ -161,19 +161,6 @@ def test_a_single_score_near_0_is_judged_by_its_absolute_error():
     assert numbers.at(0, np.array([[9e-6]])).values["cosine"] == pytest.approx(0.9)
 
 
-def test_worst_has_no_faint_scores(tmp_path):
-    nodes = [
-        node("MatMul", ["x", "w"], "feature"),
-        node("MatMul", ["feature", "v"], "sum"),
-        node("Sigmoid", ["sum"], "y"),
-    ]
-    path, x = network(tmp_path, nodes, size=1, w=np.eye(8), v=np.ones((8, 1))), samples() / 4
-    x[3] = -3.0  # a score of 4e-11 beside others of about 0.5
-    report = trt_bisect.worst(path, calibration={"x": x}, dataset={"x": x}, engine="onnxruntime")
-    assert report.faint == ()
-    assert report.distribution.count == 24
-
-
 def test_a_score_that_no_input_raises_is_a_doubt_on_the_data(tmp_path):
     nodes = [
         node("MatMul", ["x", "w"], "feature"),

@@ -173,21 +173,13 @@ def test_tensorrts_own_parser_refuses_it_too(case, parses):
 GATES = {name: np.ones((1, rows, 3), np.float32) for name, rows in (("LSTM", 12), ("GRU", 9), ("RNN", 3))}
 
 
-def in_form(op, attributes, constants, outputs, opset=20):
-    sketch = networks.Sketch()
-    shape = [5, 2, 3] if op in GATES else [1, 3, 8, 8]
-    types = [None if values is None else np.float32 if values.dtype == float else values.dtype for values in constants]
-    named = enumerate(zip(constants, types, strict=True))
-    names = ["" if kind is None else sketch.constant(f"c{place}", values, kind) for place, (values, kind) in named]
-    made = ["y", "second"][:outputs]
-    sketch.nodes.append(onnx.helper.make_node(op, ["x", *names], made, name="odd", **attributes))
-    return sketch.model({"x": shape}, dict.fromkeys(made[:1]), opset)
-
-
 @pytest.mark.parametrize("op", GATES)
 def test_a_layout_that_the_parser_ignores_is_found(op, parses):
     """Batch first: 5 samples of 2 steps give outputs 5 x 2, and the parser makes 5 x 1 x 2 of them, time first."""
-    model = in_form(op, {"hidden_size": 3, "layout": 1}, (GATES[op],) * 2, 1)
+    sketch = networks.Sketch()
+    gates = [sketch.constant(name, GATES[op]) for name in ("w", "r")]
+    sketch.node(op, ["x", *gates], "odd", out="y", hidden_size=3, layout=1)
+    model = sketch.model({"x": [5, 2, 3]}, {"y": None}, 20)
     assert [each.what for each in findings_of(model)] == [f"{op} with layout 1, which the parser ignores"]
     assert onnx.shape_inference.infer_shapes(model).graph.output[0].type.tensor_type.shape.dim[1].dim_value == 2
     assert parses.shape(model) == (5, 1, 2, 3)
@@ -195,7 +187,9 @@ def test_a_layout_that_the_parser_ignores_is_found(op, parses):
 
 @pytest.mark.parametrize("opset", [25, 26, 27])
 def test_tensorrt_rtx_reads_later_opsets(opset, parses):
-    assert parses(in_form("Relu", {}, (), 1, opset))
+    sketch = networks.Sketch()
+    sketch.node("Relu", ["x"], "relu", out="y")
+    assert parses(sketch.model({"x": [1, 3, 8, 8]}, {"y": None}, opset))
 
 
 @pytest.mark.parametrize("stored", [False, True])

@@ -86,6 +86,12 @@ def test_a_silent_output_is_faint_and_a_metric_that_is_not_relative_does_not_car
     assert mse.inputs[0] is samples[7]
 
 
+def test_a_score_near_0_is_not_faint():
+    scores = [0.5, 0.6, 4e-11, 0.4]
+    samples = [{"r": np.array([[score]]), "q": np.array([[score]])} for score in scores]
+    assert worst_inputs(samples, Recorded("r"), Recorded("q"), make_rule(BUILT_IN["cosine"], None)).faint == ()
+
+
 def test_ctrl_c_keeps_what_was_found_only_where_that_is_asked():
     def stopping():
         yield from ({"r": np.ones(2), "q": np.array([1.0, float(k)])} for k in range(3))
