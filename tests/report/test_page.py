@@ -17,7 +17,7 @@ from tests.support import networks, pages
 from tests.support.quantized import quantized_by_onnxruntime
 from trt_bisect import BadInput, Report
 from trt_bisect.commands.run import run as api
-from trt_bisect.report.answer import RecipeLayers
+from trt_bisect.report.answer import FUSED, RecipeLayers
 from trt_bisect.report.html import asset, json_in_html
 from trt_bisect.report.network_graph import graph_of
 from trt_bisect.report.page import page_data, recipe_texts, render_page
@@ -144,6 +144,14 @@ def test_a_report_without_a_run_folder_is_saved_with_its_graph(tmp_path, lenet):
     assert len(data["graph"]["layers"]) == len(report.layers)
     pages.read(tmp_path / "a").save(tmp_path / "b")
     assert pages.data_of(tmp_path / "b" / "report.html")["graph"] is None
+
+
+def test_the_page_says_in_which_setting_a_layer_put_back_misses(report):
+    [culprit] = report.culprits
+    rows = tuple(
+        replace(row, put_back_in=FUSED, put_back_on=1) if row.name == culprit else row for row in report.layers
+    )
+    assert page_data(replace(report, layers=rows)).put_back_remarks == {culprit: f" or worse with {FUSED}"}
 
 
 # The sentence at its head.

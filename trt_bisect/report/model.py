@@ -17,7 +17,7 @@ from trt_bisect.errors import BadInput, NothingMeasured
 from trt_bisect.model.network import Network
 from trt_bisect.precision import Precision
 from trt_bisect.recipe.files import FOLDER, RecipeFiles, write_network
-from trt_bisect.report.answer import OWN, Accuracies, AnswerFacts, FrontPoint, Goal, PredictedTimes, RecipeLayers
+from trt_bisect.report.answer import Accuracies, AnswerFacts, FrontPoint, Goal, PredictedTimes, RecipeLayers
 from trt_bisect.report.choices import Choice, predicted_ms
 from trt_bisect.report.explanation import DIGITS, EXPLANATION, PICTURES, CulpritAdvice, Explanation, Pictures
 from trt_bisect.report.network_graph import NETWORK, Graph
@@ -40,7 +40,7 @@ from trt_bisect.report.parts import (
     verdict_of,
 )
 from trt_bisect.report.result import Overview, Result, Shown, file_in, loaded
-from trt_bisect.report.words import titled, titles_in
+from trt_bisect.report.words import headline, put_back_remark, titled, titles_in
 from trt_bisect.runs.progress_file import FINISHED
 from trt_bisect.support.codec import encode_lines, shortened, write
 from trt_bisect.support.files import make_folder, write_whole
@@ -270,10 +270,7 @@ class Report(Shown):
 
     def put_back_text(self, row: LayerRow) -> str:
         """Returns the recipe's figure with a layer put back, as text; with ``or worse`` if not all inputs were run."""
-        given = None if self.answer is None else self.answer.given
-        part = given is not None and row.put_back_on is not None and row.put_back_on < given.inputs
-        setting = "" if row.put_back_in in ("", OWN) else f" with {row.put_back_in}"
-        return f"{self.text(row.put_back)}{' or worse' if part else ''}{setting}"
+        return f"{self.text(row.put_back)}{put_back_remark(self, row)}"
 
     @property
     def figures(self) -> ByPlan[float | None]:
@@ -461,7 +458,6 @@ class Report(Shown):
     def overview(self) -> Overview:
         """The verdict, the next step, and the culprits with the figure if put back."""
         from trt_bisect.report.screen.run import culprit_cells, next_lines, plan_texts, verdict_first
-        from trt_bisect.report.words import headline
 
         if self.titled.layers != self.layers:
             return self.titled.overview

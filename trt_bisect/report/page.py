@@ -20,7 +20,7 @@ from trt_bisect.report.html import WORKER, asset, rendered
 from trt_bisect.report.network_graph import NETWORK, Graph
 from trt_bisect.report.parts import TONES, LayerRow
 from trt_bisect.report.result import PageColumn
-from trt_bisect.report.words import fragile, headline, titled, titles_in
+from trt_bisect.report.words import fragile, headline, kept_in, layers_high, put_back_remark, titled, titles_in
 from trt_bisect.support.codec import read
 from trt_bisect.support.files import write_whole
 from trt_bisect.support.table import INDEX, columns_of
@@ -36,6 +36,9 @@ class PageData:
     """The content of a run's page.
 
     Attributes:
+        kept_in, layers_high: the precisions of the recipe's high layers, and with their number.
+        put_back_remarks: by culprit, what restricts its figure if it is put back.
+        ranked_culprits: the culprits, and the weak ones, the worst first.
         progress: of a run that goes on: ``stage``, ``done``, ``total``, ``seconds`` and ``left``; else None.
         recipe: by file of the recipe its text, or ``{"bytes": size}`` for a binary or long file.
         commands: by file of the recipe, the command that uses it.
@@ -46,6 +49,10 @@ class PageData:
     explanation: Explanation | None
     headline: str
     fragile: tuple[str, ...]
+    kept_in: str
+    layers_high: str
+    put_back_remarks: Mapping[str, str]
+    ranked_culprits: tuple[tuple[str, ...], ...]
     status: str
     tones: Mapping[str, str]
     progress: Mapping[str, Any] | None
@@ -88,6 +95,10 @@ def page_data(
         explanation if explanation is not None and set(names).issuperset(explanation.layers) else None,
         headline=headline(report, status),
         fragile=fragile(report),
+        kept_in=kept_in(report),
+        layers_high=layers_high(report),
+        ranked_culprits=tuple(tuple(row.name for row in rows) for rows in report.ranked_culprits),
+        put_back_remarks={row.name: put_back_remark(report, row) for row in report.layers if row.culprit},
         status=status,
         tones={
             "verdict": TONES[report.verdict] if status == "finished" else "",

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from trt_bisect.analyzer.judge import ByInput
 from trt_bisect.analyzer.metrics import ACCURACY, JUDGING, figure_text, threshold_text
 from trt_bisect.recipe.commands import Command
+from trt_bisect.report.answer import OWN
 from trt_bisect.report.choices import ships_fp16
 from trt_bisect.report.parts import PASSES, UNMEASURED, WITH_DOUBTS, LayerRow
 from trt_bisect.support.text import counted, together
@@ -46,11 +47,27 @@ def least_text(report: Report) -> str:
     return "-" if report.least is None else threshold_text(report.figure, report.least)
 
 
+def kept_in(report: Report) -> str:
+    """Returns the precisions of the recipe's high layers: ``FP16 and FP32``; without such layers, the usual one."""
+    high = set(report.recipe.high)
+    kinds = {(row.recipe or report.precision).upper() for row in report.layers if row.name in high}
+    return " and ".join(sorted(kinds)) or report.precision.upper()
+
+
 def layers_high(report: Report) -> str:
     """Returns the number of high layers and their precision: ``2 layers in FP32``."""
-    high = set(report.recipe.high)
-    kinds = sorted({row.recipe.upper() for row in report.layers if row.name in high})
-    return f"{counted(len(high), 'layer')} in {' and '.join(kinds)}" if high else "no layer in high precision"
+    count = len(report.recipe.high)
+    return f"{counted(count, 'layer')} in {kept_in(report)}" if count else "no layer in high precision"
+
+
+def put_back_remark(report: Report, row: LayerRow) -> str:
+    """Returns the words that follow the figure with a layer put back: ``or worse`` if not all inputs were run, and the
+    setting if it is not the usual one.
+    """
+    given = None if report.answer is None else report.answer.given
+    part = given is not None and row.put_back_on is not None and row.put_back_on < given.inputs
+    setting = "" if row.put_back_in in ("", OWN) else f" with {row.put_back_in}"
+    return f"{' or worse' if part else ''}{setting}"
 
 
 def means(report: Report) -> str:

@@ -47,7 +47,7 @@ function drawCurve(element, store) {
 }
 
 // What the curve tells apart: its layers, the entry of the legend, and the marker of those that have one.
-function groupsOf(tried, failed, { report, data, keptIn }) {
+function groupsOf(tried, failed, { report, data }) {
   const measured = tried.filter((row) => isNumber(row.similarity));
   const isDecided = data.status === "finished" || report.answer?.not_done.length === 0;
   const rim = { color: colour("background"), width: 1 };
@@ -79,7 +79,7 @@ function groupsOf(tried, failed, { report, data, keptIn }) {
     {
       rows: measured.filter((row) => row.added && !row.culprit),
       mark: "square high",
-      words: `no culprit, in ${keptIn} too`,
+      words: `no culprit, in ${data.kept_in} too`,
       marker: { size: 8, color: colour("high"), symbol: "square" },
     },
     {

@@ -224,13 +224,13 @@ function precision(node) {
   return found.has("low") ? "int8" : found.has("") ? "unknown" : "high";
 }
 
-export function legendOf(shade, { keptIn }) {
+export function legendOf(shade, { data }) {
   const swatch = (kind, words) => legendItem(`swatch ${kind}`, words);
   const culprit = swatch("ring", "culprit");
   if (shade === "precision") {
     return [
       swatch("p-int8", LOW),
-      swatch("p-high", keptIn),
+      swatch("p-high", data.kept_in),
       swatch("p-mixed", "both, in a folded group"),
       swatch("p-follows", "follows its neighbours"),
       culprit,

@@ -6,9 +6,6 @@ import { LOW, OTHER, PLANS, isNumber, metricOf, number, percent, shapeText } fro
 const UNPROVEN = { region: "in a region that TensorRT compiled as one", dla: `on the DLA, in ${LOW} or FP16` };
 const QUIET = new Set(["measured", "follows", "not tried", "not judged"]);
 
-// The setting of the engine in which every scale is moved a little, as report.answer names it.
-const MOVED = "scales moved by 2e-5";
-
 export function modelOf(data) {
   const { explanation, graph, report } = data;
   const { answer, recipe } = report;
@@ -31,7 +28,6 @@ export function modelOf(data) {
     byName: new Map(rows.map((row) => [row.name, row])),
     culprits: rows.filter((row) => row.culprit),
     suspects: rows.filter((row) => row.suspect),
-    keptIn: keptIn(rows, report.precision),
     choices,
     hasRecipe,
     plan: hasRecipe ? "the recipe" : `full ${LOW}`,
@@ -54,23 +50,17 @@ function costsOf({ predicted_ms: times, report }) {
   return { at, text, title: `time predicted on ${report.predicted.gpu}`, unit: " ms" };
 }
 
-// The precisions of the layers that the recipe leaves high: "FP16 and FP32".
-function keptIn(rows, usual) {
-  const kept = new Set(rows.filter((row) => row.high).map((row) => row.recipe || usual));
-  const named = [...(kept.size ? kept : [usual])].map((precision) => precision.toUpperCase());
-  return named.sort().join(" and ");
-}
-
 // Activations and the network's inputs, which layers read and INT8 rounds.
 function explainedTensors(explanation) {
   if (!explanation) return [];
   return [...explanation.inputs, ...Object.values(explanation.layers).flatMap((layer) => layer.outputs)];
 }
 
-function rowsOf({ explanation, graph, report }) {
+function rowsOf({ explanation, graph, report, put_back_remarks }) {
   const drawn = new Map(graph?.layers.map((layer) => [layer.name, layer]));
   const explained = new Map(Object.entries(explanation?.layers ?? {}));
   const [int8, recipe] = ["int8", "recipe"].map((plan) => layerTimes(report.latency?.[plan]));
+  const remarks = new Map(Object.entries(put_back_remarks));
   const [high, added] = [new Set(report.recipe.high), new Set(report.recipe.added)];
   return report.layers.map((layer) => {
     const known = explained.get(layer.name);
@@ -95,7 +85,7 @@ function rowsOf({ explanation, graph, report }) {
       alone: layer.alone ?? alone?.alone,
       // Kept high for the rest of the curve.
       setAside: layer.suspect !== "" || (layer.culprit && layer.loss >= report.share * report.budget),
-      putBackOn: putBackOn(layer, report),
+      putBackOn: remarks.get(layer.name) ?? "",
       mse: made?.mse,
       fp32Min: made?.fp32.min,
       fp32Max: made?.fp32.max,
@@ -106,13 +96,6 @@ function rowsOf({ explanation, graph, report }) {
       recipeMilliseconds: recipe.get(layer.name),
     };
   });
-}
-
-// After the figure of a recipe with a layer put back: where not all inputs were run, and where only moved scales miss.
-function putBackOn(layer, report) {
-  const isPart = layer.put_back_on != null && layer.put_back_on < report.answer?.given?.inputs;
-  const isMoved = layer.put_back_in === MOVED;
-  return (isPart ? " or worse" : "") + (isMoved ? ` with ${MOVED}` : "");
 }
 
 // An engine layer's time is that of every layer fused into it.

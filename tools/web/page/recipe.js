@@ -67,13 +67,13 @@ function firstForm(names, { engine, typing, versions }) {
   return names.includes(wanted) ? wanted : names[0];
 }
 
-function words({ data: { status }, report: { answer, recipe, similarity }, keptIn }) {
+function words({ data: { status, layers_high }, report: { answer, recipe, similarity } }) {
   const { high, added } = recipe;
   if (status !== "finished" && !answer) return "It is decided at the end of the run.";
   if (!isNumber(similarity.recipe)) return "There is no recipe yet.";
   if (!high.length) return `Every quantizable layer is in ${LOW}.`;
   const others = added.length ? `, of which ${plural(added.length, "is no culprit", "are no culprits")}` : "";
-  return `${plural(high.length, "layer")} in ${keptIn}${others}.`;
+  return `${layers_high}${others}.`;
 }
 
 // `file` is a text, or the size of a file that is none.

@@ -65,7 +65,7 @@ function card(model, plan) {
 }
 
 function under(model, plan) {
-  const { report, figure, figures, least, rows, choices } = model;
+  const { data, report, figure, figures, least, rows, choices } = model;
   if (plan === "fp32") return isNumber(least) ? `reference; threshold ${figure.text(least)}` : "reference";
   if (plan === "fp16") {
     const words = { true: "passes", false: "fails", null: "not measured" };
@@ -75,13 +75,10 @@ function under(model, plan) {
   const quantizable = rows.filter((row) => row.quantizable);
   if (plan === "int8") return `${plural(quantizable.length, "layer")} in ${LOW}${inputs}`;
   if (!isNumber(figures.recipe)) return "";
-  const kept = report.recipe.high.length;
-  if (!kept) return `no layer in high precision${inputs}`;
   const shares = quantizable.filter((row) => !row.high).map((row) => row.share);
   const share = percent(shares.reduce((sum, one) => sum + one, 0));
-  const isKnown = shares.length > 0 && shares.every(isNumber);
-  const low = isKnown ? `, ${share} of the multiply-adds in ${LOW}` : "";
-  return `${plural(kept, "layer")} in ${model.keptIn}${low}${inputs}`;
+  const isTold = report.recipe.high.length > 0 && shares.length > 0 && shares.every(isNumber);
+  return data.layers_high + (isTold ? `, ${share} of the multiply-adds in ${LOW}` : "") + inputs;
 }
 
 // What a figure is, and the inputs that it is of, where it is of several.
@@ -157,8 +154,7 @@ function made({ started, network, model }) {
 }
 
 function culprits(store) {
-  const { metric, figure, adviceOn, report, culprits: rows } = store.model;
-  const { ranked = [], weak = [], changes } = report.answer ?? {};
+  const { metric, figure, adviceOn, byName, data } = store.model;
   const line = (row) => {
     const { blame, reasons = [] } = adviceOn.get(row.name) ?? {};
     return [
@@ -177,19 +173,14 @@ function culprits(store) {
     ["op", "Operator"],
     ["cause", "The side that loses, and the first reason"],
   ];
-  // Those first that lose most when they are put back.
-  const place = (row) => Math.max(0, ranked.indexOf(row.name));
-  const sorted = [...rows].sort((one, other) => place(one) - place(other));
-  const network = changes ? " of the unchanged network" : "";
-  const table = (id, title, isShown) => {
-    const shown = sorted.filter((row) => weak.includes(row.name) === isShown);
-    const lines = shown.slice(0, LISTED).map(line);
-    return (
-      lines.length > 0 &&
-      plainTable(id, [title + network, ...titles], [1, 4], lines, shown.length - LISTED, "layers.csv")
-    );
+  const network = data.report.answer?.changes ? " of the unchanged network" : "";
+  const table = (id, title, names) => {
+    const lines = names.slice(0, LISTED).map((name) => line(byName.get(name)));
+    const heads = [title + network, ...titles];
+    return lines.length > 0 && plainTable(id, heads, [1, 4], lines, names.length - LISTED, "layers.csv");
   };
-  return [table("culprits", "Culprit", false), table("weak-culprits", "Weak culprit", true)];
+  const [main, weak] = data.ranked_culprits;
+  return [table("culprits", "Culprit", main), table("weak-culprits", "Weak culprit", weak)];
 }
 
 function calibrators({ calibrators: rows }, { metric, cost, report }) {
