@@ -10,10 +10,12 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.page_parts import in_order, names_in_table, row_of, selected
 from tests.support.view_server import QUERY, serving
 from trt_bisect import Report
 from trt_bisect.report.answer import RecipeLayers
-from trt_bisect.report.parts import REPORT, SO_FAR
+from trt_bisect.report.parts import REPORT, SO_FAR, ByPlan
+from trt_bisect.report.words import headline
 from trt_bisect.runs.progress_file import PROGRESS, Heartbeat
 from trt_bisect.support.codec import write
 from trt_bisect.support.progress import Silent
@@ -97,6 +99,37 @@ def test_the_curve_grows_while_somebody_looks(page, finished, under_way, tmp_pat
         run.finish(finished)
         expect(page.locator("#live")).to_have_text("finished")
         expect(page.locator("#headline")).to_contain_text("'ip2'")
+
+
+def test_what_the_reader_chose_stays_when_the_run_goes_on(page, recorded, tmp_path):
+    """Layer, order of the table and folded groups; a page asks only for what is new."""
+    whole = recorded("strange") / "runs/strange"
+    report = Report.load(whole)
+    blank = {"similarity": None, "loss": None, "outcome": "not tried", "culprit": False}
+    half = len(report.layers) // 2
+    rows = (replace(row, **blank) if row.quantizable and row.index >= half else row for row in report.layers)
+    so_far = replace(report, layers=tuple(rows), similarity=ByPlan(None, None), lines=(), culprits=(), answer=None)
+    run = Grown(whole, [so_far], tmp_path / "strange")
+    run.beat.stage("Measuring plans", 24)
+    with serving(run.folder) as base:
+        page.goto(f"{base}/{QUERY}")
+        expect(page.locator("#live")).to_contain_text("Measuring plans 0 of 24")
+        name = report.layers[1].name
+        in_order(page)
+        row_of(page, name).click()
+        page.locator("#table-head [data-key=name]").click()
+        unfolded = page.locator("#graph .node").count()
+        page.get_by_role("button", name="Fold all").click()
+        page.wait_for_function("count => document.querySelectorAll('#graph .node').length < count", arg=unfolded)
+        order, drawn = names_in_table(page), page.locator("#graph .node").count()
+        with page.expect_request(lambda request: "if-none-match" in request.headers):
+            pass
+        run.finish(whole)
+        expect(page.locator("#live")).to_have_text("finished")
+        assert page.locator("h1").inner_text() == headline(report)
+        assert (selected(page)["panel"], names_in_table(page)) == (name, order)
+        assert page.locator("#graph .node").count() == drawn
+        assert page.locator("#graph .node.culprit").count() == len(report.culprits)
 
 
 def test_a_run_that_goes_away_and_comes_back_is_told(web, page, finished, under_way, tmp_path):

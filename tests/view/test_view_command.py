@@ -8,12 +8,10 @@ import socket
 import ssl
 import stat
 import sys
-from datetime import datetime, timedelta, timezone
 from urllib.parse import urlsplit
 
 import httpx
 import pytest
-from cryptography import x509
 from cryptography.hazmat.primitives import serialization as text
 
 from tests.support.view_server import QUERY, serving
@@ -43,20 +41,15 @@ def test_a_self_signed_certificate_is_made_kept_and_shown(finished, tmp_path):
             httpx.get(f"{base.replace('https', 'http')}/{QUERY}")
 
 
-def test_a_certificate_that_will_not_do_is_made_anew(tmp_path):
+def test_a_certificate_that_will_not_do_or_is_about_to_end_is_made_anew(tmp_path, monkeypatch):
     first = own_certificate("127.0.0.1", tmp_path)
     elsewhere = own_certificate("192.0.2.7", tmp_path)
     assert elsewhere.fingerprint != first.fingerprint
     elsewhere.key.write_text("no key")
     assert own_certificate("192.0.2.7", tmp_path).fingerprint != elsewhere.fingerprint
-
-
-def test_a_certificate_that_is_about_to_end_is_made_anew(tmp_path, monkeypatch):
     monkeypatch.setattr(server, "_DAYS", 3)
-    first = own_certificate("localhost", tmp_path)
-    ends = x509.load_pem_x509_certificate(first.path.read_bytes()).not_valid_after_utc
-    assert ends < datetime.now(timezone.utc) + timedelta(days=4)
-    assert own_certificate("localhost", tmp_path).fingerprint != first.fingerprint
+    short = own_certificate("localhost", tmp_path / "short")
+    assert own_certificate("localhost", tmp_path / "short").fingerprint != short.fingerprint
 
 
 def test_where_the_configuration_cannot_be_written_it_lies_in_a_folder_of_its_own(tmp_path, monkeypatch):
