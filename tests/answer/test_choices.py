@@ -41,6 +41,7 @@ def choices(fp16=True, ms=None, recipe=0.2, int8=False, held_out=(None, None)):
         ({"recipe": None, "int8": True}, ""),
         ({"held_out": (True, False)}, "the recipe misses it on held-out inputs, on which FP16 does not"),
         ({"held_out": (False, False)}, ""),
+        ({"held_out": (False, None), "recipe": None}, ""),
         ({"held_out": (None, False)}, ""),
         ({"held_out": (None, True)}, ""),
         ({"ms": (4.0, 2.0, 1.0, 1.97)}, "the recipe takes 1.97 ms, FP16 2 ms"),

@@ -105,6 +105,25 @@ def test_the_plan_to_ship_is_in_the_first_ten_lines_and_what_speaks_against_it_b
     assert [line.split(":")[0] for line in shown if ":" in line][:4] == ["SHIP FP16", "FAILS", "PLANS", "NEXT"]
 
 
+@pytest.mark.parametrize(
+    ("held_out", "refused", "accept", "passes"),
+    [
+        (None, (), False, "yes"),
+        (False, (), False, "doubtful"),
+        (False, (), True, "yes"),
+        (True, ("NMS",), False, "doubtful"),
+    ],
+)
+def test_fp16_is_doubtful_where_it_misses_held_out_inputs_or_tensorrt_refuses_it(
+    crowded, held_out, refused, accept, passes
+):
+    choices = (Choice("fp32", True, None, None, None, None), Choice("fp16", True, 0.99, None, None, 1.0, held_out))
+    lines = tuple(Line("refused", text) for text in refused)
+    shown = printed(replace(crowded, choices=choices, refused=lines, accept=accept))
+    (row,) = (line for line in shown if line.startswith("FP16"))
+    assert row.split()[1] == passes
+
+
 def test_a_recipe_that_is_slower_than_fp16_keeps_no_share_of_the_speedup(crowded):
     costs = {"fp32": None, "fp16": 1.0, "int8": 0.0, "recipe": 2.1}
     choices = tuple(Choice(plan, True, 0.99, None, None, cost) for plan, cost in costs.items())

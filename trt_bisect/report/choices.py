@@ -57,12 +57,13 @@ def choice_of(plan: str, choices: Sequence[Choice]) -> Choice | None:
 
 
 def fp16_instead(choices: Sequence[Choice], low: Precision = Precision.INT8, costs: str = "macs") -> str:
-    """Returns a clause on why to ship FP16; empty if FP16 misses the goal, or INT8 or the recipe is worth more.
+    """Returns a clause on why to ship FP16; empty if FP16 misses the goal, also on held-out inputs alone, or INT8 or
+    the recipe is worth more.
 
     ``costs``: the source of costs, such as ``macs``.
     """
     fp16 = choice_of(FP16, choices)
-    if fp16 is None or not fp16.meets:
+    if fp16 is None or not fp16.meets or fp16.held_out is False:
         return ""
     recipe, int8 = choice_of(RECIPE, choices), choice_of(INT8, choices)
     best = int8 if int8 is not None and int8.meets else recipe
@@ -130,8 +131,10 @@ def ships_fp16(report: Report) -> bool:
 
 
 def why_fp16(report: Report) -> str:
-    """Returns a clause on why to ship FP16; empty if the recipe, also in FP16, or a cheaper remedy is worth more."""
-    if report.goal.most is not None or pays_in_fp16(report) is not None:
+    """Returns a clause on why to ship FP16; empty if TensorRT refuses the network, or the recipe, also in FP16, or a
+    cheaper remedy is worth more.
+    """
+    if report.refused or report.goal.most is not None or pays_in_fp16(report) is not None:
         return ""
     low, costs = Precision(report.low), report.goal.costs
     if remedies := cheaper_remedies(report):

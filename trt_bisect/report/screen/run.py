@@ -113,7 +113,9 @@ def choices_table(report: Report) -> Table:
 def _choice_cells(report: Report, choice: Choice) -> dict[str, str]:
     # by title of the column
     passes = {None: "-", True: "yes", False: "no"}[choice.meets]
-    if {INT8: report.verdicts.int8, RECIPE_PLAN: report.verdicts.recipe}.get(choice.plan) == WITH_DOUBTS:
+    fp16_doubted = choice.plan == FP16 and choice.meets and (choice.held_out is False or report.refused)
+    verdict = {INT8: report.verdicts.int8, RECIPE_PLAN: report.verdicts.recipe}.get(choice.plan)
+    if verdict == WITH_DOUBTS or (fp16_doubted and not report.accept):
         passes = "doubtful"
     worst = "reference" if choice.plan == FP32 else "no figure"
     if choice.plan == FP16 and choice.meets is None:
