@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from onnx import helper, numpy_helper
+from onnx import TensorProto, helper, numpy_helper
 
 import trt_bisect
 from tests.support import networks
@@ -95,6 +95,26 @@ def test_a_mask_of_infinite_values_is_no_start(tmp_path):
     assert "'log' (Log)" in started_at(read, bad, [good], MEMORY)[0]
     nan = {"x": np.full((1, 8), np.nan, np.float32)}
     assert "input 'x' has them already" in started_at(read, nan, [good], MEMORY)[0]
+
+
+def test_nan_that_an_argmax_hides_is_told(tmp_path):
+    sketch = networks.Sketch()
+    logits = sketch.dense(sketch.node("Sqrt", ["x"], "root"), "logits", 8, 5)
+    sketch.node("ArgMax", [logits], "best", "y", axis=1, keepdims=0)
+    model = sketch.model({"x": [1, 8]}, {"y": [1]})
+    model.graph.output[0].type.tensor_type.elem_type = TensorProto.INT64
+    path = networks.save(model, tmp_path)
+    x = np.full((4, 1, 8), 0.5, np.float32)
+    x[2, 0, 3] = -1.0
+    references = [{"y": plain_session(path).run(None, {"x": sample})[0]} for sample in x]
+    assert all(outputs["y"].dtype == np.int64 for outputs in references)
+    read = load_network(path)
+    (told,) = data_warnings(read, ["y"], [{"x": sample} for sample in x], references, "abcd", MEMORY)
+    assert (
+        "NaN or infinite values in 'logits_bias_out' on 1 of 4 inputs ('c'); they start at layer 'root' (Sqrt)" in told
+    )
+    good = [{"x": np.abs(sample)} for sample in x]
+    assert not [*data_warnings(read, ["y"], good, references, "abcd", MEMORY)]
 
 
 def test_a_mask_that_a_good_input_lacks_is_no_start(tmp_path):

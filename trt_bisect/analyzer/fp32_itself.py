@@ -13,7 +13,7 @@ from trt_bisect.data.feeds import Feeds
 from trt_bisect.errors import BadInput
 from trt_bisect.model.layers import Layer
 from trt_bisect.model.network import Network
-from trt_bisect.model.observe import groups_within, observe_in_parts
+from trt_bisect.model.observe import groups_within, observe, observe_in_parts
 from trt_bisect.model.reading import FLOAT_NOISE, random_nodes, relative_difference
 from trt_bisect.support.text import counted, listed, percent, together
 
@@ -89,6 +89,9 @@ def not_finite_warning(
     The arguments are those of ``data_warnings``; ``noun`` is the word for an input.
     """
     floats = _floats(names, references)
+    if not floats:
+        references = _read_by_integers(network, names, inputs) or references
+        floats = _floats([*references[0]], references)
     found = _inputs_with(is_broken, floats, references)
     only_infinite = not found
     if only_infinite:
@@ -106,6 +109,36 @@ def not_finite_warning(
         f"FP32 itself gives NaN or infinite values in {listed(list(found), _NAMED)} on {len(places)} of "
         f"{counted(len(inputs), noun)} ({which}){start}. Leave these inputs out, or mend the layer."
     )
+
+
+def _read_by_integers(network: Network, names: Sequence[str], inputs: Sequence[Feeds]) -> list[Outputs]:
+    # The floats from which integer outputs are made, such as the logits before an ArgMax, which hides NaN.
+    makers = {name: node for node in network.skeleton.graph.node for name in node.output}
+    behind, ahead = dict[str, None](), list(names)
+    while ahead:
+        node = makers.get(ahead.pop())
+        for name in () if node is None else node.input:
+            dtype = network.types.dtypes.get(name)
+            if dtype is not None and dtype.kind == "f" and name in makers:
+                behind[name] = None
+            elif name in makers:
+                ahead.append(name)
+    if not behind:
+        return []
+    told = list[Outputs]()
+    try:
+        for tensors in observe(network, list(behind), inputs):
+            told.append({name: _as_finite_as(array) for name, array in tensors.items()})
+    except BadInput:
+        return []
+    return told
+
+
+def _as_finite_as(array: np.ndarray) -> np.ndarray:
+    # A few values that are as finite as those of the array, whose copies for all inputs might take too much memory.
+    if is_broken(array):
+        return np.array([np.nan])
+    return np.array([0.0, np.inf]) if _is_not_finite(array) else np.zeros(1)
 
 
 def _floats(names: Sequence[str], references: Sequence[Outputs]) -> list[str]:

@@ -12,7 +12,7 @@ import numpy as np
 
 from trt_bisect.calibration.histogram import Calibrator
 from trt_bisect.errors import BadInput
-from trt_bisect.model.layers import Layer
+from trt_bisect.model.layers import NO_RANGE, Layer
 from trt_bisect.model.network import Network
 from trt_bisect.model.quantizer import FLOAT_TYPES, INT8_MAX, SMALLEST_SCALE, Scales
 from trt_bisect.support.text import counted, listed
@@ -117,7 +117,7 @@ def keeping_unusable_high(network: Network, ranges: Ranges) -> tuple[Network, li
     Raises BadInput if no layer can be low.
     """
     unusable = {layer.index: cause for layer in network.layers if (cause := _why_unusable(layer, network, ranges))}
-    reasons = {k: f"its {kind} '{tensor}' has no usable range: {why}" for k, (kind, tensor, why) in unusable.items()}
+    reasons = {k: f"its {kind} '{tensor}' {NO_RANGE}: {why}" for k, (kind, tensor, why) in unusable.items()}
     usable = network.keeping_high(reasons)
     refuse_without_low(usable)
     kept: dict[str, list[tuple[str, str]]] = {}

@@ -46,6 +46,7 @@ TAKES_TENSORS = frozenset(
 )
 """The operators whose constant operands are layers of their own in TensorRT."""
 CONSTANT = "Constant"
+NO_RANGE = "has no usable range"
 MODULE = ("Module", "Module in PyTorch")
 SOURCE_LINE = ("Source line", "Line of the program that PyTorch exported")
 _PAIRS = ("QuantizeLinear", "DequantizeLinear")

@@ -17,6 +17,7 @@ from trt_bisect.analyzer.variation import VARIATION, variation_text
 from trt_bisect.driver.search import Findings
 from trt_bisect.errors import OUT_OF_MEMORY
 from trt_bisect.evaluator.trial import Trial
+from trt_bisect.model.layers import NO_RANGE
 from trt_bisect.model.network import Network
 from trt_bisect.precision import Precision
 from trt_bisect.report.answer import DECIDING, DIFFUSE, Accuracies, AnswerFacts, PlanFigures
@@ -126,6 +127,15 @@ def _fp16_line(report: Report, why: str) -> Line:
     return line_of(FP16_INSTEAD, f"FP16 meets the {asked_for(report)}{figure}, and {why}{times_from(report, why)}.")
 
 
+def _layers_left_high(network: Network) -> str:
+    without_range = [layer.name for layer in network.layers if NO_RANGE in layer.why_not]
+    if without_range:
+        stay = "stays" if len(without_range) == 1 else "stay"
+        return f"{listed(without_range, NAMED)} {stay} in high precision without a usable range; no other layer has to."
+    word = "other " if any(layer.fixed is not None for layer in network.layers) else ""
+    return f"No {word}layer has to stay in high precision."
+
+
 def _on_plans(
     report: Report, answer: AnswerFacts, network: Network, rule: Rule, findings: Findings, nothing: Trial, full: Trial
 ) -> Iterator[Line]:
@@ -138,9 +148,11 @@ def _on_plans(
     if recipe.meets:
         yield from doubt_lines(answer)
     if (recipe.meets and not report.has_recipe) or report.verdict in (PASSES, WITH_DOUBTS):
-        word = "other " if any(layer.fixed is not None for layer in network.layers) else ""
-        accepted = "You accepted the doubts." if report.doubts else f"No {word}layer has to stay in high precision."
-        blame = accepted if report.verdict == PASSES else "The doubts speak against it."
+        blame = _layers_left_high(network)
+        if report.verdict != PASSES:
+            blame = "The doubts speak against it."
+        elif report.doubts:
+            blame = "You accepted the doubts."
         yield Line(report.verdict, f"{spoken(report.verdict).upper()}: full {low} meets {threshold}: {figure} {blame}")
         yield from counted_lines(report, rule, "full " + low)
         yield from _other_ranges(report, answer, low)
