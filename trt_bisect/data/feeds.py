@@ -125,7 +125,11 @@ def save_samples(folder: Path, name: str, samples: Sequence[Feeds]) -> Path:
     """
     file, subfolder = folder / f"{name}.npz", folder / name
     shutil.rmtree(subfolder, ignore_errors=True)
-    plain = [{key: without_objects(array) for key, array in feeds.items()} for feeds in samples]
+    plain = []
+    for feeds in samples:
+        # in this dtype, texts need no pickling
+        texts = {key: array.astype(np.str_) for key, array in feeds.items() if array.dtype.hasobject}
+        plain.append({**feeds, **texts})
     if len({tuple((key, array.shape) for key, array in sorted(feeds.items())) for feeds in plain}) == 1:
         with whole_file(file) as opened:
             write_archive(opened, {key: np.stack([feeds[key] for feeds in plain]) for key in plain[0]})
@@ -155,11 +159,6 @@ def _arrays(path: Path) -> Feeds:
         raise BadInput(
             f"The samples in '{path}' cannot be read: {first_line(error)}", "Search for the worst inputs again."
         ) from error
-
-
-def without_objects(array: np.ndarray) -> np.ndarray:
-    """Returns an array of texts in a dtype that needs no pickling, other arrays unchanged."""
-    return array.astype(np.str_) if array.dtype.hasobject else array
 
 
 def match_names(reference: Iterable[str], output: Iterable[str]) -> dict[str, str]:

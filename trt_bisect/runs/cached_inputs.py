@@ -15,11 +15,11 @@ from trt_bisect.calibration.collect import Magnitudes
 from trt_bisect.calibration.histogram import BINS, AbsHistogram, Calibrator
 from trt_bisect.calibration.ranges import Ranges
 from trt_bisect.data.datasets import digest_of_feeds
-from trt_bisect.data.feeds import DAMAGED, Feeds, read_archive, without_objects, write_archive
+from trt_bisect.data.feeds import DAMAGED, Feeds, load_samples, read_archive, save_samples
+from trt_bisect.errors import BadInput
 from trt_bisect.support.files import whole_file, write_whole
 
-INPUTS = "inputs.npz"
-INPUTS_ABOUT = "inputs.json"
+_INPUTS, _INPUTS_ABOUT = "inputs", "inputs.json"
 _MAGNITUDES = "magnitudes.npz"
 Value = TypeVar("Value")
 
@@ -126,37 +126,21 @@ CANDIDATES: Form[tuple[Ranges, ...]] = _as_json(
 
 def save_inputs(folder: Path, key: str, inputs: Sequence[Feeds], about: Mapping[str, Any]) -> None:
     """Stores the judged inputs under ``key``, with facts ``about`` them in JSON types."""
-    inputs = [{name: without_objects(array) for name, array in feeds.items()} for feeds in inputs]
-    names = list(inputs[0])
-    alike = all(len({feeds[name].shape for feeds in inputs}) == 1 for name in names)
-    if alike:
-        arrays = {name: np.stack([feeds[name] for feeds in inputs]) for name in names}
-    else:
-        arrays = {f"{name}.{index}": feeds[name] for index, feeds in enumerate(inputs) for name in names}
-    with whole_file(folder / INPUTS) as file:
-        write_archive(file, arrays)
-    samples = [digest_of_feeds(feeds) for feeds in inputs]
-    _store(folder / INPUTS_ABOUT, key, {"samples": samples, "stacked": alike, "about": dict(about)})
+    save_samples(folder, _INPUTS, inputs)
+    samples = list(map(digest_of_feeds, load_samples(folder, _INPUTS)))
+    _store(folder / _INPUTS_ABOUT, key, {"samples": samples, "about": dict(about)})
 
 
 def load_inputs(folder: Path, key: str) -> tuple[list[Feeds], dict[str, Any]] | None:
     """Returns the inputs stored under ``key`` and the facts about them; None if there are none or they were changed."""
-    record = _load(folder / INPUTS_ABOUT, key)
+    record = _load(folder / _INPUTS_ABOUT, key)
     if record is None:
         return None
-    digests = record["samples"]
-    feeds: list[Feeds] = [{} for _ in digests]
     try:
-        for label, array in read_archive(folder / INPUTS).items():
-            if record["stacked"]:
-                for index, sample in enumerate(feeds):
-                    sample[label] = array[index, ...]  # an array, also of no axis
-            else:
-                name, _, number = label.rpartition(".")
-                feeds[int(number)][name] = array
-    except (*DAMAGED, IndexError):
+        inputs = load_samples(folder, _INPUTS)
+    except (BadInput, TypeError, IndexError):
         return None
-    return (feeds, record["about"]) if list(map(digest_of_feeds, feeds)) == digests else None
+    return (inputs, record["about"]) if list(map(digest_of_feeds, inputs)) == record["samples"] else None
 
 
 def _store(path: Path, key: str, record: Any) -> None:
