@@ -211,17 +211,14 @@ class IsolatedBuilder:
 
     def _ask(self, request: str, *arguments: object) -> tuple[Worker, Any]:
         if not self._worker.alive:
-            self._restart(request)
+            try:
+                self._start()
+            except EngineUnavailable as error:
+                failure = TrialFailed(outcome_of(request), str(error))
+                if failure.outcome != OUT_OF_MEMORY:
+                    raise
+                raise failure from error
         return self._worker, self._worker.ask((request, self._number, *arguments), self._timeout)
-
-    def _restart(self, request: str) -> None:
-        try:
-            self._start()
-        except EngineUnavailable as error:
-            failure = TrialFailed(outcome_of(request), str(error))
-            if failure.outcome != OUT_OF_MEMORY:
-                raise
-            raise failure from error
 
     def _start(self) -> None:
         self._worker = self.process.worker()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -55,32 +56,29 @@ def encode(value: Any) -> bytes:
     try:
         return _ENCODER.encode(value)
     except UnicodeEncodeError:
-        return _ENCODER.encode(_readable(msgspec.to_builtins(value, enc_hook=_plain)))
+        return _ENCODER.encode(_each(msgspec.to_builtins(value, enc_hook=_plain), _readable))
 
 
 def _readable(value: Any) -> Any:
-    if isinstance(value, str):
-        return value.encode("utf-8", "backslashreplace").decode()
+    return value.encode("utf-8", "backslashreplace").decode() if isinstance(value, str) else value
+
+
+def _each(value: Any, change: Callable[[Any], Any]) -> Any:
+    # the value with each text, number and key changed
     if isinstance(value, (list, tuple)):
-        return [_readable(inner) for inner in value]
+        return [_each(inner, change) for inner in value]
     if isinstance(value, dict):
-        return {_readable(key): _readable(inner) for key, inner in value.items()}
-    return value
+        return {change(key): _each(inner, change) for key, inner in value.items()}
+    return change(value)
 
 
 def shortened(value: Any, digits: int) -> Any:
     """Returns a value in JSON types, with floats rounded to ``digits`` significant digits."""
 
-    def short(value: Any) -> Any:
-        if isinstance(value, float):
-            return float(f"{value:.{digits}g}")
-        if isinstance(value, (list, tuple)):
-            return [short(inner) for inner in value]
-        if isinstance(value, dict):
-            return {key: short(inner) for key, inner in value.items()}
-        return value
+    def short(number: Any) -> Any:
+        return float(f"{number:.{digits}g}") if isinstance(number, float) else number
 
-    return short(msgspec.to_builtins(value, enc_hook=_plain))
+    return _each(msgspec.to_builtins(value, enc_hook=_plain), short)
 
 
 def encode_lines(record: Any) -> bytes:

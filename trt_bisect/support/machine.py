@@ -131,16 +131,11 @@ class InstalledGpu:
 
 def find_gpu() -> InstalledGpu:
     """Returns the first visible GPU; raises EngineUnavailable, which names the call that failed."""
-    try:
-        cuda = ctypes.CDLL(_LIBRARY)
-    except OSError as error:
-        raise EngineUnavailable(f"No NVIDIA GPU answers: {error}", _REMEDY) from error
-    count, device, version, major, minor = (ctypes.c_int() for _ in range(5))
-    name = ctypes.create_string_buffer(256)
-    _call(cuda, "cuInit", 0)
-    _call(cuda, "cuDeviceGetCount", ctypes.byref(count))
-    if count.value == 0:
+    cuda, count = _driver()
+    if count == 0:
         raise EngineUnavailable("No NVIDIA GPU answers: cuDeviceGetCount says there is none.", _REMEDY)
+    device, version, major, minor = (ctypes.c_int() for _ in range(4))
+    name = ctypes.create_string_buffer(256)
     _call(cuda, "cuDeviceGet", ctypes.byref(device), 0)
     _call(cuda, "cuDeviceGetName", name, len(name), device)
     _call(cuda, "cuDriverGetVersion", ctypes.byref(version))
@@ -153,15 +148,24 @@ def find_gpu() -> InstalledGpu:
 def visible_gpus() -> tuple[str, ...]:
     """Returns the GPUs of this process, as ``CUDA_VISIBLE_DEVICES`` names them; empty if no driver answers."""
     try:
-        cuda = ctypes.CDLL(_LIBRARY)
-        count = ctypes.c_int()
-        _call(cuda, "cuInit", 0)
-        _call(cuda, "cuDeviceGetCount", ctypes.byref(count))
-    except (OSError, EngineUnavailable):
+        _, count = _driver()
+    except EngineUnavailable:
         return ()
     # Source: CUDA C++ Programming Guide, "CUDA Environment Variables": an invalid name hides those after it.
     names = [name.strip() for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name.strip()]
-    return tuple(names[: count.value] or map(str, range(count.value)))
+    return tuple(names[:count] or map(str, range(count)))
+
+
+def _driver() -> tuple[ctypes.CDLL, int]:
+    # the driver's library, and the number of GPUs
+    try:
+        cuda = ctypes.CDLL(_LIBRARY)
+    except OSError as error:
+        raise EngineUnavailable(f"No NVIDIA GPU answers: {error}", _REMEDY) from error
+    count = ctypes.c_int()
+    _call(cuda, "cuInit", 0)
+    _call(cuda, "cuDeviceGetCount", ctypes.byref(count))
+    return cuda, count.value
 
 
 def _call(cuda: ctypes.CDLL, function: str, *arguments: object) -> None:
