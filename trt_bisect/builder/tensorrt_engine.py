@@ -134,6 +134,13 @@ class _Tensor(Buffer):
     def address(self) -> int:
         return int(self.host.ctypes.data) if self.on_host else super().address
 
+    def give(self, array: np.ndarray, context: Any, stream: Any) -> None:
+        self.hold(array.nbytes)
+        self.write(array)
+        if not self.on_host:
+            self.upload(array.nbytes, stream)
+        context.set_tensor_address(self.name, self.address)
+
 
 @dataclass(frozen=True)
 class _Loaded:
@@ -254,11 +261,7 @@ class TensorRTEngine:
                 array = np.asarray(feeds[tensor.name]).astype(tensor.dtype, copy=False)
                 if not context.set_input_shape(tensor.name, array.shape):
                     raise self._failed(f"The engine does not take the shape {list(array.shape)} of '{tensor.name}'.")
-                tensor.hold(array.nbytes)
-                tensor.write(array)
-                if not tensor.on_host:
-                    tensor.upload(array.nbytes, loaded.stream)
-                context.set_tensor_address(tensor.name, tensor.address)
+                tensor.give(array, context, loaded.stream)
         try:
             unknown = context.infer_shapes()
         except RuntimeError as error:
@@ -341,9 +344,7 @@ class TensorRTEngine:
         for tensor in loaded.tensors:
             if tensor.is_input and tensor.on_host and tensor.name in self._options.sizes:
                 values = np.array(self._options.sizes[tensor.name][1], tensor.dtype)
-                tensor.hold(values.nbytes)
-                tensor.write(values)
-                loaded.context.set_tensor_address(tensor.name, tensor.address)
+                tensor.give(values, loaded.context, loaded.stream)
         inspector = loaded.engine.create_engine_inspector()
         inspector.execution_context = loaded.context
         return str(inspector.get_engine_information(self._rt.module.LayerInformationFormat.JSON))
