@@ -48,7 +48,7 @@ def prepared(network, calibration, folder=None, dataset=None, inputs=None, **opt
     if folder is not None:
         folder.mkdir(exist_ok=True)
     asked = RunOptions(calibration=calibration, inputs=inputs, dataset=dataset, engine="onnxruntime", **options)
-    setup = Setup.of(asked, load_network(network), folder, Silent())
+    setup = Setup(asked, load_network(network), folder, Silent())
     with stages.prepared(setup) as experiment:
         yield setup, experiment
 

@@ -80,7 +80,7 @@ def sensitivity(model: GivenModel, options: SensitivityOptions) -> Sensitivity:
     folder = options.folder
     with working_in(folder, options.progress or default_progress()) as shown:
         network = as_emulated(asked_network(options, model, options.shapes), options.engine)
-        setup = Setup.of(options, network, folder, shown, judgement=_AnythingGoes)
+        setup = Setup(options, network, folder, shown, judgement=_AnythingGoes)
         with prepared(setup) as experiment:
             measured = measure_alone(experiment, shown)
         if folder is not None:
@@ -275,7 +275,7 @@ def worst(model: GivenModel, options: WorstOptions) -> WorstReport:
     folder = options.folder
     with output_folder(folder), closing(options.progress or default_progress()) as shown:
         network = as_emulated(asked_network(options, model, options.shapes), options.engine)
-        setup = Setup.of(options, network, None, shown, _WorstJudgement)
+        setup = Setup(options, network, None, shown, _WorstJudgement)
         report = _search(setup, options) if options.other is None else _search_two(setup, options)
         if folder is not None:
             report.save(folder)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Annotated
 
 import numpy as np
@@ -140,7 +140,6 @@ class Drift:
     most: float
 
 
-@dataclass
 class Sketch:
     """A few values of every sample of a data set; of over 512 samples, of a part.
 
@@ -149,8 +148,9 @@ class Sketch:
         reach: by float input, the smallest and the largest value.
     """
 
-    values: dict[str, list[np.ndarray]] = field(default_factory=dict)
-    reach: dict[str, tuple[float, float]] = field(default_factory=dict)
+    def __init__(self) -> None:
+        self.values: dict[str, list[np.ndarray]] = {}
+        self.reach: dict[str, tuple[float, float]] = {}
 
     def watching(self, data: Dataset) -> Dataset:
         """Returns ``data`` as a data set whose first complete reading fills this sketch."""

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -12,7 +12,7 @@ from typing import Any
 
 from trt_bisect._version import versions
 from trt_bisect.analyzer.classes import Classes
-from trt_bisect.analyzer.integers import Integers, integers_of
+from trt_bisect.analyzer.integers import Integers
 from trt_bisect.analyzer.judge import Comparer, Rule
 from trt_bisect.analyzer.slices import Slices
 from trt_bisect.analyzer.tasks.task import Task
@@ -29,15 +29,15 @@ from trt_bisect.evaluator.inferences import SHARE_KEPT
 from trt_bisect.evaluator.trial import Trial, TrialStore
 from trt_bisect.evaluator.workers import Cluster, TrialSpec, WorkerPool
 from trt_bisect.model.network import Network
-from trt_bisect.options.concerns import EMULATION, JudgeOptions, MeasuringOptions
+from trt_bisect.options.concerns import EMULATION, MeasuringOptions
 from trt_bisect.precision import Precision
 from trt_bisect.preparation.given_data import GivenData
-from trt_bisect.preparation.judgement import Judgement, Reference, other_reference
+from trt_bisect.preparation.judgement import Judgement, other_reference
 from trt_bisect.preparation.workspace import TIMING_CACHE, refuse_another_network
 from trt_bisect.report.parts import JudgedInputs
 from trt_bisect.runs.cached_inputs import fingerprint
 from trt_bisect.support.progress import Forecast, Progress
-from trt_bisect.support.text import JUDGED_BY, NETWORK, RANGES, Note, noted
+from trt_bisect.support.text import JUDGED_BY, NETWORK, RANGES, noted
 
 # How figures are computed. It is part of the fingerprint: another text makes earlier trials those of another run.
 _ARITHMETIC = (
@@ -124,9 +124,11 @@ def all_trials(*experiments: Experiment) -> list[Trial]:
     return [trial for store in stores for trial in tuple(store.trials.values())]
 
 
-@dataclass
 class Setup:
     """The facts and tools that all experiments of a command share.
+
+    ``judgement`` makes the object that judges outputs. Raises BadInput if the folder has another network's run, or
+    ``--reference`` cannot be used.
 
     Attributes:
         read: the network before layers without usable ranges are kept high.
@@ -138,33 +140,16 @@ class Setup:
         started: the command's start, in seconds since the epoch.
     """
 
-    options: MeasuringOptions
-    read: Network
-    folder: Path | None
-    progress: Progress
-    forecast: Forecast
-    judgement: Judgement
-    judged_by: Reference | None
-    notes: list[Note]
-    data: GivenData
-    began: float = field(default_factory=perf_counter)
-    started: float = field(default_factory=time)
-    in_memory: TrialStore = field(default_factory=TrialStore)
-    cluster: Cluster = field(init=False)
+    cluster: Cluster
 
-    @classmethod
-    def of(
-        cls,
+    def __init__(
+        self,
         options: MeasuringOptions,
         network: Network,
         folder: Path | None,
         progress: Progress,
-        judgement: Callable[[JudgeOptions, str, Precision], Judgement] = Judgement,
-    ) -> Setup:
-        """Returns the setup of a command on a network; ``judgement`` makes the object that judges outputs.
-
-        Raises BadInput if the folder has another network's run, or ``--reference`` cannot be used.
-        """
+        judgement: type[Judgement] = Judgement,
+    ) -> None:
         refuse_another_network(folder, network)
         notes, calibration, scale = noted(NETWORK, network.notes), options.calibration, network.stand_in
         if scale is not None:
@@ -175,22 +160,15 @@ class Setup:
             else:
                 text += ": with --calibration data they keep their places and get scales from the data"
             notes += noted(RANGES, [text])
-        reference = other_reference(
+        self.options, self.read, self.folder, self.progress, self.notes = options, network, folder, progress, notes
+        self.forecast = Forecast(progress)
+        self.judged_by = other_reference(
             options, network, options.saved_for, lambda texts: notes.extend(noted(JUDGED_BY, texts))
         )
-        judging = judgement(options, network.source, network.low.precision)
-        judging.integers = integers_of(network)
-        return cls(
-            options=options,
-            read=network,
-            folder=folder,
-            progress=progress,
-            forecast=Forecast(progress),
-            judgement=judging,
-            judged_by=reference,
-            notes=notes,
-            data=GivenData(options, network, folder, progress, notes),
-        )
+        self.judgement = judgement(options, network)
+        self.data = GivenData(options, network, folder, progress, notes)
+        self.in_memory = TrialStore()
+        self.began, self.started = perf_counter(), time()
 
     def build_options(self) -> BuildOptions:
         """Returns the options of builders, with the run's timing cache."""

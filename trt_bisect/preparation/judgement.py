@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from trt_bisect.analyzer.compare_output import finite_rows
-from trt_bisect.analyzer.integers import PLAIN
+from trt_bisect.analyzer.integers import integers_of
 from trt_bisect.analyzer.judge import DEFAULT_SHARE, Rule, make_rule, numeric_outputs, outputs_to_judge
 from trt_bisect.analyzer.metrics import AGREEMENT, EQUAL, FRACTIONS, RELATIVE, Metric, find_metric
 from trt_bisect.analyzer.slices import Slices, find_slices, output_of
@@ -31,7 +31,6 @@ from trt_bisect.model.matching import match_layers
 from trt_bisect.model.network import Network
 from trt_bisect.model.observe import Observer, facts_for
 from trt_bisect.options.concerns import COSINE, JudgeOptions, MeasuringOptions, NetworkOptions
-from trt_bisect.precision import Precision
 from trt_bisect.preparation.asked_network import read_network
 from trt_bisect.preparation.two_networks import AsItRuns, Planned, as_it_runs, feeds_between
 
@@ -211,12 +210,11 @@ class Judgement:
         integers: the outputs to compare in special ways, such as indices in any order.
     """
 
-    def __init__(self, options: JudgeOptions, source: str, low: Precision = Precision.INT8) -> None:
+    def __init__(self, options: JudgeOptions, network: Network) -> None:
         self.options = options
         self.told: list[Outputs] = []
-        self.integers = PLAIN
-        self._source = source
-        self._low = low
+        self.integers = integers_of(network)
+        self._source, self._low = network.source, network.low.precision
 
     @cached_property
     def asked_metric(self) -> Metric:

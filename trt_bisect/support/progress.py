@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from html import escape
 from time import perf_counter
 from typing import Any, Protocol
@@ -340,7 +339,6 @@ def usual_search(sweep: float, *, is_cheap: bool | None = None) -> float:
     return sweep * _SWEEPS[is_cheap]
 
 
-@dataclass
 class Forecast:
     """Shows the time left of a run in a display, whenever a better forecast is known.
 
@@ -348,10 +346,11 @@ class Forecast:
         left: by stage, the number of inferences left; None for a job whose stages are not forecast.
     """
 
-    shown: Progress
-    left: dict[str, float] | None = None
-    _done: float = 0.0
-    _pace: tuple[float, float] = (0.0, 0.0)
+    def __init__(self, shown: Progress) -> None:
+        self.shown = shown
+        self.left: dict[str, float] | None = None
+        self._done = 0.0
+        self._pace = (0.0, 0.0)
 
     def search(self, inferences_left: float, seconds_each: float | None = None) -> None:
         """Sets the search's inferences left, each of ``seconds_each`` (None: as long as the last ones)."""

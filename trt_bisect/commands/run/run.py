@@ -172,7 +172,7 @@ class _Run:
                 network = asked_network(self.options, model, self.options.shapes)
                 self.board = logged_layers(self.board, network)
                 self._know(**reporting.facts_of_network(network, self.options))
-                self._now(setup=Setup.of(self.options, network, self.folder, self.shown))
+                self._now(setup=Setup(self.options, network, self.folder, self.shown))
                 self.engine = choose_engine(self.options.engine)
                 return self._measured(stack)
             except under_way.STOPS as stop:
