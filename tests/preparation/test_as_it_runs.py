@@ -26,6 +26,10 @@ def made(tmp_path_factory):
     return networks.save(model, folder), samples, folder
 
 
+def compare(first, other, samples):
+    return trt_bisect.compare(first, inputs=samples, other=other)
+
+
 def outputs_of(path, samples):
     return np.concatenate([plain_session(path).run(["y"], {"x": x[None]})[0] for x in samples["x"]]).astype(float)
 
@@ -52,7 +56,7 @@ def test_a_network_in_memory_is_as_good_as_its_file(made):
         )
 
     assert found(model) == found(network) == found(path)
-    two = trt_bisect.compare(model, inputs=samples, other=model)
+    two = compare(model, model, samples)
     assert {row.figures.cosine for row in two.tensors} == {1.0}
 
 
@@ -69,7 +73,7 @@ def test_an_integer_network_is_compared_as_it_runs(made, command):
     assert len(rows) > 3, "tensors in between too"
     assert min(rows.values()) > 0.9
     assert found.tensors[-1].origin.layer == "fc", "with the layers of the first network"
-    back = trt_bisect.compare(folder / "q.onnx", inputs=samples, other=path)
+    back = compare(folder / "q.onnx", path, samples)
     assert len(back.tensors) == len(rows)
     command(*asked, "--tensorboard", folder / "board")
     assert {each.parent.name.split("_")[0] for each in (folder / "board").rglob("events*")} == {"baseline", "tune"}
@@ -103,7 +107,7 @@ def test_the_weights_and_scales_of_an_integer_network_are_compared_by_name(made)
     quantize_dynamic(path, folder / "d.onnx")
     for file in ("w.onnx", "d.onnx"):
         given = {each.name: numpy_helper.to_array(each) for each in onnx.load(folder / file).graph.initializer}
-        found = trt_bisect.compare(path, inputs=samples, other=folder / file)
+        found = compare(path, folder / file, samples)
         rows = {row.origin.tensor: row for row in found.weights}
         assert set(rows) == {name.removesuffix("_quantized") for name in given if ".weight_quantized" in name}
         for name, row in rows.items():
@@ -116,7 +120,7 @@ def test_the_weights_and_scales_of_an_integer_network_are_compared_by_name(made)
             assert row.figures.mse == pytest.approx(np.mean((rounded - weight).astype(float) ** 2), rel=1e-3)
             assert (row.scales, row.scale) == (scale.size, pytest.approx(float(scale.max())))
             assert row.observer == ("the network's own Q/DQ" if file == "w.onnx" else "the integer network")
-    found = trt_bisect.compare(path, inputs=samples, other=folder / "w.onnx")
+    found = compare(path, folder / "w.onnx", samples)
     given = {each.name: numpy_helper.to_array(each) for each in onnx.load(folder / "w.onnx").graph.initializer}
     assert next(row.scale for row in found.tensors if row.origin.tensor == "x") == pytest.approx(given["x_scale"])
 
@@ -127,7 +131,7 @@ def test_two_integer_networks_are_matched_where_one_kernel_clips(made):
     static(path, folder / "static.onnx", samples)
     quantize_dynamic(path, folder / "dyn.onnx")
     for one, other in (("static.onnx", "dyn.onnx"), ("dyn.onnx", "static.onnx")):
-        found = trt_bisect.compare(folder / one, inputs=samples, other=folder / other)
+        found = compare(folder / one, folder / other, samples)
         assert len(found.tensors) > 3
         assert min(row.figures.cosine for row in found.tensors) > 0.9
     assert not any("FP32" in each.words for each in found.advice)
@@ -137,7 +141,7 @@ def test_dynamic_quantization_is_compared_as_it_runs(made):
     path, samples, folder = made
     quantize_dynamic(path, folder / "dynamic.onnx")
     wanted = cosine(outputs_of(path, samples), outputs_of(folder / "dynamic.onnx", samples))
-    found = trt_bisect.compare(path, inputs=samples, other=onnx.load(folder / "dynamic.onnx"))
+    found = compare(path, onnx.load(folder / "dynamic.onnx"), samples)
     assert found.tensors[-1].figures.cosine == pytest.approx(wanted, abs=1e-4)
 
 
@@ -149,18 +153,18 @@ def test_sessions_and_functions_are_compared_by_their_outputs(made):
         return {"y": session.run(["y"], feeds)[0] * 2}
 
     for first, second in ((path, session), (session, session), (session, onnx.load(path))):
-        found = trt_bisect.compare(first, inputs=samples, other=second)
+        found = compare(first, second, samples)
         assert [row.origin.tensor for row in found.tensors] == ["y"]
         assert found.tensors[0].figures.cosine == pytest.approx(1.0, abs=1e-6)
-    found = trt_bisect.compare(path, inputs=samples, other=doubled)
+    found = compare(path, doubled, samples)
     y = outputs_of(path, samples)
     assert found.tensors[0].figures.mse == pytest.approx((y**2).mean(), rel=1e-4)
     with pytest.raises(BadInput, match="cannot be run"):
-        trt_bisect.compare(path, inputs=samples, other=lambda feeds: feeds["z"])
+        compare(path, lambda feeds: feeds["z"], samples)
     with pytest.raises(BadInput, match="name and the shape"):
-        trt_bisect.compare(path, inputs=samples, other=lambda _: {"z": np.ones(3, np.float32)})
+        compare(path, lambda _: {"z": np.ones(3, np.float32)}, samples)
     with pytest.raises(BadInput, match="The inputs of neither"):
-        trt_bisect.compare(doubled, inputs=samples, other=doubled)
+        compare(doubled, doubled, samples)
 
 
 def test_a_network_is_judged_by_a_session_and_by_a_function(made):
@@ -182,7 +186,7 @@ def test_a_session_is_fed_in_its_own_types(dtype):
     graph = onnx.helper.make_graph(nodes, "g", ends[:1], ends[1:])
     model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)], ir_version=8)
     samples = {"x": np.arange(8, dtype=dtype).reshape(2, 4)}
-    found = trt_bisect.compare(plain_session(model), inputs=samples, other=plain_session(model))
+    found = compare(plain_session(model), plain_session(model), samples)
     assert [row.figures.max_abs for row in found.tensors if row.origin.tensor == "y"] == [0.0]
 
 
