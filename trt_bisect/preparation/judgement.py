@@ -23,10 +23,8 @@ from trt_bisect.analyzer.tasks.task import Task
 from trt_bisect.builder.base import Outputs
 from trt_bisect.data.datasets import Dataset, digest_of_feeds, open_dataset
 from trt_bisect.data.feeds import Feeds, match_names
-from trt_bisect.data.named import code_digest
 from trt_bisect.data.saved import inferences_for
 from trt_bisect.errors import BadInput
-from trt_bisect.model.file import ONNX_TYPES, saved_model
 from trt_bisect.model.matching import match_layers
 from trt_bisect.model.network import Network
 from trt_bisect.model.observe import Observer, facts_for
@@ -123,20 +121,16 @@ def outputs_of(
     """
     runs = as_it_runs(other, options)
     if runs is not None:
-        return ReferenceAsItRuns(network, runs, other)
+        return ReferenceAsItRuns(network, runs)
     return ReferenceNetwork(network, read_network(options, other, None), on_notes)
 
 
 class ReferenceAsItRuns(Reference):
     """A dynamically quantized network, a session, a function or a PyTorch module as the reference."""
 
-    def __init__(self, network: Network, runs: AsItRuns, given: Any) -> None:
-        self._names, self._runs, self.source = [spec.name for spec in network.outputs], runs, runs.source
-        self.digest = runs.digest
-        if not self.digest:
-            # A function without source code has another digest in each process.
-            is_file = isinstance(given, ONNX_TYPES)
-            self.digest = hashlib.sha256(saved_model(given).read_bytes()).hexdigest() if is_file else code_digest(given)
+    def __init__(self, network: Network, runs: AsItRuns) -> None:
+        self._names, self._runs = [spec.name for spec in network.outputs], runs
+        self.source, self.digest = runs.source, runs.digest
 
     def infer(self, feeds: Feeds) -> Outputs:
         """Returns the outputs for a sample; raises BadInput if it fails, or has none of the network's outputs."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -15,6 +16,7 @@ from onnx import numpy_helper
 from trt_bisect.analyzer.origins import Origin, Tensors, activation_origins, plan_observer, sides_of, weight_origins
 from trt_bisect.analyzer.structure.graph import PAIR
 from trt_bisect.data.feeds import Feeds, TensorSpec
+from trt_bisect.data.named import code_digest
 from trt_bisect.errors import BadInput, first_line
 from trt_bisect.model.file import ONNX_TYPES, Written, read_model, saved_model, with_outputs
 from trt_bisect.model.layers import Layer
@@ -46,7 +48,8 @@ class AsItRuns:
         weights: by name in the float network, the integer levels and the quantizer of each integer weight.
         modules: returns, after an inference, each call of a PyTorch module with its tensor's name, and the outputs'
             names.
-        digest: the digest of a PyTorch module; else empty.
+        digest: the digest of a file, a module or code; code that is in no file has another in each process. Empty for
+            saved outputs, and for a network under a plan.
     """
 
     source: str
@@ -144,7 +147,7 @@ def as_it_runs(given: Any, options: DeviceOptions) -> AsItRuns | None:
     if hasattr(given, "run") and hasattr(given, "get_inputs"):
         return _session(given)
     if callable(given):
-        return AsItRuns(getattr(given, "__name__", type(given).__name__), (), given)
+        return AsItRuns(getattr(given, "__name__", type(given).__name__), (), given, digest=code_digest(given))
     return None
 
 
@@ -155,7 +158,7 @@ def _session(session: Any) -> AsItRuns:
         shape = tuple(size if isinstance(size, int) else None for size in spec.shape)
         kind = element_type(spec.type) or onnx.TensorProto.FLOAT
         inputs.append(TensorSpec(spec.name, np.dtype(onnx.helper.tensor_dtype_to_np_dtype(kind)), shape))
-    return AsItRuns("the session given", tuple(inputs), partial(_run, session, outputs))
+    return AsItRuns("the session given", tuple(inputs), partial(_run, session, outputs), digest=code_digest(session))
 
 
 def _run(session: Any, names: Sequence[str], feeds: Feeds) -> dict[str, np.ndarray]:
@@ -178,7 +181,8 @@ def _dynamic_network(path: Path) -> AsItRuns:
                 apart[part] if part in apart else numpy_helper.to_array(constants[part]) for part in names_of
             )
             weights[weight] = (values, Quantizer(scale.astype(np.float32), zero))
-    return AsItRuns(str(path), inputs, partial(_run, session, made), weights)
+    digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    return AsItRuns(str(path), inputs, partial(_run, session, made), weights, digest=digest)
 
 
 @dataclass(frozen=True)
