@@ -134,10 +134,6 @@ def test_a_profile_makes_the_prediction_of_its_own_engine_exact(torchvision_resn
     assert profiled.predicted(plain.full).ms == pytest.approx(0.930, abs=5e-4)
     half = [costs.seconds(costs.in_all(Precision.FP16)) for costs in (plain, profiled)]
     assert half[0] < half[1] < half[0] * 0.930 / 0.806
-    (longest,) = profiled.slowest(plain.full, 1)
-    rows = json.loads((ENGINES / "h200-resnet50-b32.int8.profile.json").read_text())
-    times = {row["name"]: row["averageMs"] for row in rows if "averageMs" in row}
-    assert longest.ms == pytest.approx(max(times.values()))
 
 
 def test_the_graph_is_found_beside_the_profile(tmp_path):

@@ -9,7 +9,6 @@ import numpy as np
 import onnxruntime as ort
 import pytest
 
-import trt_bisect
 from tests.support.tool_files import digits, triton_json, trtexec_dump, trtexec_json
 from trt_bisect import BadInput, open_dataset
 from trt_bisect.data.feeds import TensorSpec
@@ -123,28 +122,3 @@ def test_stacked_outputs_are_those_of_several_inferences(tmp_path):
         np.testing.assert_array_equal(np.concatenate([run["prob"] for run in found]), stacked)
     with pytest.raises(BadInput, match="2 samples"):
         inferences_for(tmp_path / "rows.npz", 2, [PROB])
-
-
-@pytest.mark.slow
-def test_run_worst_and_compare_take_the_files_of_trtexec(tmp_path):
-    """The outputs are FP32's with six digits: INT8 of a network of four layers is close, and the same everywhere."""
-    images = digits(2)
-    (tmp_path / "x.bin").write_bytes(images.tobytes())
-    np.savez(tmp_path / "x.npz", data=images)
-    (tmp_path / "out").mkdir()
-    for place, prob in enumerate(outputs_of(images)):
-        trtexec_json(tmp_path / "out" / f"{place}.json", {"prob": prob})
-    raw, outputs = f"data:{tmp_path}/x.bin", tmp_path / "out"
-    calibration = tmp_path / "calibration.cache"
-    network = trt_bisect.load_network(LENET)
-    ranges = trt_bisect.calibrate(network, open_dataset("samples/lenet/calibration.npz", network.inputs))
-    calibration.write_text(trt_bisect.format_cache(ranges.scales))
-    how = {"explain": "none", "effort": "quick", "validation": "0"}
-    judged = trt_bisect.run(LENET, calibration, raw, reference=str(outputs), **how)
-    usual = trt_bisect.run(LENET, calibration, tmp_path / "x.npz", **how)
-    assert judged.similarity.int8 == pytest.approx(usual.similarity.int8, abs=1e-5)
-    worst = trt_bisect.worst(LENET, calibration, raw, reference=str(outputs))
-    assert len(worst.values) == 2
-    found = trt_bisect.compare(LENET, fp32=str(outputs), int8=str(outputs))
-    assert [row.origin.tensor for row in found.tensors] == ["prob"]
-    assert found.samples == 2
