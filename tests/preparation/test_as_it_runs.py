@@ -175,6 +175,8 @@ def test_a_network_is_judged_by_a_session_and_by_a_function(made):
         report = trt_bisect.run(path, samples, **FAST, explain="none", reference=reference)
         assert report.similarity.int8 == pytest.approx(own.int8, abs=1e-6)
         assert any("runs as it is" in note.text for note in report.notes)
+    own, judged = (trt_bisect.worst(path, samples, **FAST, reference=each).values for each in (None, session))
+    assert judged == pytest.approx(own, abs=1e-6)
 
 
 @pytest.mark.parametrize("dtype", [np.int64, np.int32, np.float16, np.float32])
