@@ -5,7 +5,7 @@ import pytest
 import trt_bisect
 from tests.support import networks
 from tests.support.progress_doubles import Said
-from trt_bisect.support.progress import CHECKS, CURVE, EXPLANATION, SEARCH, Forecast, other_stages, usual_search
+from trt_bisect.support.progress import CHECKS, CURVE, EXPLANATION, SEARCH, Forecast, other_stages
 
 
 class Told(Said):
@@ -90,10 +90,6 @@ def test_a_job_of_which_only_the_search_is_known_tells_nothing():
 
 def test_a_run_without_causes_has_no_time_for_them():
     assert not other_stages(50, 20, 1, explains=False)[EXPLANATION]
-
-
-def test_a_cheap_first_recipe_foretells_a_short_search():
-    assert usual_search(100, is_cheap=True) < usual_search(100) < usual_search(100, is_cheap=False)
 
 
 def test_a_run_tells_its_time_from_the_first_stage_of_its_search_to_its_last(tmp_path):

@@ -21,7 +21,6 @@ from trt_bisect.model.cost import Costs
 from trt_bisect.options.concerns import RunOptions
 from trt_bisect.precision import Precision, PrecisionPlan
 from trt_bisect.preparation.experiment import Experiment, Setup
-from trt_bisect.support.progress import usual_search
 from trt_bisect.support.text import duration
 
 Units = tuple[tuple[int, ...], ...]
@@ -120,7 +119,8 @@ def choose_ranges(
     progress.stage(f"Full {low.title}{' with each calibrator' if low.needs_ranges else ''}", len(candidates))
     began = perf_counter()
     tried = [_full_int8(plans, ranges) for ranges in candidates]
-    plans.setup.forecast.search(usual_search(len(space.units) * min(len(plans.inputs.counting), _MOST_JUDGED)))
+    # without a budget a search usually takes as many inferences as one of each layer on each judged input
+    plans.setup.forecast.search(len(space.units) * min(len(plans.inputs.counting), _MOST_JUDGED))
     if named or len(tried) == 1:
         return tried[0].ranges, tuple(tried)
     passing = _passing(plans, space.budget * SAFETY, tried)

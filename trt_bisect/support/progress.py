@@ -312,7 +312,6 @@ SEARCH, CHECKS, CURVE, EXPLANATION = STAGES = ("search", "checks", "curve", "exp
 # inferences: of the curve and the explanation for each layer and judged input, of the checks for each given input;
 # measured on the runs in docs/benchmarks.md
 _CURVE, _CHECKS, _EXPLANATION = 2.5, 5.0, 2.0
-_SWEEPS = {None: 1.0, True: 0.8, False: 5.0}  # sweeps of a search (see ``usual_search``), by ``is_cheap``
 _STEADY = 16.0  # after this many seconds an inference counts half for the pace: later ones have warm caches
 
 
@@ -327,16 +326,6 @@ def other_stages(layers: int, given: int, judged: int, *, explains: bool) -> dic
     """
     runs = float(layers * judged)
     return {CURVE: _CURVE * runs, CHECKS: _CHECKS * given, EXPLANATION: _EXPLANATION * runs if explains else 0.0}
-
-
-def usual_search(sweep: float, *, is_cheap: bool | None = None) -> float:
-    """Returns the number of inferences that a search without a budget usually takes.
-
-    Args:
-        sweep: the inferences if each layer ran once on each judged input.
-        is_cheap: true if the first recipe is cheap, so that little is left to search; None before the first recipe.
-    """
-    return sweep * _SWEEPS[is_cheap]
 
 
 class Forecast:
