@@ -88,8 +88,8 @@ def test_the_names_are_found_in_the_source():
     assert {"clear_flag", "set_timing_cache", "builder_optimization_level"} <= build["IBuilderConfig"]
     assert {"precision", "set_output_type", "metadata", "get_input"} <= walk["ILayer"]
     assert walk["IElementWiseLayer"] == {"op"}
-    weak = names_used(BUILDER / "tensorrt_weak.py")
-    assert weak["IInt8EntropyCalibrator2"] >= {"get_batch", "read_calibration_cache"}
+    checks = names_used(api_names.CHECKS / "plan_checks.py")
+    assert checks["IInt8EntropyCalibrator2"] >= {"get_batch", "read_calibration_cache"}
     assert names_used(BUILDER / "tensorrt_engine.py")["IExecutionContext"] >= {"execute_async_v3", "infer_shapes"}
     rtx = names_used(BUILDER / "tensorrt_rtx.py")
     assert rtx["IRuntimeConfig"] >= {"dynamic_shapes_kernel_specialization_strategy", "set_runtime_cache"}

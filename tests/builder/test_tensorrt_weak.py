@@ -29,13 +29,10 @@ class FakeConfig:
 
     def __init__(self):
         self.flags, self.limits, self.profiles, self.sources = {"TF32"}, {}, [], None
-        self.profiling_verbosity = self.int8_calibrator = self.calibration_profile = None
+        self.profiling_verbosity = None
         self.builder_optimization_level = 3
         self.set_flag, self.clear_flag = self.flags.add, self.flags.discard
         self.set_memory_pool_limit, self.add_optimization_profile = self.limits.__setitem__, self.profiles.append
-
-    def set_calibration_profile(self, profile):
-        self.calibration_profile = profile
 
     def set_tactic_sources(self, bits):
         self.sources = bits
@@ -67,11 +64,6 @@ class TimingCache:
         return self.data + b"+built"
 
 
-class Calibrator:
-    def __init__(self):
-        self.started = True
-
-
 def names(*members):
     by_name = {name: name for name in members}
     return SimpleNamespace(__members__=by_name, **by_name)
@@ -87,7 +79,6 @@ class FakeTensorRT:
             __version__=version,
             DataType=DataType,
             IConstantLayer=FakeLayer,
-            IInt8EntropyCalibrator2=Calibrator,
             BuilderFlag=names("TF32", "INT8", "FP16", "OBEY_PRECISION_CONSTRAINTS", "GPU_FALLBACK"),
             DeviceType=names("GPU", "DLA"),
             ProfilingVerbosity=names("DETAILED"),
@@ -145,7 +136,6 @@ def test_int8_is_allowed_constraints_are_obeyed_tf32_is_off(weak):
     assert config.limits == {"WORKSPACE": 1 << 20}
     assert (config.builder_optimization_level, config.profiling_verbosity) == (2, "DETAILED")
     assert [profile.shapes for profile in config.profiles] == [SHAPES]
-    assert config.int8_calibrator is None
     assert rt.networks[-1].asked()["add"] == FLOAT
     assert rt.networks[-1].tensors["x"].dynamic_range == pytest.approx((-12.7, 12.7))
 
@@ -205,17 +195,6 @@ def test_the_parser_reads_names_that_it_gives_to_no_layer_of_its_own(network, we
     names = [node.name for node in onnx.load(rt.files[0], load_external_data=False).graph.node]
     assert [name for name in names if name.startswith("fc")] == ["fc.1", "fc"]
     assert collides.layers[1].name == "fc_1"
-
-
-def test_a_calibration_cache_can_stand_for_the_ranges(weak):
-    builder, rt = weak(calibration_cache=b"TRT-8600-EntropyCalibration2\nx: 3c008912\n")
-    builder.build(prefix(8, 3))
-    config = rt.configs[-1]
-    assert config.int8_calibrator.started
-    assert config.int8_calibrator.read_calibration_cache().startswith(b"TRT-8600")
-    assert config.int8_calibrator.get_batch(["x"]) is None
-    assert config.calibration_profile.shapes == SHAPES
-    assert rt.networks[-1].tensors["x"].dynamic_range is None
 
 
 def test_timings_are_shared_by_the_builds_of_a_run(weak, tmp_path):

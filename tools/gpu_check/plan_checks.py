@@ -16,11 +16,11 @@ from measures import outputs_of, relative_difference
 
 import trt_bisect
 from benchmarks.answer.judge import worst
-from trt_bisect.builder.base import UNPROVEN
+from trt_bisect.builder.base import UNPROVEN, BuildOptions
 from trt_bisect.builder.onnxruntime import OnnxRuntimeBuilder
 from trt_bisect.builder.tensorrt_build import new_config, parse_file, serialize, start_tensorrt
-from trt_bisect.builder.tensorrt_engine import Buffer, open_device
-from trt_bisect.builder.tensorrt_weak import TensorRTWeakBuilder
+from trt_bisect.builder.tensorrt_engine import Buffer, TensorRTEngine, open_device
+from trt_bisect.builder.tensorrt_weak import TensorRTWeakBuilder, constrain, walk_steps
 from trt_bisect.calibration.cache import read_cache
 from trt_bisect.calibration.collect import calibrate
 from trt_bisect.data.datasets import open_dataset, profile_of
@@ -249,10 +249,9 @@ def calibrator(bench: Experiment) -> None:
     missing = set(subject.network.rounded_activations) - set(theirs)
     bench.expect("the cache has the tensors that are rounded", not missing, sorted(missing))
     shapes, options = profile_of(subject.feeds).shapes, subjects.options_for(bench.engine)
-    plan = all_but(len(subject.network.layers), ())
-    read_by_it = TensorRTWeakBuilder(subject.network, {}, options, shapes, calibration_cache=cache)
     read_by_us = TensorRTWeakBuilder(subject.network, theirs, options, shapes)
-    with read_by_it.build(plan) as first, read_by_us.build(plan) as second:
+    plan = all_but(len(subject.network.layers), ())
+    with _built_from_cache(bench, subject, options, cache) as first, read_by_us.build(plan) as second:
         similar = worst(first.infer(subject.feeds[0]), second.infer(subject.feeds[0]))
     bench.figure("cosine of the two engines", similar)
     bench.expect("TensorRT and trt-bisect read the cache alike", similar > 0.9999, similar)
@@ -271,9 +270,8 @@ def migrated(bench: Experiment) -> None:
     )
     bench.figure("proof", None if report.proof is None else replace(report.proof, folder=""))
     bench.figure("choices", report.choices)
-    old = TensorRTWeakBuilder(subject.network, {}, options, shapes, calibration_cache=cache.read_bytes())
     new = subjects.engine_of(bench.engine, Path(report.network), subject.network, shapes, "INT8", force_int8=True)
-    with old.build(all_but(len(subject.network.layers), ())) as first, new as second:
+    with _built_from_cache(bench, subject, options, cache.read_bytes()) as first, new as second:
         bench.figure("old ran", first.ran)
         outputs = {"cache": outputs_of(first, subject.feeds), "migrated": outputs_of(second, subject.feeds)}
         for name, engine in (("cache", first), ("migrated", second)):
@@ -305,6 +303,47 @@ def _calibrated_by_tensorrt(bench: Experiment, subject: subjects.TrialSpec, data
             config.set_calibration_profile(profile)
         serialize(rt, definition, config, subjects.options_for(bench.engine))
     return bytes(streaming.cache)
+
+
+def _built_from_cache(
+    bench: Experiment, subject: subjects.TrialSpec, options: BuildOptions, cache: bytes
+) -> TensorRTEngine:
+    """Builds full INT8 with weak typing; TensorRT reads a calibration cache for it."""
+    network, rt, path = subject.network.for_parser, start_tensorrt(bench.engine), bench.folder / "from_cache.onnx"
+    save_model(network.skeleton, network.weights, path)
+    shapes = profile_of(subject.feeds).shapes
+    definition = parse_file(rt, path)
+    steps = walk_steps(definition.network, network.layers)
+    constrain(rt.module, definition.network, steps, network, all_but(len(network.layers), ()), options.force_int8)
+    config, profile = new_config(rt, options, shapes, definition)
+    config.set_flag(rt.module.BuilderFlag.INT8)
+    config.set_flag(rt.module.BuilderFlag.OBEY_PRECISION_CONSTRAINTS)
+    config.int8_calibrator = calibrator = _cache_calibrator(rt.module, cache)
+    if profile is not None:
+        config.set_calibration_profile(profile)
+    serialized = serialize(rt, definition, config, options)
+    del calibrator
+    return TensorRTEngine(rt, serialized, network, shapes, options)
+
+
+def _cache_calibrator(trt: Any, cache: bytes) -> Any:
+    class CacheCalibrator(trt.IInt8EntropyCalibrator2):
+        def __init__(self) -> None:
+            trt.IInt8EntropyCalibrator2.__init__(self)
+
+        def get_batch_size(self) -> int:
+            return 1
+
+        def get_batch(self, _names: list[str]) -> None:
+            return None
+
+        def read_calibration_cache(self) -> bytes:
+            return cache
+
+        def write_calibration_cache(self, _cache: bytes) -> None:
+            return None
+
+    return CacheCalibrator()
 
 
 def _streaming_calibrator(trt: Any, device: Any, data: list[Feeds]) -> Any:

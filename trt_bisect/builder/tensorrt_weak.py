@@ -434,16 +434,8 @@ class TensorRTWeakBuilder:
     typing = "weak"
     arithmetic = MEASURED
 
-    def __init__(
-        self,
-        network: Network,
-        scales: Scales,
-        options: BuildOptions,
-        profile_shapes: ProfileShapes,
-        *,
-        calibration_cache: bytes | None = None,
-    ) -> None:
-        """Starts TensorRT, which reads ``calibration_cache``, if given, instead of ``scales``.
+    def __init__(self, network: Network, scales: Scales, options: BuildOptions, profile_shapes: ProfileShapes) -> None:
+        """Starts TensorRT.
 
         Raises BadInput if a dynamic input has no shapes, and EngineUnavailable if weak typing cannot be used.
         """
@@ -452,7 +444,6 @@ class TensorRTWeakBuilder:
         self._scales = scales
         self._options = options
         self._shapes = tensorrt_build.dynamic_shapes(network, profile_shapes)
-        self._cache = calibration_cache
         self._rt = tensorrt_build.start_tensorrt(tensorrt_build.TENSORRT, options.plugins)
         if self._rt.version[0] > _LAST_MAJOR:
             remedy = "Use '--typing strong'."
@@ -473,7 +464,7 @@ class TensorRTWeakBuilder:
             return tensorrt_build.parse_written(self._rt, self._writer.write(plan))
         parsed_file = tensorrt_build.parse_file(self._rt, self._file)
         steps = walk_steps(parsed_file.network, self._network.layers)
-        if self._cache is None and self._network.low.needs_ranges:
+        if self._network.low.needs_ranges:
             set_ranges(trt, parsed_file.network, steps, self._network, self._scales)
         constrain(trt, parsed_file.network, steps, self._network, plan, self._options.force_int8)
         return parsed_file
@@ -495,7 +486,7 @@ class TensorRTWeakBuilder:
             parsed_file = tensorrt_build.parse_file(self._rt, self._file)
         else:
             parsed_file = self.network_definition(plan)
-        config, profile = tensorrt_build.new_config(self._rt, self._options, self._shapes, parsed_file)
+        config, _ = tensorrt_build.new_config(self._rt, self._options, self._shapes, parsed_file)
         used = self._network.used_precisions(plan)
         if plan.int8:
             config.set_flag(trt.BuilderFlag.INT8)
@@ -505,16 +496,9 @@ class TensorRTWeakBuilder:
             config.set_flag(trt.BuilderFlag.BF16)
         if self._options.dla is not None and not is_fp32:
             tensorrt_build.use_dla(trt, self._rt.builder, config, self._options.dla)
-        calibrator = None
         if self._writer is None and not is_fp32:
             config.set_flag(trt.BuilderFlag.OBEY_PRECISION_CONSTRAINTS)
-            if self._cache is not None:
-                config.int8_calibrator = calibrator = cache_calibrator(trt, self._cache)
-                if profile is not None:
-                    config.set_calibration_profile(profile)
-        serialized = tensorrt_build.serialize(self._rt, parsed_file, config, self._options)
-        del calibrator
-        return serialized
+        return tensorrt_build.serialize(self._rt, parsed_file, config, self._options)
 
     def build(self, plan: PrecisionPlan) -> TensorRTEngine:
         """Builds the engine of a plan; raises TrialFailed."""
@@ -526,25 +510,3 @@ class TensorRTWeakBuilder:
     def reference(self) -> TensorRTEngine:
         """Builds the engine with neither INT8 nor FP16 allowed, and TF32 off; raises TrialFailed."""
         return self.build(self._network.free_plan())
-
-
-def cache_calibrator(trt: ModuleType, cache: bytes) -> Any:
-    """Returns a calibrator that gives TensorRT a calibration cache's bytes, without data."""
-
-    class CacheCalibrator(trt.IInt8EntropyCalibrator2):  # type: ignore[name-defined,misc]
-        def __init__(self) -> None:
-            trt.IInt8EntropyCalibrator2.__init__(self)
-
-        def get_batch_size(self) -> int:
-            return 1
-
-        def get_batch(self, _names: list[str]) -> None:
-            return None
-
-        def read_calibration_cache(self) -> bytes:
-            return cache
-
-        def write_calibration_cache(self, _cache: bytes) -> None:
-            return None
-
-    return CacheCalibrator()
