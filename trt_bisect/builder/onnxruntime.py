@@ -112,8 +112,8 @@ class SwitchSession:
         choices: Choices,
         provider: str,
         threads: int | None,
-        facts: TensorFacts | None = None,
-        memory: int = 0,
+        facts: TensorFacts | None,
+        memory: int,
     ) -> None:
         self._writer = writer
         self._scales = scales

@@ -169,16 +169,15 @@ class PipelineSession:
         """Returns true if the sessions can run each layer in the plan's precision."""
         return all(session.runs(part.plan(plan)) for part, session in self._sessions)
 
-    def infer(self, plan: PrecisionPlan, feeds: Feeds, scales: Scales | None = None) -> Outputs:
+    def infer(self, plan: PrecisionPlan, feeds: Feeds, scales: Scales) -> Outputs:
         """Returns the outputs of the user's function for a sample under a plan, NaN if the function fails.
 
-        ``scales`` None: those given to the sessions. Raises TrialFailed.
+        Raises TrialFailed.
         """
         engines = {}
         for part, session in self._sessions:
-            own_scales = None if scales is None else part.of(scales)
-            own_plan = part.plan(plan)
-            set_by = np.array(list((own_scales or {}).values()), np.float32).tobytes()
+            own_scales, own_plan = part.of(scales), part.plan(plan)
+            set_by = np.array(list(own_scales.values()), np.float32).tobytes()
             key = part.name, own_plan, set_by
             engines[part.name] = partial(self._infer, key, partial(session.infer, own_plan, scales=own_scales))
         outputs, reason = self._pipeline.run(feeds, engines)

@@ -372,7 +372,7 @@ def _split(array: np.ndarray, spec: TensorSpec, source: str) -> list[np.ndarray]
     return [array[i : i + batch] for i in range(0, len(array) - len(array) % batch, batch)]
 
 
-def _spec_of(name: str, specs: tuple[TensorSpec, ...], source: str = "the data") -> TensorSpec:
+def _spec_of(name: str, specs: tuple[TensorSpec, ...], source: str) -> TensorSpec:
     for spec in specs:
         if spec.name == name:
             return spec

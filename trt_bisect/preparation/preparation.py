@@ -246,9 +246,7 @@ def find_worst(
         give_back_memory()
 
 
-def worst_between(
-    setup: Setup, fp32: Engine, low: Engine, samples: Dataset, count: int, keep: bool = False
-) -> WorstInputs:
+def worst_between(setup: Setup, fp32: Engine, low: Engine, samples: Dataset, count: int, keep: bool) -> WorstInputs:
     """Returns the ``count`` inputs of a data set on which two engines differ most, the worst first.
 
     If ``keep``, Ctrl-C returns the inputs found so far; if not, inputs on which ``fp32`` finds something for the
