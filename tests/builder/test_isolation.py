@@ -193,7 +193,7 @@ SCRIPT = """
 
     hang = partial(fake_builders.begun_and_wait, Path({begun!r}), Path("never"))
     builder = IsolatedBuilder(partial(fake_builders.FakeBuilder, {{"bad": {{"build": hang}}}}))
-    print(builder._worker.pid, flush=True)
+    print(builder._worker._process.pid, flush=True)
     builder.build("bad")
 """
 

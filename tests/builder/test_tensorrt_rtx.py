@@ -15,7 +15,7 @@ from trt_bisect.builder import tensorrt_build
 from trt_bisect.builder.base import BuildOptions
 from trt_bisect.builder.debug_tensors import listen
 from trt_bisect.builder.engines import make_builder
-from trt_bisect.builder.tensorrt_build import RTX, creation_flags, dynamic_shapes, errors_in
+from trt_bisect.builder.tensorrt_build import RTX, dynamic_shapes, errors_in
 from trt_bisect.builder.tensorrt_engine import TensorRTStrongBuilder
 from trt_bisect.builder.tensorrt_weak import largest_constant
 from trt_bisect.data.datasets import profile_of
@@ -225,11 +225,6 @@ def test_a_dynamic_input_needs_shapes_that_fit(network):
     with pytest.raises(BadInput, match=r"\b3x8x8"):
         dynamic_shapes(network, {"x": ((3, 8, 8),) * 3})
     assert dynamic_shapes(network, {**SHAPES, "unknown": ((1,),) * 3}) == SHAPES
-
-
-def test_flags_that_a_version_lacks_are_left_out():
-    assert creation_flags(trt, ("STRONGLY_TYPED",)) == 1 << int(trt.NetworkDefinitionCreationFlag.STRONGLY_TYPED)
-    assert creation_flags(trt, ("EXPLICIT_BATCH",)) == 0
 
 
 @pytest.mark.slow

@@ -295,11 +295,6 @@ class Worker:
         """True if the process can answer requests."""
         return self.end.alive and self._process.poll() is None
 
-    @property
-    def pid(self) -> int:
-        """The process id."""
-        return self._process.pid
-
     def kill(self) -> None:
         """Kills the process; a waiting request raises TrialFailed."""
         self._process.kill()

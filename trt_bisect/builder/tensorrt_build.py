@@ -237,16 +237,11 @@ def parse_file(rt: TensorRT, path: Path, flags: Sequence[str] = _EXPLICIT_BATCH)
 def parsed(rt: TensorRT, path: Path, flags: Sequence[str]) -> tuple[Definition, bool]:
     """Returns what the parser made of an ONNX file, and true if it read the whole file."""
     drain(rt.logger)
-    network = rt.builder.create_network(creation_flags(rt.module, flags))
+    # EXPLICIT_BATCH and STRONGLY_TYPED exist only in versions where they are a choice.
+    there = rt.module.NetworkDefinitionCreationFlag.__members__
+    network = rt.builder.create_network(sum(1 << int(there[name]) for name in flags if name in there))
     parser = rt.module.OnnxParser(network, rt.logger)
     return Definition(network, parser), parser.parse_from_file(str(path))
-
-
-def creation_flags(trt: ModuleType, names: Sequence[str]) -> int:
-    """Returns the bits of the named network creation flags, except those that this version lacks."""
-    # EXPLICIT_BATCH and STRONGLY_TYPED exist only in versions where they are a choice.
-    flags = trt.NetworkDefinitionCreationFlag.__members__
-    return sum(1 << int(flags[name]) for name in names if name in flags)
 
 
 def new_config(

@@ -72,7 +72,7 @@ class Heartbeat(Counted):
             self._path.unlink()
 
     def _set(self) -> None:
-        left = self._left.seconds
+        left = self.seconds_left
         self._stage = {
             "stage": self._title,
             "total": self._total,

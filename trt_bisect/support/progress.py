@@ -40,27 +40,6 @@ class Silent:
     step = left = say = close = stage
 
 
-class TimeLeft:
-    """The remaining time of a job, which goes down by the clock."""
-
-    def __init__(self) -> None:
-        self._ends: float | None = None
-
-    def tell(self, seconds: float | None) -> None:
-        """Sets the time left from now on; None if unknown."""
-        self._ends = None if seconds is None else perf_counter() + seconds
-
-    @property
-    def seconds(self) -> float | None:
-        """The seconds left, at least 1; None if unknown."""
-        return None if self._ends is None else max(self._ends - perf_counter(), 1.0)
-
-    @property
-    def text(self) -> str:
-        """``about 3 min left in all``; empty if unknown."""
-        return "" if self.seconds is None else f"about {duration(self.seconds)} left in all"
-
-
 def grown(total: int | None, done: int) -> int | None:
     """Returns a stage's total, or if it is below the steps ``done``, a quarter more than those; None if unknown."""
     return total if total is None or done <= total else done + max(done // 4, 1)
@@ -70,7 +49,7 @@ class Counted:
     """The steps of a stage and the time left, as displays show them."""
 
     def __init__(self) -> None:
-        self._left = TimeLeft()
+        self._ends: float | None = None  # of the whole job
         self._title = self._what = ""
         self._total: int | None = None
         self._done = self._current_size = 0
@@ -87,8 +66,18 @@ class Counted:
         self._current_size, self._what = size, what
 
     def left(self, seconds: float | None) -> None:
-        """Sets the time left of the whole job; None if unknown."""
-        self._left.tell(seconds)
+        """Sets the time left of the whole job, from now on; None if unknown."""
+        self._ends = None if seconds is None else perf_counter() + seconds
+
+    @property
+    def seconds_left(self) -> float | None:
+        """The seconds left by the clock, at least 1; None if unknown."""
+        return None if self._ends is None else max(self._ends - perf_counter(), 1.0)
+
+    @property
+    def left_text(self) -> str:
+        """``about 3 min left in all``; empty if unknown."""
+        return "" if self.seconds_left is None else f"about {duration(self.seconds_left)} left in all"
 
     @property
     def _count(self) -> str:
@@ -167,7 +156,7 @@ class RichProgress(Counted):
 
             def render(self, task: Task) -> Text:
                 stage = "" if task.time_remaining is None else f"{duration(task.time_remaining)} left"
-                return Text(task.fields["left"].text or stage)
+                return Text(task.fields["display"].left_text or stage)
 
         self._console = Console(stderr=True, highlight=False)
         self._verbose, self._began = verbose, perf_counter()
@@ -191,9 +180,9 @@ class RichProgress(Counted):
         if self._task is not None:
             self._bar.remove_task(self._task)
         if self._verbose or not self._console.is_terminal:
-            self._say_stage(", ".join(filter(None, (title, self._left.text))))
+            self._say_stage(", ".join(filter(None, (title, self.left_text))))
         super().stage(title, total)
-        self._task = self._bar.add_task(title, what="", left=self._left, **self._figures())
+        self._task = self._bar.add_task(title, what="", display=self, **self._figures())
 
     def step(self, what: str, size: int = 1) -> None:
         """Begins the step ``what``, which counts as ``size`` steps, and moves the bar."""
@@ -211,7 +200,7 @@ class RichProgress(Counted):
         super().left(seconds)
         is_line = self._verbose or not self._console.is_terminal
         if is_line and seconds is not None and perf_counter() - self._last_line > _BETWEEN_LINES:
-            self._say_stage(f"  {self._left.text}")
+            self._say_stage(f"  {self.left_text}")
 
     def _say_stage(self, text: str) -> None:
         self._last_line = perf_counter()
@@ -266,7 +255,7 @@ class NotebookProgress(Counted):
             self._handle = None
 
     def _show(self) -> None:
-        text = ", ".join(filter(None, (f"{self._title} {self._count}", self._what, self._left.text)))
+        text = ", ".join(filter(None, (f"{self._title} {self._count}", self._what, self.left_text)))
         value = "" if self._total is None else f' value="{self._done}" max="{self._total}"'
         shown = {"text/plain": text, "text/html": f"<progress{value}></progress> {escape(text)}"}
         self._shown_at = perf_counter()
