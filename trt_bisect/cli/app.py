@@ -323,19 +323,22 @@ class Output(Options):
             text = json.dumps(json.loads(text), indent=1)
         print(text, flush=True)
 
-    def show(self, result: Any, printed: Callable[[Any, Console], None], piped: int, where: str = "") -> None:
-        """Prints a result by ``printed``, then the text ``where``; with ``--json`` prints its JSON instead.
+    def show(
+        self, result: Any, printed: Callable[[Any, Console], None], piped: int, files: str = "", folder: Any = None
+    ) -> None:
+        """Prints a result by ``printed``, then where its ``files`` are; with ``--json`` prints its JSON instead.
 
         Args:
             piped: the width in characters if stdout is no terminal.
+            folder: the folder of the files; None: nothing is written.
         """
         if self.json:
             self.print_json(result)
             return
         screen = console(piped)
         printed(result, screen)
-        if where:
-            screen.print(where, markup=False, soft_wrap=True)
+        if folder is not None:
+            screen.print(f"{files}: {folder}", markup=False, soft_wrap=True)
 
     def annotate(self, lines: Sequence[str]) -> None:
         """Prints annotations of a CI service on stdout, or on stderr where stdout has JSON."""

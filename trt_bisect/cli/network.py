@@ -95,7 +95,7 @@ def check_command(
 
     report: CheckReport = inspect.unwrap(check)(model, output=output, engine=engine, shapes=shapes, gpu=gpu)
     printed = partial(print_check, every_layer=all_layers)
-    display.show(report, printed, 160, f"Report: {output}" if output else "")
+    display.show(report, printed, 160, "Report", output)
     if annotations is not None:
         display.annotate(of_check(report))
     return report.exit_code
@@ -115,7 +115,7 @@ def migrate_command(
     from trt_bisect.report.screen.tables import print_migration
 
     report = migrate.job(model, replace(options, progress=display.progress()))
-    display.show(report, print_migration, 160, f"Report: {Path(report.network).parent}")
+    display.show(report, print_migration, 160, "Report", Path(report.network).parent)
     return report.exit_code
 
 
@@ -197,9 +197,10 @@ def sensitivity_command(
     options = replace(options, output=run_folder(options.output, model), progress=display.progress())
     result = sensitivity.job(model, options)
     descending = None if order == "worst" else order == "descending"
-    rows = result.sorted_by(sort, descending=descending, way=None if way == "all" else way)
+    chosen = None if way == "all" else way
+    rows = result.sorted_by(sort, descending=descending, way=chosen)
     printed = partial(print_sensitivity, rows=rows, sort=sort, top=top)
-    display.show(result, printed, 140, f"All rows: {options.output}")
+    display.show(result, printed, 140, "All rows", options.output)
 
 
 def compare_command(
@@ -241,7 +242,7 @@ def verify_command(
     from trt_bisect.report.screen.tables import print_verification
 
     result = verify.job(model, replace(options, progress=display.progress()))
-    display.show(result, print_verification, 120, f"Report: {options.output}" if options.output else "")
+    display.show(result, print_verification, 120, "Report", options.output)
     return result.exit_code
 
 
@@ -275,6 +276,6 @@ def worst_command(
     from trt_bisect.report.screen.tables import print_worst
 
     report = worst.job(model, replace(options, progress=display.progress()))
-    display.show(report, print_worst, 120, f"Report and inputs: {options.output}" if options.output else "")
+    display.show(report, print_worst, 120, "Report and inputs", options.output)
     if report.stopped:
         raise Interrupted("interrupted.", "The result above covers the samples until then.")

@@ -101,12 +101,11 @@ class Analysis:
     def _read(self, network: Any) -> Network:
         if isinstance(network, Network):
             return network
-        low, base = find_low(self._options.get("low", "int8")), self._options.get("base")
-        data = (self._data, self._dataset, self._given("inputs"))
-        module = exported(network, data, self._given("shapes") or {}, self._output)
-        return load_network(
-            network if module is None else module.path, self._given("shapes"), low, Precision(base) if base else None
-        )
+        low, base, shapes = find_low(self._options.get("low", "int8")), self._options.get("base"), self._given("shapes")
+        module = exported(network, (self._data, self._dataset, self._given("inputs")), shapes or {}, self._output)
+        if module is not None:
+            network = module.path
+        return load_network(network, shapes, low, Precision(base) if base else None)
 
     def _given(self, keyword: str) -> Any:
         keys = by_key(declared(CompareOptions))[keyword].keys

@@ -100,7 +100,8 @@ def compare(
     if folder is not None:
         comparison.save(folder)
     if comparing.logs is not None:
-        comparing.logs.write(comparison, planned.writer if planned else None, planned.plan if planned else None)
+        plan = (planned.writer, planned.plan) if planned else (None, None)
+        comparing.logs.write(comparison, *plan)
     return comparison
 
 
@@ -366,24 +367,23 @@ class _Comparing:
         fp32, int8 = self.options.fp32, self.options.int8
         if fp32 is None or int8 is None:
             raise BadInput("One saved run alone cannot be compared.", "Give both --fp32 and --int8.")
-        names, pairs, unmatched = open_dumps(fp32, int8, network.outputs if network else ())
-        of_network = planned.origins() if planned else {}
-        if planned is None and network is not None:
-            of_network = activation_origins(network, PlanWriter(network, {}, GraphTarget.ONNXRUNTIME), ())
-        origins = {name: origin for name, origin in of_network.items() if name in names}
-        origins |= {name: Origin(tensor=name) for name in names if name not in origins}
-        tensors, count = self._tensors(pairs, origins, planned.network if planned else network, None)
+        known: Mapping[str, Origin] = {}
+        outputs: tuple[TensorSpec, ...] = ()
+        low, observer = self.options.low_precision, ""
+        facts: dict[str, Any] = {"model": "", "weights": ((), ()), "notes": ()}
+        if network is not None:
+            low, outputs, facts["model"] = network.low, network.outputs, network.source
+            known = activation_origins(network, PlanWriter(network, {}, GraphTarget.ONNXRUNTIME), ())
+        if planned is not None:
+            network, observer, known = planned.network, planned.ranges.origin, planned.origins()
+            facts |= {"given": network.scales, "weights": compare_weights(network, planned.weights())}
+            facts["notes"] = planned.notes
+        names, pairs, unmatched = open_dumps(fp32, int8, outputs)
+        origins = {name: known.get(name, Origin(tensor=name)) for name in names}
+        tensors, count = self._tensors(pairs, origins, network, None)
+        facts["notes"] += tuple(unmatched)
         return self._result(
-            tensors,
-            network.low if network else self.options.low_precision,
-            planned.ranges.origin if planned else "",
-            given=planned.network.scales if planned else (),
-            weights=compare_weights(planned.network, planned.weights()) if planned else ((), ()),
-            model=network.source if network else "",
-            arithmetic=SAVED,
-            source=f"{fp32} and {int8}",
-            samples=count,
-            notes=(*(planned.notes if planned else ()), *unmatched),
+            tensors, low, observer, arithmetic=SAVED, source=f"{fp32} and {int8}", samples=count, **facts
         )
 
 

@@ -322,10 +322,6 @@ def _reported(
     has_threshold, low = math.isfinite(result.rule.threshold), network.low.precision
     allowed = result.rule.budget if has_threshold else None
     distribution = distribution_of(result.similarities, result.losses, allowed, (*result.faint, *result.broken))
-    values, losses = (
-        tuple(figure if math.isfinite(figure) else None for figure in figures)
-        for figures in (result.similarities, result.losses)
-    )
     return WorstReport(
         model=network.source,
         engine=engine,
@@ -337,8 +333,8 @@ def _reported(
         allowed=allowed,
         high=tuple(layer.name for layer in network.layers if layer.fixed and low_of(layer.fixed) is not low),
         source=source.source,
-        values=values,
-        losses=losses,
+        values=_finite(result.similarities),
+        losses=_finite(result.losses),
         faint=result.faint,
         broken=result.broken,
         data=_on_broken(setup, network, result),
@@ -350,6 +346,10 @@ def _reported(
         low=str(low),
         other=other,
     ).holding(result.inputs)
+
+
+def _finite(figures: Sequence[float]) -> tuple[float | None, ...]:
+    return tuple(figure if math.isfinite(figure) else None for figure in figures)
 
 
 def _on_broken(setup: Setup, network: Network, result: WorstInputs) -> str:

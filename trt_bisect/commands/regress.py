@@ -170,14 +170,17 @@ def find_reference(
         networks = nightly.read_baselines(night.baseline, replacing=update)
         described = _described(nights, night, list(networks)) if networks else ""
         return NightlyReference(described, networks, is_latest=True)
-    path = Path(baseline)
-    report, is_night = path / REPORT if path.is_dir() else path, (path / NIGHTLY_RUN).is_file()
+    report = path = Path(baseline)
+    if path.is_dir():
+        report = path / REPORT
+    is_night = (path / NIGHTLY_RUN).is_file()
     if update and (report.is_file() or is_night):
         problem = f"'{path}' is a run or a nightly run, and is not overwritten."
         raise BadInput(problem, "Give --update-baseline with 'latest', or with a --baseline folder of its own.")
     if report.is_file():
         return NightlyReference(str(path), _of_run(report, suite))
-    networks = nightly.read_baselines(path / BASELINE if is_night else path, replacing=update)
+    folder = path / BASELINE if is_night else path
+    networks = nightly.read_baselines(folder, replacing=update)
     if not networks and not update:
         problem = f"There is no baseline in '{path}'."
         raise BadInput(problem, "Make one with --update-baseline, or give a run folder, a report.json, or 'latest'.")
@@ -192,8 +195,10 @@ def _described(nights: Sequence[NightlyRun], latest: NightlyRun, names: Sequence
         return f"{together([title for _, title in last])}, the newest in which each network passed or was accepted"
     ((number, title),) = last
     later = [night for night in nights if night.number > number and night.status not in (RUNNING, nightly.PASSED)]
-    failed = ", ".join(f"{newer.number} ({newer.status})" for newer in later[-_NAMED:])
-    return f"{title}, the newest that passed or was accepted{f'; not nightly run {failed}' if failed else ''}"
+    described = f"{title}, the newest that passed or was accepted"
+    if later:
+        described += f"; not nightly run {', '.join(f'{night.number} ({night.status})' for night in later[-_NAMED:])}"
+    return described
 
 
 def _of_run(path: Path, suite: Suite) -> dict[str, nightly.Baseline]:

@@ -392,14 +392,15 @@ def refuse_unknown(file: Path, where: str, table: Mapping[str, Any], keys: Colle
         remedy = f"Did you mean '{near}'?" if near else f"The keys are {listed}."
         if not near and len(keys) > _MOST_KEYS:
             remedy = f"The keys are {listed} and {len(keys) - _MOST_KEYS} more: the option --help-all lists them."
-        raise BadInput(f"{file}: {where + ' has' if where else 'there is'} no key {key!r}.", remedy)
+        has = f"{where} has" if where else "there is"
+        raise BadInput(f"{file}: {has} no key {key!r}.", remedy)
 
 
 def read_value(file: Path, where: str, key: str, value: Any, kind: OptionKind) -> Any:
     """Returns ``value`` as ``kind`` reads it. Raises BadInput or NotThere, which name file, table (``where``) and
     key.
     """
-    prefix = f"{file}: {where + ': ' if where else ''}"
+    prefix = f"{file}: {where}: " if where else f"{file}: "
     try:
         located = kind.located(value, file.parent)
     except BadInput as error:

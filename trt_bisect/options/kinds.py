@@ -234,8 +234,8 @@ def read_shapes(value: Any, flag: str = "--shape") -> Mapping[str, tuple[int, ..
         match = _SHAPE.fullmatch(text)
         if not match or "0" in match[2].split("x"):
             name, _, sizes_text = text.rpartition(":")
-            sizes = re.findall(r"[1-9]\d*", sizes_text)
-            example = f"--shape {name or 'NAME'}:{'x'.join(sizes) if len(sizes) > 1 else '1x3x224x224'}"
+            sizes = "x".join(re.findall(r"[1-9]\d*", sizes_text))
+            example = f"--shape {name or 'NAME'}:{sizes if 'x' in sizes else '1x3x224x224'}"
             hint = "" if name else " with the input's name ('trt-bisect layers' prints it)"
             raise BadInput(f"The shape '{text}' cannot be read.", f"Write {example}{hint}, every size 1 or more.")
         shapes[match[1]] = tuple(int(size) for size in match[2].split("x"))
@@ -306,7 +306,9 @@ def _function(value: Any, folder: Path) -> Any:
     if not isinstance(value, str):
         return value
     module, _, function = value.rpartition(":")
-    full_name = f"{folder / module if module.endswith('.py') else module}:{function}"
+    if module.endswith(".py"):
+        module = str(folder / module)
+    full_name = f"{module}:{function}"
     try:
         load_function(full_name, "function")
     except BadInput as error:
@@ -315,15 +317,18 @@ def _function(value: Any, folder: Path) -> Any:
 
 
 def _data(value: Any, folder: Path) -> Any:
-    is_function = isinstance(value, str) and ":" in value and not exists(folder / value)  # noqa: PTH110
-    return (_function if is_function else _existing)(value, folder)
+    if isinstance(value, str) and ":" in value and not exists(folder / value):  # noqa: PTH110
+        return _function(value, folder)
+    return _existing(value, folder)
 
 
 def _function_words(value: Any) -> tuple[str, ...]:
     if isinstance(value, str):
         return (value,)
     module, name = getattr(value, "__module__", None), getattr(value, "__qualname__", "")
-    return (f"{module}:{name}" if module not in (None, "__main__") and name.isidentifier() else "MODULE:FUNCTION",)
+    if module in (None, "__main__") or not name.isidentifier():
+        return ("MODULE:FUNCTION",)
+    return (f"{module}:{name}",)
 
 
 def _data_named(metavar: str) -> OptionKind:

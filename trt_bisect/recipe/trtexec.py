@@ -155,8 +155,9 @@ def engine_flags(build: Build, *, weak: bool = False) -> list[str]:
     flags, options = ["--noTF32"], build.options
     # Without shapes trtexec sets dynamic axes to 1; with shapes it fails for a static network.
     named = [name for name in build.dynamic if not unsayable(name)]
-    for shape_index, option in enumerate(("--minShapes", "--optShapes", "--maxShapes") if named else ()):
-        flags.append(f"{option}={_shapes(build, named, shape_index)}")
+    if named:
+        for shape_index, option in enumerate(("--minShapes", "--optShapes", "--maxShapes")):
+            flags.append(f"{option}={_shapes(build, named, shape_index)}")
     if options.workspace_bytes is not None:
         flags.append(f"--memPoolSize=workspace:{options.workspace_bytes / _MIB:.0f}")
     if options.optimization_level is not None and _has_level(build.target):
@@ -257,9 +258,10 @@ def flags_of(weak: WeakPlan, build: Build) -> list[str]:
 def calibrated(build: Build, cache: str) -> list[str]:
     """Returns trtexec's flags for a calibration cache, with the calibration profile of a dynamic network."""
     # NvInfer.h, setCalibrationProfile: it must be set if the network has runtime dimensions; for static inputs too.
-    names = list(build.shapes)
-    sayable = bool(build.dynamic) and not any(map(unsayable, names))
-    return [f"--calib={cache}", *([f"--optShapesCalib={_shapes(build, names, 1)}"] if sayable else [])]
+    flags, names = [f"--calib={cache}"], list(build.shapes)
+    if build.dynamic and not any(map(unsayable, names)):
+        flags.append(f"--optShapesCalib={_shapes(build, names, 1)}")
+    return flags
 
 
 def _types_of(build: Build) -> Mapping[str, str]:

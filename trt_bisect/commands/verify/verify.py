@@ -164,31 +164,32 @@ class _Verifying:
         if differs or held.distance > _NEGLIGIBLE * floor:
             told = suspected.on_info(self.file, {k: word for k, (word, _) in ran.items()})
             search.run([[*told], [*self._simple(held)]], self.tensors, kernels=differs)
-        cause, nearest = _cause(search.best, held, differs=differs), None
+        shown = cause = _cause(search.best, held, differs=differs)
         answer, text = self._answer(held, floor, cause)
-        if answer == DIFFERS and cause is None:
-            nearest = max(search.tried, key=lambda row: row.explained, default=None)
-            if nearest is not None and nearest.explained >= _NEAREST_EXPLAINS:
-                text += f" Nearest: that it {nearest.text}."
+        facts: dict[str, Any] = {"cause": None, "layers": (), "nearest": None, "similarity": None, "distance": None}
+        if cause is not None:
+            facts |= {"cause": cause.kind, "layers": cause.layers}
+        elif answer == DIFFERS:
+            shown = max(search.tried, key=lambda row: row.explained, default=None)
+            if shown is not None and shown.explained >= _NEAREST_EXPLAINS:
+                text += f" Nearest: that it {shown.text}."
+                facts["nearest"] = shown.kind
             else:
-                nearest = None
-        shown = cause or nearest
-        norms = float(np.linalg.norm(held.of_file) * np.linalg.norm(held.of_engine))
-        similarity = float(held.of_file @ held.of_engine) / norms if norms else 0.0
+                shown = None
+        if not held.is_far:
+            norms = float(np.linalg.norm(held.of_file) * np.linalg.norm(held.of_engine))
+            facts["similarity"] = float(held.of_file @ held.of_engine) / norms if norms else 0.0
+            facts["distance"] = held.distance
         tried = sorted(search.tried, key=lambda row: (row is not shown, not row.reproduces, -row.explained))
         return Verdict(
             outputs=str(source),
             answer=answer,
-            cause=cause.kind if cause else None,
             text=text,
-            layers=cause.layers if cause else (),
-            nearest=nearest.kind if nearest else None,
             explained=shown.explained if shown in tried else None,
-            similarity=None if held.is_far else similarity,
-            distance=None if held.is_far else held.distance,
             floor=floor,
             next=tuple(self._next(answer, cause)),
             tried=tuple(tried),
+            **facts,
         )
 
     def _under_our_names(self, saved: Sequence[Feeds], source: Any) -> list[Outputs]:
