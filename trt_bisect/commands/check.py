@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Literal
 
 import numpy as np
-import onnx
 
 from trt_bisect.analyzer.structure.check import in_order, structure_findings
 from trt_bisect.analyzer.structure.findings import found
@@ -24,7 +23,7 @@ from trt_bisect.builder.tensorrt_build import RTX
 from trt_bisect.builder.tensorrt_rtx import layers_of_file
 from trt_bisect.errors import BadInput, TrialFailed, TrtBisectError
 from trt_bisect.model.cost import TimeCosts
-from trt_bisect.model.file import Weights, read_model, save_model, saved_model
+from trt_bisect.model.file import read_model, save_model, saved_model
 from trt_bisect.model.network import GivenModel, Network, load_network
 from trt_bisect.model.observe import facts_of_shapes
 from trt_bisect.model.operators import refusing_invalid
@@ -73,21 +72,16 @@ def check(
     path = Path(model.source) if isinstance(model, Network) else saved_model(model)
     with refusing_invalid(path):
         calls = module.calls or None if module else None
-        report = _report_on(*read_model(path), str(path), engine, shapes or {}, gpu, calls)
+        report = _report_on(path, engine, shapes or {}, gpu, calls)
     if output is not None:
         report.save(output)
     return report
 
 
 def _report_on(
-    model: onnx.ModelProto,
-    weights: Weights,
-    source: str,
-    engine: str,
-    shapes: Shapes,
-    gpu: str | None,
-    calls: Mapping[str, int] | None,
+    path: Path, engine: str, shapes: Shapes, gpu: str | None, calls: Mapping[str, int] | None
 ) -> CheckReport:
+    source, (model, weights) = str(path), read_model(path)
     refuse_shapes(model.graph, shapes, source)
     graph = FileGraph.of(model, source, weights)
     peaks = None if gpu is None else asked_gpu(gpu)
