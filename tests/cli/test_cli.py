@@ -172,18 +172,21 @@ def test_names_are_printed_as_they_are(command, tmp_path):
     assert "[red]conv[/red]" in out.replace("\n", "")
 
 
+def printed_by(code):
+    """Returns what Python prints for these statements, in a process of their own."""
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+
+
 def test_starting_is_quick():
     """``import trt_bisect`` and ``--help`` load neither ONNX Runtime nor pandas; speed itself is a benchmark's."""
     heavy = "('onnxruntime', 'pandas', 'onnx', 'numpy')"
     code = "import sys, trt_bisect; from trt_bisect.cli.app import application; application(); "
     code += f"print([m for m in {heavy} if m in sys.modules])"
-    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
-    assert loaded.strip() == "[]"
+    assert printed_by(code).strip() == "[]"
 
 
 def test_a_command_imports_no_other_module_of_commands():
     code = "import sys; sys.argv = ['trt-bisect', 'engines', '-q']; from trt_bisect.cli import main\ntry: main()\n"
     code += "except SystemExit: print(sorted(m for m in sys.modules if m.startswith('trt_bisect.cli.')))"
-    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
-    loaded = {module.rpartition(".")[2] for module in ast.literal_eval(shown.splitlines()[-1])}
+    loaded = {module.rpartition(".")[2] for module in ast.literal_eval(printed_by(code).splitlines()[-1])}
     assert loaded & {*COMMANDS.values()} == {"network"}

@@ -7,9 +7,11 @@ import numpy as np
 import onnx
 import pytest
 from onnx import numpy_helper
+from onnx.reference import ReferenceEvaluator
 
 import trt_bisect
 from tests.commands.test_low_runs import drawn, power, small_epsilon
+from tests.model.test_low_precisions import rounded_by
 from tests.support.goal_cases import kept_high, named_points
 from tests.support.quantized import plain_run
 from trt_bisect.errors import BadInput
@@ -25,8 +27,7 @@ def loud(tmp_path_factory):
 
 
 def fp16(values):
-    with np.errstate(over="ignore"):
-        return np.asarray(values, np.float32).astype(np.float16).astype(np.float32)
+    return rounded_by(np.float16, values)
 
 
 def tensors_in_fp16(network, x):
@@ -34,10 +35,7 @@ def tensors_in_fp16(network, x):
     model = onnx.load(network)
     known = {"x": x} | {t.name: numpy_helper.to_array(t) for t in model.graph.initializer}
     for node in model.graph.node:
-        inputs = [onnx.helper.make_tensor_value_info(n, 1, known[n].shape) for n in node.input]
-        graph = onnx.helper.make_graph([node], "one", inputs, [onnx.ValueInfoProto(name=node.output[0])])
-        alone = onnx.helper.make_model(graph, opset_imports=model.opset_import, ir_version=8)
-        (out,) = plain_run(alone, {n: fp16(known[n]) for n in node.input})
+        (out,) = ReferenceEvaluator(node).run(None, {name: fp16(known[name]) for name in node.input})
         known[node.output[0]] = fp16(out)
     return known
 
@@ -68,16 +66,14 @@ def test_sensitivity_gives_each_layer_alone_its_loss_in_bf16(loud):
     loss = {op.op_name: op.loss for op in found.ops}
     assert len(loss) == 7
 
-    def bf16(values):
-        return np.asarray(values, np.float32).astype(ml_dtypes.bfloat16).astype(np.float32)
-
     weights = {t.name: numpy_helper.to_array(t) for t in onnx.load(network).graph.initializer}
     samples = np.load(data)["x"]
     worst = 0.0
     for x in samples:  # the last layer alone adds the bias to a product, both rounded
         (exact,) = plain_run(network, {"x": x})
         product = exact - weights["out.bias"]
-        found_out = bf16(bf16(product) + bf16(weights["out.bias"]))
+        product, bias = (rounded_by(ml_dtypes.bfloat16, values) for values in (product, weights["out.bias"]))
+        found_out = rounded_by(ml_dtypes.bfloat16, product + bias)
         worst = max(worst, float(np.mean((found_out.astype(np.float64) - exact) ** 2)))
     assert loss["out_bias"] == pytest.approx(worst, rel=0.05)
 

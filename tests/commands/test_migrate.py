@@ -168,12 +168,11 @@ def test_no_printed_command_has_an_option_that_tensorrt_11_lacks(cache, tmp_path
     assert "--int8" not in readme
 
 
-def renamed_cache(network, rename, little=False):
+def renamed_cache(network, rename):
     """A cache for a network's activations with other names, and the scales by the network's names."""
     scales = {name: np.float32(0.01 * (k + 1)) for k, name in enumerate(network.activations)}
-    order = "<f" if little else ">f"
-    lines = [f"{new}: {struct.pack(order, scales[name]).hex()}" for name in scales if (new := rename(name))]
-    return "\n".join(["TRT-7103-MinMaxCalibration", *lines]), scales
+    renamed = {rename(name): scale for name, scale in scales.items() if rename(name)}
+    return trt_bisect.format_cache(renamed, "TRT-7103-MinMaxCalibration"), scales
 
 
 @pytest.fixture(scope="module")

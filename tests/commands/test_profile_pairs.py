@@ -3,37 +3,26 @@
 import numpy as np
 import onnx
 import pytest
-from onnx import helper, numpy_helper
+from onnx import numpy_helper
 from onnxruntime.quantization import QuantFormat
 
 import trt_bisect
+from tests.model.test_unquantized import with_pairs
 from tests.support import networks
 from tests.support.quantized import plain_tensors, quantized_by_onnxruntime, round_trip
 
+CONVOLUTIONS = ("conv0", "conv1", "conv2")
+READ = ("x", "relu1_out", "relu2_out")
 PAIRS = {"int8": (np.int8(0), (0.01, 0.004, 0.02)), "uint8": (np.uint8(100), (0.015, 0.008, 0.02))}
 """By the type of the levels a zero point, and the scales before the three convolutions, so small that values clip."""
 
 
 @pytest.fixture(scope="module", params=PAIRS)
 def quantized(request, tmp_path_factory):
-    """A float network, the same one with a pair before each convolution, and samples."""
-    place, model = tmp_path_factory.mktemp("pairs"), networks.chain(3)
-    path, samples = networks.save(model, place), networks.samples(model, 3)["x"]
-    zero_point, scales = PAIRS[request.param]
-    nodes = []
-    for node in model.graph.node:
-        if node.op_type == "Conv":
-            read = node.input[0]
-            scale, zero = f"{node.name}.scale", f"{node.name}.zero"
-            for name, value in ((scale, np.float32(scales[int(node.name[-1])])), (zero, zero_point)):
-                model.graph.initializer.append(numpy_helper.from_array(np.array(value), name))
-            for source, kind, target in ((read, "Quantize", f"{read}.q"), (f"{read}.q", "Dequantize", f"{read}.dq")):
-                nodes.append(helper.make_node(f"{kind}Linear", [source, scale, zero], [target], name=target))
-            node.input[0] = f"{read}.dq"
-        nodes.append(node)
-    del model.graph.node[:]
-    model.graph.node.extend(nodes)
-    return request.param, path, networks.save(model, place, "qdq.onnx"), samples
+    """The type of the levels, a network with a pair before each convolution, and samples."""
+    model, (zero_point, scales) = networks.chain(3), PAIRS[request.param]
+    made = with_pairs(model, dict(zip(READ, scales, strict=True)), [], zero_point)
+    return request.param, networks.save(made, tmp_path_factory.mktemp("pairs")), networks.samples(model, 3)["x"]
 
 
 def tensors_of(path, samples):
@@ -53,13 +42,13 @@ def pair_of(path, tensor):
 
 def test_both_sides_of_each_pair(quantized):
     """Moments before and after, as the file computes them with the pairs before, scale, zero point, clipped values."""
-    dtype, _, qdq, samples = quantized
+    dtype, qdq, samples = quantized
     found = trt_bisect.profile(qdq, inputs={"x": samples})
     tensors = tensors_of(qdq, samples)
     rows = {row.layer: row for row in found.tensors if row.role == "input" and row.quantized_dtype}
-    assert {"conv0", "conv1", "conv2"} <= set(rows)
+    assert {*CONVOLUTIONS} <= set(rows)
     clipped = []
-    for name in ("conv0", "conv1", "conv2"):
+    for name in CONVOLUTIONS:
         row = rows[name]
         scale, zero_point = pair_of(qdq, row.tensor)
         assert (row.dtype, row.quantized_dtype) == ("float32", dtype)
@@ -106,7 +95,7 @@ def test_an_integer_file_has_the_values_of_its_levels(tmp_path):
 
 
 def test_a_layer_kept_high_has_one_side_only(quantized):
-    _, _, qdq, samples = quantized
+    _, qdq, samples = quantized
     found = trt_bisect.profile(qdq, inputs={"x": samples[:1]}, high=["conv1"])
     sides = {row.layer: row.rounded is not None for row in found.tensors if row.role == "input"}
     assert sides["conv0"]

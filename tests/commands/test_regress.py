@@ -10,7 +10,17 @@ import pytest
 
 import trt_bisect
 from tests.support import networks
-from tests.support.suites import NETWORK, ONCE, SUITE, Remembered, differing, failing, only, save_suite
+from tests.support.suites import (
+    NETWORK,
+    ONCE,
+    SUITE,
+    Remembered,
+    calibrate_louder,
+    differing,
+    failing,
+    only,
+    save_suite,
+)
 from trt_bisect.commands.regress import LATEST, regress
 from trt_bisect.errors import BadInput
 
@@ -105,8 +115,7 @@ def test_a_metric_of_the_users_own_of_which_less_is_better(suite):
     suite.write_text(ONCE + 'metric = "mine.py:error"\nthreshold = 0.5\n')
     assert nightly(suite).exit_code == 0
     assert only(nightly(suite)).changes == ()
-    data = networks.samples(networks.chain(3), 8)
-    np.savez(suite.parent / "calibration.npz", **{name: 40 * array for name, array in data.items()})
+    calibrate_louder(suite.parent)
     night = nightly(suite)
     assert ("similarity", "int8") in failing(night)
     before, now = only(night).changes[0].before, only(night).changes[0].now

@@ -7,7 +7,7 @@ import onnx
 import pytest
 
 from tests.support import networks
-from tests.support.suites import NETWORK, ONCE, SUITE, only
+from tests.support.suites import NETWORK, ONCE, SUITE, calibrate_louder, only
 from tests.support.waiting import wait_until
 from trt_bisect.commands.regress import regress, run_network
 from trt_bisect.history.store import HISTORY, History
@@ -72,8 +72,7 @@ def test_the_command(night_command, suite, monkeypatch, tmp_path):
     assert "no baseline" in err
     monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(tmp_path / "step.md"))
     (tmp_path / "step.md").write_text("before\n")
-    data = networks.samples(networks.chain(3), 8)
-    np.savez(suite.parent / "calibration.npz", **{name: 40 * array for name, array in data.items()})
+    calibrate_louder(suite.parent)
     code, out, _ = night_command("--baseline", "latest", "--config", "trt-bisect.toml")
     assert code == 1
     assert "full INT8 is worse" in out

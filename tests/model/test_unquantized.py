@@ -72,7 +72,10 @@ def test_they_are_among_the_tensors_that_weak_typing_leaves_free(make, tmp_path,
             assert set(ops) <= {"Relu", "Add", "Clip", "Mul"}, (tensor, ops)
 
 
-def with_pairs(model, tensors, weights):
+ZERO = np.int8(0)
+
+
+def with_pairs(model, tensors, weights, zero=ZERO):
     """The file with a Q/DQ pair on each tensor and weight, and on its input ``x``, put there by hand."""
     model = networks.copied(model)
     graph, nodes = model.graph, []
@@ -85,9 +88,9 @@ def with_pairs(model, tensors, weights):
         networks.scale_constant(model, name, rounded)
 
     def pair(name):
-        zero = numpy_helper.from_array(np.array(0, np.int8), f"{name}@0")
-        graph.initializer.extend([zero, numpy_helper.from_array(np.float32(tensors[name]), f"{name}@s")])
         parameters = [f"{name}@s", f"{name}@0"]
+        for value, constant in zip((np.float32(tensors[name]), zero), parameters, strict=True):
+            graph.initializer.append(numpy_helper.from_array(value, constant))
         nodes.append(helper.make_node("QuantizeLinear", [name, *parameters], [f"{name}@q"]))
         nodes.append(helper.make_node("DequantizeLinear", [f"{name}@q", *parameters], [f"{name}@d"]))
 

@@ -227,10 +227,6 @@ def test_the_options_are_told_where_python_has_dedented_the_docstring():
 def test_errors_and_results_of_python_name_its_keywords(tmp_path):
     model = networks.chain(2)
     path, data = networks.given(model, tmp_path, 4)
-    with pytest.raises(BadInput) as refused:
-        trt_bisect.run(path, data, low="fp16", base="fp16")
-    assert "--" not in str(refused.value)
-    assert "base" in str(refused.value)
     qa = trt_bisect.Analysis(path, engine="onnxruntime", metric="mse")
     with pytest.raises(BadInput, match="no calibration") as refused:
         qa.compare(inputs=data)

@@ -4,7 +4,6 @@ import argparse
 import json
 import re
 import shlex
-from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -190,18 +189,18 @@ def test_types_that_a_version_does_not_know_are_refused(tmp_path):
 def test_what_a_tool_cannot_be_told_is_named(measured):
     """TensorRT-RTX has no plugins, TensorRT 11 no cuDNN; trtexec splits shapes at commas."""
     options = BuildOptions(tactic_sources=("CUDNN",), plugins=("/opt/lib a.so",))
+
+    def lacks(version, options):
+        return recipe(measured, version, options).texts["README.md"].partition("lacks")[2]
+
     for version in ("8.5.3", "8.6.1", "11.4.0"):
-        files = recipe(measured, version, options)
-        found, _ = read(strong_words(files)[1:], release(version), INPUTS)
+        found, _ = read(strong_words(recipe(measured, version, options))[1:], release(version), INPUTS)
         assert found["--plugins" if version == "8.5.3" else "--staticPlugins"] == ["/opt/lib a.so"]
-        assert ("CUDNN" in files.texts["README.md"].partition("lacks")[2]) == (version == "11.4.0")
-    rtx = recipe(measured, "rtx", options)
-    assert "/opt/lib a.so" in rtx.texts["README.md"].partition("lacks")[2]
-    custom = recipe(measured, "11.4.0", BuildOptions(operators=("/opt/ops.so",)))
-    assert "/opt/ops.so" in custom.texts["README.md"].partition("lacks")[2]
-    sized = recipe(measured, "10.3.0", BuildOptions(sizes={"k": ((3,), (3,), (5,))}))
-    assert re.search(r"'k'.* 3 to 5", sized.texts["README.md"].partition("lacks")[2])
-    odd = replace(rtx.build, shapes={"a,b": ((1,), (2,), (3,))}, dynamic=("a,b",))
+        assert ("CUDNN" in lacks(version, options)) == (version == "11.4.0")
+    assert "/opt/lib a.so" in lacks("rtx", options)
+    assert "/opt/ops.so" in lacks("11.4.0", BuildOptions(operators=("/opt/ops.so",)))
+    assert re.search(r"'k'.* 3 to 5", lacks("10.3.0", BuildOptions(sizes={"k": ((3,), (3,), (5,))})))
+    odd = Build(parse_version("rtx"), shapes={"a,b": ((1,), (2,), (3,))}, dynamic=("a,b",))
     assert any("a,b" in clause for clause in missing(odd))
     assert "Shapes" not in " ".join(recipe_commands("", odd, "n.onnx").values())
 

@@ -13,6 +13,7 @@ import trt_bisect
 from tests.support import networks
 from tests.support.fake_tensorrt import TRT, DataType, Definition, make_network, parsed, with_ranges
 from tests.support.flawed_pairs import pairs
+from tests.support.norm_in_parts import WIDTH, in_parts
 from tests.support.quantized import plain_run
 from tests.support.records import texts
 from tests.support.trtexec_rules import SHORT, STAND_IN, by_rules, documented, in_short, obeyed
@@ -126,24 +127,20 @@ class Recorder:
         self.types[slot] = kind
 
 
-NORM = {f"/ln/{part}" for part in "mean sub pow var eps sqrt div mul add".split()}
+NORM = {"mean": "/ln/mean", "sub": "/ln/sub", "pow": "/ln/pow", "var": "/ln/var", "add": "/ln/eps",
+        "sqrt": "/ln/sqrt", "div": "/ln/div", "by_scale": "/ln/mul", "by_bias": "/ln/add"}  # fmt: skip
 
 
 def decomposed_norm():
     """A MatMul, a LayerNorm in its nine nodes, and a MatMul behind it; names have slashes, colons and spaces."""
-    sketch = networks.Sketch(3)
-    x = sketch.node("MatMul", ["x", sketch.constant("v", sketch.random.normal(0, 0.2, (32, 64)))], "fc: first")
-    mean = sketch.node("ReduceMean", [x], "/ln/mean", axes=[-1])
-    centred = sketch.node("Sub", [x, mean], "/ln/sub")
-    square = sketch.node("Pow", [centred, sketch.constant("two", np.array(2.0))], "/ln/pow")
-    variance = sketch.node("ReduceMean", [square], "/ln/var", axes=[-1])
-    shifted = sketch.node("Add", [variance, sketch.constant("eps", np.array(1e-5))], "/ln/eps")
-    normed = sketch.node("Div", [centred, sketch.node("Sqrt", [shifted], "/ln/sqrt")], "/ln/div")
-    scaled = sketch.node("Mul", [normed, sketch.constant("gamma", sketch.random.normal(1, 0.1, 64))], "/ln/mul")
-    moved = sketch.node("Add", [scaled, sketch.constant("beta", sketch.random.normal(0, 0.1, 64))], "/ln/add")
-    product = sketch.node("MatMul", [moved, sketch.constant("w", sketch.random.normal(0, 0.2, (64, 16)))], "/fc:0")
-    sketch.node("Softmax", [product], "softmax", axis=-1)
-    return sketch.model({"x": ["n", 8, 32]}, {"softmax_out": ["n", 8, 16]})
+    model = in_parts(opset=17)
+    for node in model.graph.node:
+        node.name = {"first": "fc: first", "last": "/fc:0", **NORM}[node.name]
+    model.graph.node.append(onnx.helper.make_node("Softmax", ["y"], ["softmax_out"], "softmax", axis=-1))
+    model.graph.output[0].name = "softmax_out"
+    for value in (*model.graph.input, *model.graph.output):
+        value.type.tensor_type.shape.dim[0].dim_param = "n"
+    return model
 
 
 @pytest.mark.parametrize("high", ["/fc:0", "fc: first", ""])
@@ -156,7 +153,7 @@ def test_the_flags_of_a_network_that_tensorrt_parsed(high, tools, tmp_path):
     network = load_network(networks.save(decomposed_norm(), tmp_path))
     plan = int8_set(len(network.layers), [k for k in network.quantizable if network.layers[k].name != high])
     scales = {name: np.float32(0.05) for name in network.activations}
-    shapes = {"x": tuple((n, 8, 32) for n in (1, 2, 4))}
+    shapes = {"x": tuple((n, 4, WIDTH) for n in (1, 2, 4))}
     builder = TensorRTStrongBuilder(network, scales, BuildOptions(), shapes, engine=RTX)
     definition = builder.network_definition(int8_set(len(network.layers), ()))
     real = definition.network
@@ -174,7 +171,8 @@ def test_the_flags_of_a_network_that_tensorrt_parsed(high, tools, tmp_path):
     set_by_builder = {name: (one.precision and SHORT[one.precision.name], types[name]) for name, one in asked.items()}
     assert obeyed(argv, seen) == set_by_builder
     pinned = {name for name, (precision, _) in set_by_builder.items() if precision == "fp32"}
-    assert NORM & pinned == (NORM if high else set()), "free between two INT8 layers alone"
+    norm = {*NORM.values()}
+    assert norm & pinned == (norm if high else set()), "free between two INT8 layers alone"
     assert not high or high in pinned
     nodes = weak_plan(builder, network, plan)
     of_nodes = {each.layer: each for each in nodes.constraints}
@@ -262,10 +260,10 @@ def norm_run(tmp_path_factory):
     """A run on the decomposed LayerNorm whose MatMul is the culprit."""
     folder = tmp_path_factory.mktemp("norm")
     model = decomposed_norm()
-    loud = np.where(np.arange(64) == 5, np.float32(3000), np.float32(1))
-    networks.scale_constant(model, "gamma", lambda values: values * loud)
-    networks.scale_constant(model, "beta", lambda values: values * loud)
-    networks.scale_constant(model, "w", lambda values: values / loud[:, None])
+    loud = np.where(np.arange(WIDTH) == 5, np.float32(3000), np.float32(1))
+    networks.scale_constant(model, "scale", lambda values: values * loud)
+    networks.scale_constant(model, "bias", lambda values: values * loud)
+    networks.scale_constant(model, "b", lambda values: values / loud[:, None])
     path = networks.save(model, folder)
     how = {"engine": "onnxruntime", "trt_version": "10.3.0", "explain": "none", "output": folder / "run"}
     report = trt_bisect.run(path, networks.samples(model), **how)
@@ -279,7 +277,7 @@ def test_a_recipe_pins_the_layers_around_a_culprit(norm_run, tools):
     done = documented(folder, tools)
     assert done.returncode == 0
     precisions, types = by_rules(json.loads(done.stdout))
-    assert precisions.keys() == NORM | {"/fc:0", "softmax"}
+    assert precisions.keys() == {*NORM.values(), "/fc:0", "softmax"}
     assert types.keys() == precisions.keys() | {"fc: first"}, "the INT8 MatMul puts out floats"
 
 
