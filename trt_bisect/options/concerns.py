@@ -234,10 +234,10 @@ class DeviceOptions(Options):
     def __post_init__(self) -> None:
         super().__post_init__()
         engine = getattr(self, "engine", ONNXRUNTIME)
-        if self.device == "cpu" and engine not in (AUTO, ONNXRUNTIME):
-            raise BadInput(f"The engine {engine} runs on a GPU, not on cpu.", "Give --device cuda:0.")
         if self.device == "cpu" and engine == AUTO:
             object.__setattr__(self, "engine", ONNXRUNTIME)
+        elif self.device == "cpu" and engine != ONNXRUNTIME:
+            raise BadInput(f"The engine {engine} runs on a GPU, not on cpu.", "Give --device cuda:0.")
 
 
 class NetworkOptions(DeviceOptions):

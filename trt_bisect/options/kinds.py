@@ -63,7 +63,7 @@ class OptionKind:
             problem continues a sentence that begins with the key.
         several: the option may be repeated on the command line.
         choices: the known words.
-        open: other values are taken too.
+        closed: the value must be one of the choices.
         limits: the bounds of a number, as text.
         hyphens: on the command line a value may begin with a hyphen.
     """
@@ -76,14 +76,9 @@ class OptionKind:
     located: Callable[[Any, Path], Any] = lambda value, _folder: value
     several: bool = False
     choices: tuple[str, ...] = ()
-    open: bool = False
+    closed: bool = False
     limits: str = ""
     hyphens: bool = False
-
-    @property
-    def closed(self) -> bool:
-        """True if the value must be one of the choices."""
-        return bool(self.choices) and not self.open
 
 
 def _checked(metavar: str, is_valid: Callable[[Any], bool], remedy: str, **facts: Any) -> OptionKind:
@@ -97,7 +92,7 @@ def _checked(metavar: str, is_valid: Callable[[Any], bool], remedy: str, **facts
 
 def choice(*words: str) -> OptionKind:
     """Returns the kind whose values are these words."""
-    return _checked("|".join(words), words.__contains__, f"Use one of {', '.join(words)}.", choices=words)
+    return _checked("|".join(words), words.__contains__, f"Use one of {', '.join(words)}.", choices=words, closed=True)
 
 
 def choice_or_path(*words: str) -> OptionKind:
@@ -107,7 +102,6 @@ def choice_or_path(*words: str) -> OptionKind:
         lambda value, flag: value if value in words else PLACE.read(value, flag),
         located=lambda value, folder: value if value in words else _path_in(folder, value),
         choices=words,
-        open=True,
     )
 
 
@@ -415,9 +409,7 @@ FUNCTION = replace(OBJECT, metavar="FUNCTION", words=_function_words, located=_f
 # an address of workers; see ``check_address``
 Address = Annotated[str, replace(TEXT, metavar="ADDRESS", read=_address)]
 # a calibrator by its name; ``percentile`` may have a number: ``percentile=99.9``
-Calibrator = Annotated[
-    CalibratorName | str, OptionKind("METHOD", _calibrator, choices=get_args(CalibratorName), open=True)
-]
+Calibrator = Annotated[CalibratorName | str, OptionKind("METHOD", _calibrator, choices=get_args(CalibratorName))]
 # one number, or one for each channel
 Channels = Annotated[
     float | str | Sequence[float],
