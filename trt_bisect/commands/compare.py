@@ -179,11 +179,15 @@ class _Comparing:
             if seen % parts == 0:
                 self.progress.step(f"sample {seen // parts}")
 
-        self.logs = None if self.board is None else ComparisonLogs(self.board, origins, network)
-        return compare_tensors(self.logs.watched(runs) if self.logs else runs, origins, count), seen // parts
+        if self.board is not None:
+            self.logs = ComparisonLogs(self.board, origins, network)
+            runs = self.logs.watched(runs)
+        return compare_tensors(runs, origins, count), seen // parts
 
     def _weight_pairs(self, weights: Iterable[tuple[Origin, np.ndarray, np.ndarray]]) -> ComparedWeights:
-        return compare_weight_pairs(self.logs.watched_weights(weights) if self.logs else weights)
+        if self.logs is not None:
+            weights = self.logs.watched_weights(weights)
+        return compare_weight_pairs(weights)
 
     def _result(self, tensors: tuple[Compared, ...], low: LowPrecision, observer: str, **facts: Any) -> Comparison:
         weights, channels = facts.pop("weights")
@@ -334,9 +338,11 @@ class _Comparing:
         of_layers = layers.origins() if layers else {}
         origins = {}
         for name, other in pairs.items():
-            origin = of_layers.get(other if of_second else name, Origin(tensor=name))
-            as_read = replace(origin, quantizers=(), readers=())
-            origins[name] = replace(origin if of_second else as_read, tensor=name)
+            if of_second:
+                origin = of_layers.get(other, Origin(tensor=name))
+            else:
+                origin = replace(of_layers.get(name, Origin(tensor=name)), quantizers=(), readers=())
+            origins[name] = replace(origin, tensor=name)
 
         def on(feeds: Feeds, _position: int) -> _Runs:
             ours, others = first.tensors(feeds), second.tensors(feeds)
@@ -543,39 +549,39 @@ class _Profiling:
 
     def rows(self, layer: Layer) -> Iterator[ProfiledTensor]:
         for use in self.uses(layer):
-            name, first = use.tensor, use.quantizers[0] if use.quantizers else None
-            types = self.network.types
-            is_constant = self.network.has_constant(name)
-            figures = self.figures.get(use.pair)
-            if is_constant and (values := self.network.constant(name)).dtype.kind in _NUMBERS:
-                statistics = TensorStatistics(use.quantizers)
-                statistics.add(values)
-                figures = statistics.figures()
+            name, types = use.tensor, self.network.types
             shape, dtype = self.seen.get(name, (types.shapes.get(name, ()), str(types.dtypes.get(name, ""))))
-            if use.at_output:
-                role = OUTPUT
-            else:
-                role = _constant_role(layer, use.slot) if is_constant else INPUT
+            facts: dict[str, Any] = {"role": OUTPUT if use.at_output else INPUT, "spread": None}
+            facts |= {"quantized_dtype": "", "scale": None, "zero_point": None}
+            if use.quantizers:
+                first = use.quantizers[0]
+                facts |= {"quantized_dtype": str(first.zero_point.dtype), "scale": float(np.max(first.scale))}
+                if not first.in_fp8 and np.unique(first.zero_point).size == 1:
+                    facts["zero_point"] = int(first.zero_point.reshape(-1)[0])
+            if self.network.has_constant(name):
+                values = self.network.constant(name)
+                facts["map"] = self._channel_map(layer, use, values)
+                if not use.at_output:
+                    facts["role"] = _constant_role(layer, use.slot)
+                if values.dtype.kind in _NUMBERS:
+                    statistics = TensorStatistics(use.quantizers)
+                    statistics.add(values)
+                    facts |= statistics.figures()
+            facts |= self.figures.get(use.pair, {})
             yield ProfiledTensor(
                 index=layer.index,
                 layer=layer.name,
                 op_type=layer.op_type,
-                role=role,
                 slot=use.slot,
                 tensor=name,
                 dtype=dtype,
-                quantized_dtype=str(first.zero_point.dtype) if first else "",
-                scale=float(np.max(first.scale)) if first else None,
-                zero_point=_zero_point(first),
                 shape=shape,
                 module=layer.module,
                 code=layer.code,
-                map=self._channel_map(layer, use) if is_constant else None,
-                **(figures or {"spread": None}),
+                **facts,
             )
 
-    def _channel_map(self, layer: Layer, use: _TensorUse) -> ChannelMap | None:
-        values = self.network.constant(use.tensor)
+    def _channel_map(self, layer: Layer, use: _TensorUse, values: np.ndarray) -> ChannelMap | None:
         if values.dtype.kind != "f" or use.at_output:
             return None
         weights = (rounding for rounding in layer.roundings if rounding.is_weight and rounding.slot == use.slot)
@@ -607,11 +613,8 @@ def _chosen(network: Network, prefixes: Sequence[str], op_types: Sequence[str]) 
         if not any(layer.name.startswith(prefix) for layer in network.layers):
             problem = f"'{network.source}' has no layer whose name begins with '{prefix}'."
             raise BadInput(problem, f"'trt-bisect layers {network.source}' lists them.")
-    layers = [
-        layer
-        for layer in network.layers
-        if (not op_types or layer.op_type in op_types) and (not prefixes or layer.name.startswith(tuple(prefixes)))
-    ]
+    operators, beginnings = {*op_types} or present, tuple(prefixes) or ("",)
+    layers = [layer for layer in network.layers if layer.op_type in operators and layer.name.startswith(beginnings)]
     if not layers:
         begins = " or ".join(f"'{prefix}'" for prefix in prefixes)
         raise BadInput(
@@ -627,9 +630,3 @@ def _constant_role(layer: Layer, slot: int) -> str:
     if layer.op_type in WEIGHTED and slot in (1, 2):
         return WEIGHT if slot == 1 else BIAS
     return BIAS if layer.op_type == "Add" else CONSTANT
-
-
-def _zero_point(quantizer: Quantizer | None) -> int | None:
-    if quantizer is None or quantizer.in_fp8 or np.unique(quantizer.zero_point).size > 1:
-        return None
-    return int(quantizer.zero_point.reshape(-1)[0])

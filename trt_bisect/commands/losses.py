@@ -144,9 +144,10 @@ def measure_alone(experiment: Experiment, progress: Progress, chosen: Collection
         chosen: the indices of the layers to measure, only in INT8; None for every layer, both ways.
     """
     network, rule = experiment.network, experiment.rule
-    high, layers = experiment.whole.high, network.movable if chosen is None else chosen
-    low, plans = network.full(high), _alone(experiment, layers)
-    without = {k: low.keeping({k}, high) for k in layers} if chosen is None else {}
+    high, plans = experiment.whole.high, _alone(experiment, network.movable if chosen is None else chosen)
+    low, without = network.full(high), dict[int, PrecisionPlan]()
+    if chosen is None:
+        without = {k: low.keeping({k}, high) for k in network.movable}
     trials = _trials(experiment, [*plans.values(), low, *without.values()], progress)
     full = rule.loss(trials[low])
     cost = macs(network, facts_for(network, experiment.feeds[0]))
@@ -359,7 +360,9 @@ def _on_broken(setup: Setup, network: Network, result: WorstInputs) -> str:
     good = result.inputs[:1] if result.places[0] in counting else ()
     where, _ = started_at(network, result.first_broken, good, setup.options.memory_bytes)
     of_all = f"{len(result.broken)} of {counted(len(result.losses), 'sample')}"
-    which = ", ".join(map(str, result.broken[:_NAMED])) + (", ..." if len(result.broken) > _NAMED else "")
+    which = ", ".join(map(str, result.broken[:_NAMED]))
+    if len(result.broken) > _NAMED:
+        which += ", ..."
     return (
         f"FP32 itself gives NaN or infinite values on {of_all} (number {which}){where}. They do not count: leave them "
         "out, or mend the layer."

@@ -10,7 +10,6 @@ import shutil
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
 from string import Template
 from typing import Any
@@ -307,9 +306,12 @@ def plan_json(
     layers = {
         layer.name: str(kept.get(layer.name, network.low.precision)) for layer in network.layers if layer.roundings
     }
-    scale = partial(scale_in, network.low if network.low.level is not None else INT8)
-    usable = {name: float(scale(scales[name])) for name in network.rounded_activations if name in scales}
-    usable = {name: scale for name, scale in usable.items() if math.isfinite(scale) and scale >= SMALLEST_SCALE}
+    of_scales = network.low if network.low.level is not None else INT8
+    usable = {}
+    for name in network.rounded_activations:
+        scale = float(scale_in(of_scales, scales[name])) if name in scales else math.nan
+        if math.isfinite(scale) and scale >= SMALLEST_SCALE:
+            usable[name] = scale
     one_scale = [network.layers[k].name for k in sorted(network.one_scale) if network.layers[k].has_weight]
     plan: dict[str, Any] = {"model": network.source}
     if network.changes:
@@ -366,7 +368,8 @@ def readme(network: Network, weak: WeakPlan, refused: list[str], build: trtexec.
     if not alone:
         use = f"the network that was measured, in floats, made from `{_in_table(network.source)}`"
         use += f", with {network.changes}; `{PLAN}` is for this file" if network.changes else ""
-        rows.append(f"| `{FLOAT_NETWORK}` | {use}{': the next files are for it' if build.weak else ''} |")
+        use += ": the next files are for it" if build.weak else ""
+        rows.append(f"| `{FLOAT_NETWORK}` | {use} |")
     if build.weak:
         rows.append(f"| `{TRTEXEC}` | weak typing: trtexec's flags |")
         rows.append(f"| `{POLYGRAPHY}` | weak typing: the same constraints for Polygraphy |")
