@@ -60,7 +60,6 @@ function card({ culprits, words, measured, remedies }, store) {
   );
 }
 
-// It is unfolded on paper.
 function action(title, content) {
   return folded(title, content, { class: "action" });
 }

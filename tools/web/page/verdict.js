@@ -2,8 +2,21 @@
 // what the run was.
 
 import { byId, command, facts, folded, h, layerLink, phrase, plainTable, showAll } from "./dom.js";
-import { EXPLAINED, LOW, NOTHING, OTHER, PLANS, bytes, capital, count, duration } from "./format.js";
-import { isNumber, number, percent, plural } from "./format.js";
+import {
+  EXPLAINED,
+  LOW,
+  NOTHING,
+  OTHER,
+  PLANS,
+  bytes,
+  capital,
+  count,
+  duration,
+  isNumber,
+  number,
+  percent,
+  plural,
+} from "./format.js";
 
 const NOTES_SHOWN = 5;
 const LISTED = 50;
