@@ -56,12 +56,12 @@ def mapped(array: np.ndarray) -> np.ndarray:
 
 
 def are_large(arrays: Mapping[str, np.ndarray]) -> bool:
-    """Returns true if the arrays together take more than 128 MiB."""
+    """Returns true if the arrays together take more than 16 MiB."""
     return sum(array.nbytes for array in arrays.values()) > _FROM_BYTES
 
 
 def mapped_if_large(arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Returns the arrays; if they take more than 128 MiB together, large ones read-only in temporary files."""
+    """Returns the arrays; if they take more than 16 MiB together, large ones read-only in temporary files."""
     if not are_large(arrays):
         return dict(arrays)
     return {name: array if file_of(array) else mapped(array) for name, array in arrays.items()}
