@@ -66,24 +66,19 @@ class MeasuredPlan:
         return {"layers in low precision": layers, **measured}
 
 
-def steps_of(
-    of_ranges: Mapping[str, Trial], shared: Mapping[str, Trial], rule: Rule, ranges: str
-) -> list[MeasuredPlan]:
-    """Returns the plans measured with some ranges, in order of measurement, each with its similarity on the most inputs
-    run.
+def steps_of(experiment: Experiment, shared: Mapping[str, Trial]) -> list[MeasuredPlan]:
+    """Returns the plans measured with an experiment's ranges, in order of measurement, each with its similarity on the
+    most inputs run.
 
-    Failed trials and trials in another setting do not count.
-
-    Args:
-        of_ranges: the trials with these ranges, by key.
-        shared: trials with any ranges; only those on single inputs count.
-        ranges: the digest of these ranges.
+    Failed trials and trials in another setting do not count. Of ``shared``, trials with any ranges, only those on
+    single inputs count.
     """
+    rule, ranges = experiment.rule, experiment.ranges.digest()
     on_inputs = {key: trial for key, trial in shared.items() if key.startswith(INPUTS)}
     plans: dict[str, PrecisionPlan] = {}
     best: dict[str, tuple[int, Trial]] = {}
     accuracies: dict[str, float | None] = {}
-    for trial in {**on_inputs, **of_ranges}.values():
+    for trial in {**on_inputs, **experiment.store.trials}.values():
         key = TrialKey.from_text(trial.plan)
         if trial.failed or not key.has_plan:
             continue
@@ -284,6 +279,7 @@ class RunLogs(_Logs):
 
     Args:
         reported: the trials of full INT8 and the recipe on all inputs.
+        shared: trials with any ranges.
         cost, accuracy: return the figure of a plan; ``accuracy`` is None without labels.
     """
 
@@ -297,14 +293,14 @@ class RunLogs(_Logs):
         *,
         trials: Mapping[str, Trial],
         reported: Mapping[PrecisionPlan, Trial],
-        measured: Callable[[], list[MeasuredPlan]],
+        shared: Mapping[str, Trial],
         cost: Callable[[PrecisionPlan], float],
         accuracy: Callable[[PrecisionPlan], float | None] | None,
         memory: int,
     ) -> None:
         super().__init__(board, experiment.network, _tags_of(experiment.network))
         self._report, self._experiment, self._findings, self._recipe = report, experiment, findings, recipe
-        self._trials, self._reported, self._measured = trials, reported, measured
+        self._trials, self._reported, self._measured = trials, reported, partial(steps_of, experiment, shared)
         self._cost, self._accuracy, self._memory = cost, accuracy, memory
         self._writer = PlanWriter(experiment.network, experiment.ranges.scales, GraphTarget.ONNXRUNTIME)
         self.read_weights(experiment.network, self._writer)

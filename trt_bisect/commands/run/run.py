@@ -423,7 +423,7 @@ class _Run:
     def _write_logs(self, report: Report) -> None:
         if self.board is None or self.search is None or self.state.answer is None:
             return
-        from trt_bisect.report.tensorboard_logs import RunLogs, steps_of
+        from trt_bisect.report.tensorboard_logs import RunLogs
 
         first, answer, curve = self.state.first, self.found.of_user, self.state.curve or Curve()
         assert first is not None
@@ -436,9 +436,7 @@ class _Run:
             recipe.plan,
             trials={**first.store.trials, **self.of_curve.store.trials},
             reported={experiment.network.full(experiment.whole.high): answer.full, recipe.plan: answer.restored},
-            measured=partial(
-                steps_of, experiment.store.trials, first.store.trials, experiment.rule, experiment.ranges.digest()
-            ),
+            shared=first.store.trials,
             cost=self.search.plans.cost,
             accuracy=None if self.accuracy is None else partial(self.accuracy.of_plan, experiment),
             memory=self.options.memory_bytes,
