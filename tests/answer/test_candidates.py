@@ -21,6 +21,7 @@ from trt_bisect.errors import BadInput
 from trt_bisect.report.given import NAMED
 from trt_bisect.report.screen.run import print_report
 from trt_bisect.report.summary import CULPRITS, RECIPE
+from trt_bisect.report.tensorboard_logs import _culprits as tensorboard_culprits
 from trt_bisect.report.words import headline
 
 THRESHOLD = 0.999
@@ -102,6 +103,7 @@ def test_every_surface_says_of_which_network_the_culprits_are(expensive, behind)
         title = next(line for line in screen.file.getvalue().splitlines() if line.startswith("Culprit "))
         assert all("unchanged" in text for text in (culprits.partition(":")[0], headline(report), title))
         assert "unchanged" in report.to_markdown().partition("## Culprits")[2].splitlines()[0]
+        assert "culprit of the unchanged network" in tensorboard_culprits(report)
         assert all(name in recipe for name in report.recipe.high[:NAMED])
 
 

@@ -451,7 +451,16 @@ def _culprits(report: Report) -> str:
         for row in report.layers
         if row.culprit
     ]
-    titles = ["k", "culprit", "operator", "similarity", "loss", "alone", "put back", "what is rounded"]
+    titles = [
+        "k",
+        f"culprit{report.of_unchanged}",
+        "operator",
+        "similarity",
+        "loss",
+        "alone",
+        "put back",
+        "what is rounded",
+    ]
     return table(titles, rows) if rows else ""
 
 
