@@ -43,10 +43,9 @@ MEASURED = {"a": ("a_out", 1), "b": ("b_out", 1), "t": ("t_out", 1), "g": ("g_ou
 
 
 @pytest.fixture(scope="module")
-def corrected(tmp_path_factory):
+def corrected():
     """A network, its samples, its ranges, which clip a little, and its corrected network."""
-    folder = tmp_path_factory.mktemp("corrected")
-    network = trt_bisect.load_network(networks.save(drawn(), folder))
+    network = trt_bisect.load_network(drawn())
     random = np.random.default_rng(5)
     samples = [{"x": random.normal(0.3, 1, (1, 3, 10, 10)).astype(np.float32)} for _ in range(COUNT)]
     ranges = calibrate(network, samples, "percentile", 98.0)

@@ -25,7 +25,7 @@ from trt_bisect.calibration.cache import (
     scales_for,
 )
 from trt_bisect.errors import BadInput
-from trt_bisect.model.network import Network, load_network
+from trt_bisect.model.network import load_network
 
 BLOCKS = 5
 KEPT = ["x", *(f"relu{k}_out" for k in range(BLOCKS)), *(f"up_conv{k}_out" for k in range(BLOCKS))]
@@ -88,19 +88,14 @@ def maxima(model: onnx.ModelProto, seed: int) -> dict[str, np.float32]:
     return {name: np.float32(np.abs(values).max()) / np.float32(127) for name, values in every.items()}
 
 
-def loaded(model: onnx.ModelProto, tmp_path) -> Network:
-    onnx.save(model, tmp_path / "network.onnx")
-    return load_network(tmp_path / "network.onnx")
-
-
 def by_tensor(found):
     return {each.tensor: (np.float32(each.scale), each.way) for each in found.found}
 
 
-def test_a_convolution_that_took_a_batch_normalization_in_has_the_scale_of_the_batch_normalization(tmp_path):
+def test_a_convolution_that_took_a_batch_normalization_in_has_the_scale_of_the_batch_normalization():
     old = old_network()
     cache = CalibrationCache("TRT-8601-MinMaxCalibration", maxima(old, 0))
-    found = scales_for(loaded(folded(old), tmp_path), cache)
+    found = scales_for(load_network(folded(old)), cache)
     scales = by_tensor(found)
     for k in range(BLOCKS):
         assert scales[f"conv{k}_out"] == (cache.scales[f"batch_norm{k}_out"], "folded")
@@ -113,11 +108,11 @@ def nameless(_, tensor):
     return tensor.translate(str.maketrans("abcdefghijklmnopqrstuvwxyz", "nopqrstuvwxyzabcdefghijklm"))
 
 
-def test_without_words_in_names_values_on_inputs_decide_and_nothing_is_guessed(tmp_path):
+def test_without_words_in_names_values_on_inputs_decide_and_nothing_is_guessed():
     old = with_names(old_network(), nameless)
     cache = CalibrationCache("TRT-8601-MinMaxCalibration", maxima(old, 0))
     new = folded(old)
-    network = loaded(new, tmp_path)
+    network = load_network(new)
     tensors = [nameless(0, f"conv{k}_out") for k in range(BLOCKS)]
     own = [nameless(0, f"batch_norm{k}_out") for k in range(BLOCKS)]
     blind = scales_for(network, cache)
@@ -131,12 +126,12 @@ def test_without_words_in_names_values_on_inputs_decide_and_nothing_is_guessed(t
     assert told.keys() | seen.unsure.keys() == set(tensors)
 
 
-def test_a_new_export_with_other_names_throughout_gets_its_scales_by_order_and_operator(tmp_path):
+def test_a_new_export_with_other_names_throughout_gets_its_scales_by_order_and_operator():
     old = old_network()
     cache = CalibrationCache("TRT-8601-EntropyCalibration2", maxima(old, 0))
     places = {}
     new = with_names(folded(old), lambda k, tensor: places.setdefault(f"val_{k}", tensor) and f"val_{k}")
-    found = scales_for(loaded(new, tmp_path), cache)
+    found = scales_for(load_network(new), cache)
     scales = by_tensor(found)
     for name, tensor in places.items():
         entry = tensor.replace("conv", "batch_norm") if tensor.startswith("conv") else tensor
@@ -147,20 +142,20 @@ def test_a_new_export_with_other_names_throughout_gets_its_scales_by_order_and_o
     assert {places[name] for name in found.unsure} == {f"up_conv{k}_out" for k in range(BLOCKS)}
 
 
-def test_numbers_of_another_export_are_no_names(tmp_path):
+def test_numbers_of_another_export_are_no_names():
     old = with_names(old_network(), lambda k, _: str(100 + k))
     cache = CalibrationCache("TRT-7103-EntropyCalibration2", maxima(old, 0))
-    kept = scales_for(loaded(folded(old), tmp_path), cache)
+    kept = scales_for(load_network(folded(old)), cache)
     assert by_tensor(kept)["103"] == (cache.scales["103"], "name")
     again = with_names(folded(old_network()), lambda k, _: str(100 + k))
-    assert set(by_tensor(scales_for(loaded(again, tmp_path), cache))) <= {"x", "y"}
+    assert set(by_tensor(scales_for(load_network(again), cache))) <= {"x", "y"}
 
 
-def test_a_cache_without_order_leaves_layers_that_may_have_taken_something_in_without_a_scale(tmp_path):
+def test_a_cache_without_order_leaves_layers_that_may_have_taken_something_in_without_a_scale():
     old = old_network()
     scales = maxima(old, 0)
     cache = CalibrationCache("TRT-101000-EntropyCalibration2", {name: scales[name] for name in sorted(scales)})
-    found = by_tensor(scales_for(loaded(folded(old), tmp_path), cache))
+    found = by_tensor(scales_for(load_network(folded(old)), cache))
     assert found.keys() == {"x", "pool_out", "flatten_out", *(f"relu{k}_out" for k in range(BLOCKS))}
     assert all(np.float32(scale) == cache.scales[name] for name, (scale, _) in found.items())
 
@@ -169,25 +164,25 @@ def test_a_run_takes_the_scale_of_the_batch_normalization_too(tmp_path):
     old = old_network()
     scales = maxima(old, 0)
     (tmp_path / "it.cache").write_text(format_cache(scales))
-    ranges = ranges_of_cache(tmp_path / "it.cache", loaded(folded(old), tmp_path))
+    ranges = ranges_of_cache(tmp_path / "it.cache", load_network(folded(old)))
     for k in range(BLOCKS):
         assert ranges.scales[f"conv{k}_out"] == scales[f"batch_norm{k}_out"]
     assert ranges.origin == f"cache it.cache, {BLOCKS} scales found otherwise than by name"
 
 
-def test_a_scale_far_from_the_values_on_inputs_is_told(tmp_path):
+def test_a_scale_far_from_the_values_on_inputs_is_told():
     old = old_network()
     seen = maxima(old, 1)
     cache = CalibrationCache("TRT-8601-EntropyCalibration2", {**maxima(old, 0), "relu2_out": seen["relu2_out"] * 40})
-    assert scales_for(loaded(old, tmp_path), cache, [seen]).far == ("relu2_out",)
+    assert scales_for(load_network(old), cache, [seen]).far == ("relu2_out",)
 
 
 @pytest.mark.slow
-def test_where_entries_are_missing_no_scale_is_given_by_order_alone(tmp_path):
+def test_where_entries_are_missing_no_scale_is_given_by_order_alone():
     """No tensor of a renamed network gets the scale of another one; values on inputs tell some."""
     old = old_network(12)
     new = with_names(old, lambda k, _: f"val_{k}")
-    network, right = loaded(new, tmp_path), maxima(new, 0)
+    network, right = load_network(new), maxima(new, 0)
     seen, by_values = maxima(new, 1), 0
     few = edition(KEPT[1::3], KEPT[1:])
     for lacking in few:
@@ -252,7 +247,7 @@ def test_a_doubtful_entry_gives_no_tensor_a_scale(tmp_path, name):
     old = old_network()
     scales = {(name if tensor == "relu2_out" else tensor): scale for tensor, scale in maxima(old, 0).items()}
     (tmp_path / "it.cache").write_text(format_cache(scales) + line(name, 0.5))
-    network = loaded(old, tmp_path)
+    network = load_network(old)
     ranges = ranges_of_cache(tmp_path / "it.cache", network)
     assert "2 scales" in ranges.unusable["relu2_out"]
     assert "relu2_out" not in ranges.scales

@@ -76,9 +76,9 @@ def test_thresholds_lie_within_what_was_seen(seed, scale):
         assert 0 < threshold <= histogram.absmax
 
 
-def test_minmax_scales_are_numpys(tmp_path):
+def test_minmax_scales_are_numpys():
     model = networks.chain(depth=2)
-    network = load_network(networks.save(model, tmp_path))
+    network = load_network(model)
     stacked = networks.samples(model)["x"]
     ranges = calibrate(network, networks.feeds(stacked), "minmax")
     assert ranges.scales["x"] == np.float32(np.abs(stacked).max()) / np.float32(127)
@@ -122,8 +122,7 @@ def test_cache_ranges_are_used_to_the_bit(lenet, tmp_path):
         output=tmp_path / "run", trt_version="8.6.1",
     )  # fmt: skip
     assert report.ranges.origin == "cache deployed.cache"
-    written = (tmp_path / "run/recipe/calibration.cache").read_text().splitlines()[1:]
-    assert written == [f"{n}: {b}" for n, b in bits.items()]
+    assert (tmp_path / "run/recipe/calibration.cache").read_text() == cache.read_text()
     model = onnx.load(tmp_path / "run/recipe/network.qdq.onnx")
     scale = next(t for t in model.graph.initializer if t.name == "data__int8_scale")
     assert numpy_helper.to_array(scale).astype(">f4").tobytes().hex() == bits["data"]
@@ -155,9 +154,9 @@ def test_unusable_scales_are_named(tmp_path):
     assert set(ranges.unusable) == {"zero", "denormal", "nan", "mask"}
 
 
-def test_tensors_take_the_scales_of_another_calibrator_and_leave_the_others(tmp_path):
+def test_tensors_take_the_scales_of_another_calibrator_and_leave_the_others():
     model = networks.chain()
-    network = load_network(networks.save(model, tmp_path))
+    network = load_network(model)
     samples = networks.feeds(networks.samples(model, 6)["x"])
     ways = (("entropy",), ("minmax",), ("percentile", 99.0))
     entropy, minmax, most = (calibrate(network, samples, *how) for how in ways)
@@ -190,23 +189,13 @@ def test_a_version_that_there_is_not_is_refused(version):
 
 
 @pytest.mark.slow
-def test_calibrate_and_run_write_the_version_asked(command, lenet, tmp_path):
-    data, cache = lenet / "calibration.npz", tmp_path / "own.cache"
-    model = lenet / "lenet.onnx"
-    code, out, _ = command("calibrate", model, "--calibration", data, "-o", cache, "--trt-version", "10.7.0")
+def test_calibrate_writes_the_version_asked(command, lenet, tmp_path):
+    how = ("calibrate", lenet / "lenet.onnx", "--calibration", lenet / "calibration.npz", "-o", tmp_path / "own.cache")
+    code, out, _ = command(*how, "--trt-version", "10.7.0")
     assert code == 0
     assert "TensorRT 10.7.0" in out
-    code, _, err = command("run", model, "--calibration", data, "-o", tmp_path / "run", "--trt-version", "8.6.1",
-                           "--explain", "none", "--effort", "quick")  # fmt: skip
-    assert code in (0, 1), err
-    written = tmp_path / "run/recipe/calibration.cache"
-    headers = [path.read_text().splitlines()[0] for path in (cache, written)]
-    assert headers == ["TRT-100700-EntropyCalibration2", "TRT-8601-EntropyCalibration2"]
-    assert "8.6.1" in (tmp_path / "run/recipe/README.md").read_text()
-    before = written.read_bytes()
-    assert command("run", model, "--calibration", data, "-o", tmp_path / "run", "--trt-version", "10")[0] == 2
-    assert written.read_bytes() == before
-    code, _, err = command("calibrate", model, "--calibration", data, "-o", tmp_path / "x.cache", "--trt-version", "11")
+    assert (tmp_path / "own.cache").read_text().splitlines()[0] == "TRT-100700-EntropyCalibration2"
+    code, _, err = command(*how, "--trt-version", "11")
     assert code == 2
     assert "TensorRT 11.0.0" in err
 

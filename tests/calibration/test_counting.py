@@ -52,10 +52,10 @@ def test_threads_do_not_disturb_each_other():
         np.testing.assert_array_equal(one.counts, other.counts)
 
 
-def test_tensors_that_only_move_values_have_histograms_of_their_own(tmp_path):
+def test_tensors_that_only_move_values_have_histograms_of_their_own():
     """Reshapes and transposes are not counted again; what they hold is what ONNX Runtime makes there."""
     model = networks.transformer()
-    network = load_network(networks.save(model, tmp_path))
+    network = load_network(model)
     stacked = networks.samples(model, 3)
     samples = [{name: array[k : k + 1] for name, array in stacked.items()} for k in range(3)]
     seen = magnitudes(network, samples, total=3)
@@ -75,14 +75,14 @@ def test_tensors_that_only_move_values_have_histograms_of_their_own(tmp_path):
         assert np.abs(np.cumsum(seen.histograms[name].counts - expected[name].counts)).max() <= 9
 
 
-def residual(tmp_path):
+def residual():
     model = networks.residual()
-    network = load_network(networks.save(model, tmp_path))
+    network = load_network(model)
     return network, networks.feeds(networks.samples(model, 5)["x"])
 
 
-def test_tensors_that_no_plan_rounds_have_their_largest_magnitude_and_others_are_counted_as_ever(tmp_path):
-    network, samples = residual(tmp_path)
+def test_tensors_that_no_plan_rounds_have_their_largest_magnitude_and_others_are_counted_as_ever():
+    network, samples = residual()
     low = tensors_in_low(network)
     whole, seen = magnitudes(network, samples), magnitudes(network, samples, counted=low)
     assert set(seen.histograms) == set(whole.histograms) > low
@@ -98,9 +98,9 @@ def test_tensors_that_no_plan_rounds_have_their_largest_magnitude_and_others_are
         assert seen.histograms[name].absmax == pytest.approx(whole.histograms[name].absmax, rel=1e-5)
 
 
-def test_the_network_runs_ahead_and_samples_are_still_taken_in_the_callers_thread(tmp_path):
+def test_the_network_runs_ahead_and_samples_are_still_taken_in_the_callers_thread():
     """A user's function may rely on its thread, as PyTorch's ``no_grad`` does; groups and their order do not matter."""
-    network, samples = residual(tmp_path)
+    network, samples = residual()
     threads, done = set[int](), list[int]()
 
     def given():
@@ -116,8 +116,8 @@ def test_the_network_runs_ahead_and_samples_are_still_taken_in_the_callers_threa
         assert in_groups.histograms[name].absmax == pytest.approx(expected.absmax, rel=1e-5)
 
 
-def test_a_sample_that_the_network_refuses_is_named_although_the_network_runs_ahead(tmp_path):
-    network, samples = residual(tmp_path)
+def test_a_sample_that_the_network_refuses_is_named_although_the_network_runs_ahead():
+    network, samples = residual()
     samples[3] = {"x": np.zeros((1, 1, 1), np.float32)}
     done = list[int]()
     with pytest.raises(BadInput, match="sample 3"):

@@ -77,14 +77,14 @@ def test_elsewhere_the_threshold_is_the_published_one(random, kind):
         assert Calibrator("entropy").thresholds([histogram]) == pytest.approx([expected], rel=1e-6)
 
 
-def test_a_network_keeps_posterised_images_and_the_relu_of_them(tmp_path, random):
+def test_a_network_keeps_posterised_images_and_the_relu_of_them(random):
     """Input and ReLU have eight levels; at the chosen scales ONNX Runtime's Q/DQ gives each level back."""
     sketch = networks.Sketch()
     relu = sketch.node("Relu", ["x"], "relu")
     conv = sketch.node("Conv", [relu, sketch.constant("w", random.normal(size=(1, 1, 3, 3)))], "conv")
     model = sketch.model({"x": [1, 1, 32, 32]}, {conv: [1, 1, 30, 30]})
     images = (random.integers(-7, 8, (16, 1, 1, 32, 32)) / 7).astype(np.float32)
-    network = load_network(networks.save(model, tmp_path))
+    network = load_network(model)
     scales = calibrate(network, [{"x": image} for image in images], "entropy").scales
     for name in ("x", relu):
         there = np.unique(images)

@@ -1,32 +1,19 @@
 """Cross-layer equalisation: the same in FP32 by ONNX Runtime, factors as the formula gives them, INT8 much better."""
 
 import numpy as np
-import onnx
 import pytest
 from hypothesis import given, settings, strategies as st
 from onnx import numpy_helper
 
-import trt_bisect
 from tests.support import networks
 from tests.support.by_hand import cosine
+from tests.support.networks import attached
 from tests.support.quantized import in_plan, plain_run
 from trt_bisect.calibration.collect import calibrate
 from trt_bisect.model.equalise import equalise
-from trt_bisect.model.file import save_model
+from trt_bisect.model.network import load_network
 
 ANY = ["batch", "channels", "height", "width"]
-
-
-def loaded(model, folder):
-    onnx.checker.check_model(model)
-    return trt_bisect.load_network(networks.save(model, folder))
-
-
-def saved(network, folder):
-    path = folder / "moved.onnx"
-    save_model(network.skeleton, network.weights, path)
-    onnx.checker.check_model(str(path), full_check=True)
-    return path
 
 
 def in_int8(network, feeds):
@@ -35,8 +22,8 @@ def in_int8(network, feeds):
     return in_plan(network, plan, feeds, calibrate(network, [feeds], "minmax").scales)[network.outputs[0].name]
 
 
-def assert_same_in_fp32(folder, network, feeds, within=1e-5):
-    before, after = plain_run(folder / "network.onnx", feeds), plain_run(saved(network, folder), feeds)
+def assert_same_in_fp32(model, network, feeds, within=1e-5):
+    before, after = (plain_run(each, feeds) for each in (model, attached(network.skeleton, network.weights)))
     for one, two in zip(before, after, strict=True):
         assert np.linalg.norm(one - two) <= within * np.linalg.norm(one)
 
@@ -59,11 +46,11 @@ def unevenly(model, name):
     networks.scale_constant(model, name, lambda values: (values.T * scale).T.astype(np.float32))
 
 
-def test_the_factors_of_one_pair_are_those_of_the_formula(random, tmp_path):
+def test_the_factors_of_one_pair_are_those_of_the_formula(random):
     model = sketch(random, [("Relu", {})]).model([1, 3, 8, 8], [1, 6, 8, 8])
     unevenly(model, "first.weight")
     unevenly(model, "first.bias")
-    network, factors = equalise(loaded(model, tmp_path))
+    network, factors = equalise(load_network(model))
     before = {tensor.name: numpy_helper.to_array(tensor).astype(np.float64) for tensor in model.graph.initializer}
     r1 = np.abs(before["first.weight"]).max(axis=(1, 2, 3))
     r2 = np.abs(before["second.weight"]).max(axis=(0, 2, 3))
@@ -75,14 +62,14 @@ def test_the_factors_of_one_pair_are_those_of_the_formula(random, tmp_path):
     assert moved("first.bias") == pytest.approx(before["first.bias"] / s, rel=1e-5)
     assert moved("second.weight") == pytest.approx(before["second.weight"] * s[:, None, None], rel=1e-5)
     assert moved("second.bias") == pytest.approx(before["second.bias"])
-    assert_same_in_fp32(tmp_path, network, {"x": random.standard_normal((1, 3, 8, 8)).astype(np.float32)})
+    assert_same_in_fp32(model, network, {"x": random.standard_normal((1, 3, 8, 8)).astype(np.float32)})
 
 
-def test_a_chain_settles_with_equal_ranges_at_both_sides(tmp_path):
+def test_a_chain_settles_with_equal_ranges_at_both_sides():
     """The fixed point of the iteration: r1_i = r2_i between all layers of the chain."""
     model = networks.chain()
     networks.plant_between(model, "conv2", "conv3")
-    network, factors = equalise(loaded(model, tmp_path))
+    network, factors = equalise(load_network(model))
     assert list(factors) == [
         *((f"conv{k}", f"conv{k + 1}") for k in range(7)), ("conv7", "fc")
     ]  # fmt: skip
@@ -90,15 +77,15 @@ def test_a_chain_settles_with_equal_ranges_at_both_sides(tmp_path):
         made = np.abs(network.constant(f"conv{k}.weight")).max(axis=(1, 2, 3))
         read = np.abs(network.constant(f"conv{k + 1}.weight")).max(axis=(0, 2, 3))
         assert made == pytest.approx(read, rel=1e-3)
-    assert_same_in_fp32(tmp_path, network, networks.samples(model))
+    assert_same_in_fp32(model, network, networks.samples(model))
 
 
-def test_uneven_channels_lose_int8_and_equalised_ones_do_not(tmp_path):
+def test_uneven_channels_lose_int8_and_equalised_ones_do_not():
     model, feeds = networks.chain(), networks.samples(networks.chain())
     networks.plant_between(model, "conv2", "conv3")
-    equalised, _ = equalise(loaded(model, tmp_path))
-    (fp32,) = plain_run(tmp_path / "network.onnx", feeds)
-    before, after = (cosine(fp32, in_int8(each, feeds)) for each in (loaded(model, tmp_path), equalised))
+    equalised, _ = equalise(load_network(model))
+    (fp32,) = plain_run(model, feeds)
+    before, after = (cosine(fp32, in_int8(each, feeds)) for each in (load_network(model), equalised))
     assert before < 0.95
     assert after > 0.999
 
@@ -124,36 +111,36 @@ DOES_NOT = {
 
 @pytest.mark.parametrize("between", COMMUTES)
 @pytest.mark.parametrize("group", [1, 2, 6])
-def test_what_commutes_is_passed_and_groups_are_kept(between, group, random, tmp_path):
+def test_what_commutes_is_passed_and_groups_are_kept(between, group, random):
     model = sketch(random, COMMUTES[between], group=group).model({"x": [1, 3, 8, 8]}, {"y": ANY})
     unevenly(model, "first.weight")
-    network, factors = equalise(loaded(model, tmp_path))
+    network, factors = equalise(load_network(model))
     (s,) = factors.values()
     assert max(s.max(), 1 / s.min()) > 3
-    assert_same_in_fp32(tmp_path, network, {"x": random.standard_normal((1, 3, 8, 8)).astype(np.float32)})
+    assert_same_in_fp32(model, network, {"x": random.standard_normal((1, 3, 8, 8)).astype(np.float32)})
 
 
 @pytest.mark.parametrize("between", DOES_NOT)
-def test_what_does_not_commute_is_left_alone(between, random, tmp_path):
+def test_what_does_not_commute_is_left_alone(between, random):
     model = sketch(random, DOES_NOT[between]).model({"x": [1, 3, 8, 8]}, {"y": ANY})
     unevenly(model, "first.weight")
-    network = loaded(model, tmp_path)
+    network = load_network(model)
     equalised, factors = equalise(network)
     assert factors == {}
     assert equalised is network
 
 
 @pytest.mark.parametrize("extra", ["z", "op0_out"], ids=["another reader", "an output"])
-def test_a_tensor_with_two_readers_or_that_is_an_output_is_left_alone(extra, random, tmp_path):
+def test_a_tensor_with_two_readers_or_that_is_an_output_is_left_alone(extra, random):
     drawn = sketch(random, [("Relu", {})])
     if extra == "z":
         drawn.node("Sigmoid", ["op0_out"], "other", out="z")
     model = drawn.model({"x": [1, 3, 8, 8]}, {"y": ANY, extra: ANY})
     unevenly(model, "first.weight")
-    assert equalise(loaded(model, tmp_path))[1] == {}
+    assert equalise(load_network(model))[1] == {}
 
 
-def test_a_shared_weight_is_left_alone_and_a_shared_bias_is_copied(random, tmp_path):
+def test_a_shared_weight_is_left_alone_and_a_shared_bias_is_copied(random):
     drawn = networks.Sketch(5)
     x = drawn.conv("x", "a", 6, 6)
     for name in ("b", "c", "d"):
@@ -164,16 +151,16 @@ def test_a_shared_weight_is_left_alone_and_a_shared_bias_is_copied(random, tmp_p
     nodes["d"].input[1] = "a.weight"
     nodes["b"].input[2] = nodes["c"].input[2] = "a.bias"
     unevenly(model, "b.weight")
-    network, factors = equalise(loaded(model, tmp_path))
+    network, factors = equalise(load_network(model))
     assert list(factors) == [("b", "c")]
-    assert_same_in_fp32(tmp_path, network, {"x": random.standard_normal((1, 6, 8, 8)).astype(np.float32)})
+    assert_same_in_fp32(model, network, {"x": random.standard_normal((1, 6, 8, 8)).astype(np.float32)})
 
 
-def test_dead_channels_keep_their_weights(random, tmp_path):
+def test_dead_channels_keep_their_weights(random):
     factors = np.where(np.arange(6) == 2, 1e-20, 1).astype(np.float32).reshape(-1, 1, 1, 1)
     model = sketch(random, [("Relu", {})]).model({"x": [1, 3, 8, 8]}, {"y": ANY})
     networks.scale_constant(model, "first.weight", lambda values: values * factors)
-    (s,) = equalise(loaded(model, tmp_path))[1].values()
+    (s,) = equalise(load_network(model))[1].values()
     assert s[2] == 1.0
     assert max(s.max(), 1 / s.min()) < 10
 
@@ -210,8 +197,7 @@ def chains(draw):
 @pytest.mark.slow
 @settings(max_examples=15)
 @given(chains())
-def test_any_chain_computes_the_same(tmp_path_factory, model):
+def test_any_chain_computes_the_same(model):
     """Sums of some chains cancel, so that float32 rounds them to 6e-5; a wrong factor changes a channel by far more."""
-    folder = tmp_path_factory.mktemp("chain")
     x = networks.normal(1, 1, 4, 8, 8)
-    assert_same_in_fp32(folder, equalise(loaded(model, folder))[0], {"x": x}, within=1e-3)
+    assert_same_in_fp32(model, equalise(load_network(model))[0], {"x": x}, within=1e-3)

@@ -6,7 +6,6 @@ import numpy as np
 import onnx
 import pytest
 
-import trt_bisect
 from tests.support import networks
 from tests.support.quantized import plain_session
 from trt_bisect import load_network
@@ -35,8 +34,8 @@ def test_reach_and_spread_are_those_of_all_samples_together(shift, tmp_path):
     assert spread == pytest.approx(np.median(together.std(axis=1) / np.abs(together.mean(axis=1))), rel=1e-6)
 
 
-def test_a_sample_is_not_kept_when_the_next_one_runs(tmp_path):
-    network = load_network(networks.save(networks.chain(1, size=256), tmp_path))
+def test_a_sample_is_not_kept_when_the_next_one_runs():
+    network = load_network(networks.chain(1, size=256))
     feeds = {"x": np.ones((1, 3, 256, 256), np.float32)}
     layer, peaks = first_layer(network, "x"), []
     for count in (1, 4):
@@ -60,7 +59,4 @@ def test_a_weight_that_is_fed_is_no_weight_of_the_first_layer(op, tmp_path):
     path = networks.save(sketch.model(shapes, {"y": outside}), tmp_path)
     network = load_network(path)
     assert [first_layer(network, name) for name in shapes] == [None, None]
-    data = {name: sketch.random.normal(size=(4, *shape)).astype(np.float32) for name, shape in shapes.items()}
-    report = trt_bisect.run(path, calibration=data, engine="onnxruntime", explain="none")
-    dynamic = next(row for row in report.layers if row.name == "dynamic")
-    assert (report.exit_code, dynamic.quantizable) == (0, True)
+    assert network.layer_named("dynamic").quantizable

@@ -96,11 +96,11 @@ def test_a_child_that_was_forked_removes_no_files_of_its_parent():
     assert printed_by(code) == ["True"]
 
 
-def test_where_files_would_be_in_memory_weights_stay_there_and_rounded_ones_are_not_kept(tmp_path, monkeypatch):
+def test_where_files_would_be_in_memory_weights_stay_there_and_rounded_ones_are_not_kept(monkeypatch):
     monkeypatch.setattr(module, "_scratch", lambda: None)
     monkeypatch.setattr(module, "_FROM_BYTES", 0)
     assert mapped(VALUES) is VALUES
-    network = load_network(networks.save(networks.residual(), tmp_path))
+    network = load_network(networks.residual())
     scales = {name: np.float32(0.1) for name in network.activations}
     writer = PlanWriter(network, scales, GraphTarget.ONNXRUNTIME)
     found = writer.write(network.full(Precision.FP32))
@@ -145,11 +145,11 @@ def test_engines_read_weights_from_files_and_give_the_same_outputs(tmp_path, mon
         assert all(np.array_equal(before[name], after[name]) for name in before)
 
 
-def test_the_weights_of_a_changed_network_are_in_files_too(tmp_path, monkeypatch):
+def test_the_weights_of_a_changed_network_are_in_files_too(monkeypatch):
     """A search keeps up to three changed networks beside the user's."""
     monkeypatch.setattr(module, "_FROM_BYTES", 0)
     model = networks.chain(3)
-    network = load_network(networks.save(model, tmp_path))
+    network = load_network(model)
     equalised, factors = equalise(network)
     rounded, shares = round_weights(network, networks.feeds(networks.samples(model, 4)["x"]))
     assert factors
@@ -158,11 +158,11 @@ def test_the_weights_of_a_changed_network_are_in_files_too(tmp_path, monkeypatch
         assert file_of(array)
 
 
-def test_a_file_that_was_removed_is_not_needed_where_the_values_are_still_there(tmp_path, monkeypatch):
+def test_a_file_that_was_removed_is_not_needed_where_the_values_are_still_there(monkeypatch):
     """Some systems empty the folder of temporary files while a long run goes on."""
     monkeypatch.setattr(module, "_FROM_BYTES", 0)
     model = networks.chain(2)
-    network = load_network(networks.save(model, tmp_path))
+    network = load_network(model)
     builder = OnnxRuntimeBuilder(network, {}, BuildOptions())
     feeds = {"x": networks.samples(model, 1)["x"]}
     before = builder.reference().infer(feeds)

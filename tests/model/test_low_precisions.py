@@ -63,13 +63,13 @@ def in_both(network, values, scales=None):
 
 @pytest.mark.parametrize("low", ["fp16", "bf16"])
 @pytest.mark.parametrize("op", OPERATORS)
-def test_a_layer_rounds_what_it_reads_and_what_it_makes(op, low, tmp_path):
+def test_a_layer_rounds_what_it_reads_and_what_it_makes(op, low):
     model, dtype = single(op), DTYPES[low]
     values = np.abs(np.random.default_rng(1).normal(0, 1, OPERATORS[op][0])).astype(np.float32)
     for tensor in model.graph.initializer:
         scale_constant(model, tensor.name, lambda constant: rounded_by(dtype, constant))
     (inside,) = plain_run(model, {"x": rounded_by(dtype, values)}, optimised=False)
-    network = load_network(save(single(op), tmp_path), low=find_low(low))
+    network = load_network(single(op), low=find_low(low))
     assert network.quantizable == (0,)
     found, switched = in_both(network, values)
     np.testing.assert_array_equal(switched, rounded_by(dtype, inside))
@@ -81,10 +81,10 @@ def test_a_layer_rounds_what_it_reads_and_what_it_makes(op, low, tmp_path):
     ("fp16", 65519.0, 65504.0), ("fp16", 65520.0, np.inf), ("fp16", -7e4, -np.inf), ("fp16", 2.0**-25, 0.0),
     ("fp16", 3e-8, 2.0**-25 * 2), ("bf16", 7e4, 70144.0), ("bf16", 1e38, 9.969209968386869e37), ("bf16", 1e-30, 1e-30),
 ])  # fmt: skip
-def test_the_ends_of_the_range_are_those_of_the_type(low, value, becomes, tmp_path):
+def test_the_ends_of_the_range_are_those_of_the_type(low, value, becomes):
     sketch = Sketch()
     out = sketch.node("Mul", ["x", sketch.constant("one", np.float32(1.0))], "mul")
-    network = load_network(save(sketch.model({"x": [1]}, {out: [1]}), tmp_path), low=find_low(low))
+    network = load_network(sketch.model({"x": [1]}, {out: [1]}), low=find_low(low))
     (found,) = in_plan(network, network.free_plan(network.quantizable), {"x": np.array([value], np.float32)})[out]
     assert found == rounded_by(DTYPES[low], value)
     assert found == pytest.approx(becomes, rel=0.004)
@@ -97,14 +97,14 @@ def fp8_pair(values: np.ndarray, scale) -> np.ndarray:
 
 
 @pytest.mark.parametrize(("op", "axes"), [("Conv", (1, 2, 3)), ("Gemm", (0,)), ("MatMul", (0,))])
-def test_fp8_rounds_activations_by_tensor_and_weights_by_channel(op, axes, tmp_path):
+def test_fp8_rounds_activations_by_tensor_and_weights_by_channel(op, axes):
     model = single(op)
     values = np.random.default_rng(1).normal(0, 1, OPERATORS[op][0]).astype(np.float32) * 3
     scale = np.float32(0.02)
     scale_constant(model, "w", lambda w: fp8_pair(w, np.abs(w).max(axis=axes, keepdims=True) / np.float32(448)))
     act = np.float32(np.float32(scale * 127) / np.float32(448))
     (expected,) = plain_run(model, {"x": fp8_pair(values, act)}, optimised=False)
-    network = load_network(save(single(op), tmp_path), low=FP8)
+    network = load_network(single(op), low=FP8)
     found, switched = in_both(network, values, {"x": scale})
     np.testing.assert_array_equal(switched, expected)
     np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
@@ -132,15 +132,15 @@ def carrying() -> onnx.ModelProto:
     return sketch.model({"x": [1, 3, 8, 8]}, {y: [1, 4, 4, 8]})
 
 
-def test_layers_that_only_carry_are_no_layers_in_question(tmp_path):
-    network = load_network(save(carrying(), tmp_path), low=FP16)
+def test_layers_that_only_carry_are_no_layers_in_question():
+    network = load_network(carrying(), low=FP16)
     names = [network.layers[k].name for k in network.quantizable]
     assert names == ["conv1", "exp", "max", "softmax"], "0.1 is not exact in FP16, so that the Max rounds"
     assert "rounds nothing" in network.layer_named("relu").why_not
 
 
-def test_the_network_for_tensorrt_computes_what_the_emulation_does(tmp_path):
-    network = load_network(save(carrying(), tmp_path), low=FP16)
+def test_the_network_for_tensorrt_computes_what_the_emulation_does():
+    network = load_network(carrying(), low=FP16)
     feeds = {"x": networks.normal(2, 1, 3, 8, 8)}
     builder = OnnxRuntimeBuilder(network, {}, BuildOptions())
     for chosen in (network.quantizable, network.quantizable[1:], network.quantizable[::2], ()):
@@ -151,8 +151,8 @@ def test_the_network_for_tensorrt_computes_what_the_emulation_does(tmp_path):
         np.testing.assert_allclose(own, emulated, rtol=2e-2, atol=2e-3)
 
 
-def test_a_layer_that_carries_has_the_type_of_what_it_carries(tmp_path):
-    network = load_network(save(carrying(), tmp_path), low=FP16)
+def test_a_layer_that_carries_has_the_type_of_what_it_carries():
+    network = load_network(carrying(), low=FP16)
     model = PlanWriter(network, {}, GraphTarget.TENSORRT).write(network.free_plan(network.quantizable)).model
     types = {value.name: value.type.tensor_type.elem_type for value in model.graph.value_info}
     for node in model.graph.node:
@@ -185,14 +185,14 @@ def test_plans_say_their_low_precision(low: LowPrecision):
 
 
 @pytest.mark.parametrize("activation", ["Relu", "Clip"])
-def test_an_activation_before_fp8_is_not_optimised_away(activation, tmp_path):
+def test_an_activation_before_fp8_is_not_optimised_away(activation):
     """ONNX Runtime's extended optimisations take E4M3 for an integer type that saturates at zero."""
     sketch = Sketch(3)
     bounds = [sketch.constant("zero", np.float32(0)), sketch.constant("six", np.float32(6))]
     kept = sketch.node(activation, ["x", *bounds] if activation == "Clip" else ["x"], "act")
     weight = sketch.random.normal(0, 1, (8, 5)).astype(np.float32)
     out = sketch.node("MatMul", [kept, sketch.constant("w", weight)], "product")
-    network = load_network(save(sketch.model({"x": [3, 8]}, {out: [3, 5]}), tmp_path), low=FP8)
+    network = load_network(sketch.model({"x": [3, 8]}, {out: [3, 5]}), low=FP8)
     scale, values = np.float32(0.02), networks.normal(1, 3, 8)
     own = np.abs(weight).max(axis=0) / np.float32(448)
     read = np.maximum(values, 0) if activation == "Relu" else np.clip(values, 0, 6)
@@ -216,14 +216,14 @@ def reduced_in_parts(op, x, dtype):
 @pytest.mark.parametrize("low", ["fp16", "bf16"])
 @pytest.mark.parametrize("opset", [17, 18])
 @pytest.mark.parametrize("op", ["ReduceL2", "ReduceSumSquare", "ReduceLogSum", "ReduceL1"])
-def test_reductions_that_tensorrt_takes_apart_round_in_between(op, opset, low, tmp_path):
+def test_reductions_that_tensorrt_takes_apart_round_in_between(op, opset, low):
     """The last row overflows FP16 inside: squares of 300."""
     sketch = Sketch()
     axes = {"axes": [-1]} if opset == 17 else {}
     reads = ["x"] if opset == 17 else ["x", sketch.constant("axes", [-1], np.int64)]
     out = sketch.node(op, reads, "node", **axes)
     model = sketch.model({"x": [3, 8]}, {out: [3, 1]}, opset)
-    network = load_network(save(model, tmp_path), low=find_low(low))
+    network = load_network(model, low=find_low(low))
     values = np.abs(np.random.default_rng(1).normal(1, 0.5, (3, 8))).astype(np.float32)
     values[2] *= 300
     expected = reduced_in_parts(op, values, DTYPES[low])

@@ -16,7 +16,6 @@ import pytest
 from benchmarks.networks import encoder
 from tests.support import networks
 from tests.support.editions import edition
-from tests.support.networks import save
 from trt_bisect.builder.tensorrt_rtx import layers_of_file
 from trt_bisect.model.cost import PRODUCTS, EngineModel
 from trt_bisect.model.file import save_model
@@ -39,14 +38,14 @@ def model_of(path):
 
 
 @pytest.fixture(scope="module")
-def resnet(tmp_path_factory):
+def resnet():
     """ResNet-18 for 32 pictures of 224 x 224."""
-    return model_of(save(networks.resnet18(32), tmp_path_factory.mktemp("resnet")))
+    return model_of(networks.resnet18(32))
 
 
 @pytest.fixture
-def residual(tmp_path):
-    return model_of(save(networks.residual(2), tmp_path))
+def residual():
+    return model_of(networks.residual(2))
 
 
 def names(model, kernels):
@@ -117,13 +116,13 @@ def test_a_sum_that_reads_floats_makes_floats_as_in_the_published_engine_without
     assert "block0.relu1_out: fp16 to int8" not in reformats(made)
 
 
-def test_a_gate_is_a_kernel_and_the_product_that_spreads_it_over_a_picture_another(tmp_path):
+def test_a_gate_is_a_kernel_and_the_product_that_spreads_it_over_a_picture_another():
     sketch = networks.Sketch()
     x = sketch.conv("x", "body", 3, 8)
     gate = sketch.conv(sketch.node("GlobalAveragePool", [x], "gate_pool"), "squeeze", 8, 8, 1)
     scaled = sketch.node("Mul", [x, sketch.node("Sigmoid", [gate], "sigmoid")], "scale")
     sketch.pooled_classes(sketch.conv(scaled, "next", 8, 8), 8)
-    model = model_of(save(sketch.model([1, 3, 16, 16], [1, 10]), tmp_path))
+    model = model_of(sketch.model([1, 3, 16, 16], [1, 10]))
     for plan in (model.network.plan((), FP16), model.network.full(FP16)):
         assert {"squeeze sigmoid", "scale"} <= {*names(model, model.kernels(plan))}
 
@@ -164,7 +163,7 @@ def test_fusions_are_those_of_engines_that_tensorrt_rtx_builds(name, tmp_path):
     """RTX runs a product and what follows it as two kernels; the second names the layers that are fused."""
     pytest.importorskip("tensorrt_rtx_bindings")
     files = {"lenet": "lenet/lenet", "detector": "detector/detector", "encoder": "transformer/encoder"}
-    source = SAMPLES / f"{files[name]}.onnx" if name in files else save(networks.residual(2), tmp_path)
+    source = SAMPLES / f"{files[name]}.onnx" if name in files else networks.residual(2)
     model = model_of(source)
     built = built_by_rtx(model.network, model.network.full(FP32), tmp_path, {})
     heads = [group for group in model.groups if group.head is not None]
@@ -200,9 +199,9 @@ def test_attention_is_one_kernel_where_tensorrt_rtx_makes_one(base, high, fused,
 
 
 @pytest.mark.slow
-def test_attention_left_in_fp16_is_predicted_to_be_faster_than_in_int8(tmp_path):
+def test_attention_left_in_fp16_is_predicted_to_be_faster_than_in_int8():
     """Four blocks, width 384, six heads, 128 tokens, batch 8: the figures of docs/concepts/time.md."""
-    network = load_network(save(encoder(4), tmp_path), base=FP16)
+    network = load_network(encoder(4), base=FP16)
     model = EngineModel(network, facts_for(network, {network.inputs[0].name: np.zeros((8, 128, 384), np.float32)}))
     attention = [k for whole, _ in model.attentions for k in whole.layers]
     full = network.full(FP16)

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 from tests.support import networks
-from tests.support.networks import save
 from trt_bisect.model import cost as plan_time
 from trt_bisect.model.cost import TimeCosts
 from trt_bisect.model.gpu_time import GPUS, seconds
@@ -16,8 +15,8 @@ FP16, FP32 = Precision.FP16, Precision.FP32
 
 
 @pytest.fixture(scope="module")
-def costs(tmp_path_factory):
-    network = load_network(save(networks.resnet18(4), tmp_path_factory.mktemp("resnet")))
+def costs():
+    network = load_network(networks.resnet18(4))
     facts = facts_for(network, {"x": np.zeros((4, 3, 224, 224), np.float32)})
     return TimeCosts(network, facts, GPUS["T4"])
 

@@ -155,11 +155,11 @@ NEITHER = [pooled, twice_the_same, read_by_the_skip_too, read_on_its_way, with_s
 NEITHER += [multiplied_by_the_stem, broadcast, from_a_product]
 
 
-def loaded(draw, folder):
+def loaded(draw):
     """The network, and the sides of its sum."""
     block = Block(3)
     sides = draw(block)
-    return load_network(networks.save(block.summed(*sides), folder)), sides
+    return load_network(block.summed(*sides)), sides
 
 
 def paired(network):
@@ -167,24 +167,24 @@ def paired(network):
 
 
 @pytest.mark.parametrize(("draw", "pair"), {**BARE, **TWO}.items(), ids=lambda case: getattr(case, "__name__", case))
-def test_a_side_that_comes_from_a_convolution_stays_bare(draw, pair, tmp_path):
-    network, _ = loaded(draw, tmp_path)
+def test_a_side_that_comes_from_a_convolution_stays_bare(draw, pair):
+    network, _ = loaded(draw)
     assert paired(network) == [pair]
     assert network.layer_named("sum").quantizable
 
 
 @pytest.mark.parametrize("draw", NEITHER, ids=lambda draw: draw.__name__)
-def test_both_sides_have_pairs_where_no_convolution_can_take_up_the_sum(draw, tmp_path):
-    network, sides = loaded(draw, tmp_path)
+def test_both_sides_have_pairs_where_no_convolution_can_take_up_the_sum(draw):
+    network, sides = loaded(draw)
     assert paired(network) == list(sides)
 
 
-def test_a_convolutions_output_that_is_the_networks_too_has_a_pair(tmp_path):
+def test_a_convolutions_output_that_is_the_networks_too_has_a_pair():
     block = Block(3)
     sides = from_a_convolution(block)
     model = block.summed(*sides)
     model.graph.output.append(helper.make_tensor_value_info("main_out", onnx.TensorProto.FLOAT, [1, WIDTH, 8, 8]))
-    assert paired(load_network(networks.save(model, tmp_path))) == list(sides)
+    assert paired(load_network(model)) == list(sides)
 
 
 def scales_for(network):
@@ -219,8 +219,8 @@ def with_pairs(sketch, tensor, name, weight=None):
     return pair(sketch, tensor, name, np.abs(weight).max(axis=(1, 2, 3)) / np.float32(127), axis=0)
 
 
-def test_full_int8_is_what_onnx_runtime_makes_of_a_file_with_pairs_drawn_by_hand(tmp_path):
-    network = load_network(networks.save(residual_block(lambda _sketch, tensor, *_: tensor), tmp_path))
+def test_full_int8_is_what_onnx_runtime_makes_of_a_file_with_pairs_drawn_by_hand():
+    network = load_network(residual_block(lambda _sketch, tensor, *_: tensor))
     feeds = {"x": networks.normal(5, 1, 3, 8, 8)}
     (theirs,) = plain_run(residual_block(with_pairs), feeds, optimised=False)
     ours = in_plan(network, network.free_plan(network.quantizable), feeds, SCALES)["y"]
@@ -228,12 +228,12 @@ def test_full_int8_is_what_onnx_runtime_makes_of_a_file_with_pairs_drawn_by_hand
 
 
 @pytest.mark.parametrize("draw", [through_silu, a_projection_first, with_squeeze_and_excitation])
-def test_tensorrt_takes_the_pairs_where_they_stand(draw, tmp_path):
+def test_tensorrt_takes_the_pairs_where_they_stand(draw):
     trt = pytest.importorskip("tensorrt_rtx_bindings")
     from trt_bisect.builder.tensorrt_build import RTX
     from trt_bisect.builder.tensorrt_engine import TensorRTStrongBuilder
 
-    network, _ = loaded(draw, tmp_path)
+    network, _ = loaded(draw)
     builder = TensorRTStrongBuilder(network, scales_for(network), BuildOptions(), {}, engine=RTX)
     plan = network.free_plan(network.quantizable)
     parsed = builder.network_definition(plan).network
@@ -244,16 +244,16 @@ def test_tensorrt_takes_the_pairs_where_they_stand(draw, tmp_path):
     assert len(builder.serialize(plan).data) > 10_000
 
 
-def test_the_trials_of_another_placement_are_not_taken(tmp_path):
+def test_the_trials_of_another_placement_are_not_taken():
     """The digest, which a run's fingerprint is made of, tells the placements apart."""
-    network, sides = loaded(from_a_convolution, tmp_path)
+    network, sides = loaded(from_a_convolution)
     both = tuple(Rounding(slot, tensor) for slot, tensor in enumerate(sides))
     layers = tuple(replace(layer, roundings=both) if layer.name == "sum" else layer for layer in network.layers)
     assert replace(network, layers=layers).digest() != network.digest()
 
 
-def test_the_skip_shares_the_pair_of_the_next_convolution(tmp_path):
-    network, _ = loaded(from_a_convolution, tmp_path)
+def test_the_skip_shares_the_pair_of_the_next_convolution():
+    network, _ = loaded(from_a_convolution)
     plan = network.free_plan(network.quantizable)
     written = PlanWriter(network, scales_for(network), GraphTarget.TENSORRT).write(plan).model.graph
     reads = {node.name: list(node.input) for node in written.node}

@@ -20,9 +20,9 @@ from trt_bisect.precision import Precision
 
 
 @pytest.fixture(scope="module")
-def prepared(tmp_path_factory):
+def prepared():
     model = networks.residual()
-    network = load_network(networks.save(model, tmp_path_factory.mktemp("residual")))
+    network = load_network(model)
     feeds = {"x": networks.samples(model, 1)["x"]}
     return network, feeds, calibrate(network, [feeds], "minmax").scales
 

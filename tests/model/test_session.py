@@ -44,13 +44,13 @@ def test_memory_of_the_shared_arena_is_given_back_and_sessions_go_on(monkeypatch
 
 
 @pytest.mark.filterwarnings("ignore:Specified provider:UserWarning")
-def test_a_provider_that_is_installed_and_gets_no_session_is_not_the_one_that_ran(monkeypatch, tmp_path):
+def test_a_provider_that_is_installed_and_gets_no_session_is_not_the_one_that_ran(monkeypatch):
     """As with onnxruntime-gpu on a machine without a GPU: the provider is named, and sessions run on the CPU."""
     monkeypatch.setattr(onnxruntime, "get_available_providers", lambda: [CUDA, CPU])
     sessions._gets_cuda.cache_clear()
     assert usable_provider() == CPU
     assert engine_status("onnxruntime").device == "CPU"
-    network = load_network(save(chain(2), tmp_path))
+    network = load_network(chain(2))
     scales = {name: np.float32(0.1) for name in network.activations}
     assert make_builder("onnxruntime", "strong", network, scales, BuildOptions()).versions["device"] == CPU
     sessions._gets_cuda.cache_clear()

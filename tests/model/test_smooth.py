@@ -6,9 +6,9 @@ import pytest
 
 import trt_bisect
 from tests.support import networks
+from tests.support.networks import attached
 from tests.support.quantized import in_plan, plain_run, plain_tensors
 from trt_bisect.calibration.collect import calibrate
-from trt_bisect.model.file import save_model
 from trt_bisect.model.smooth import smooth
 from trt_bisect.precision import Precision
 
@@ -69,17 +69,15 @@ def joined(sketch, random):
 KINDS = ("normalization", "two readers", "residual", "learned scale", "pooled", "depthwise", "joined")
 
 
-def opened(kind, folder):
-    network = trt_bisect.load_network(networks.save(planted(kind), folder))
+def opened(kind):
+    network = trt_bisect.load_network(planted(kind))
     random = np.random.default_rng(4)
     shape = network.inputs[0].shape
     return network, [{"x": random.normal(0, 1, shape).astype(np.float32)} for _ in range(6)]
 
 
-def in_fp32(network, feeds, folder):
-    path = folder / "moved.onnx"
-    save_model(network.skeleton, network.weights, path)
-    return plain_run(path, feeds)[0]
+def in_fp32(network, feeds):
+    return plain_run(attached(network.skeleton, network.weights), feeds)[0]
 
 
 def error_in_int8(network, samples, reference):
@@ -90,10 +88,10 @@ def error_in_int8(network, samples, reference):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_computes_the_same_in_fp32_and_loses_less_in_int8(kind, tmp_path):
-    network, samples = opened(kind, tmp_path)
+def test_computes_the_same_in_fp32_and_loses_less_in_int8(kind):
+    network, samples = opened(kind)
     smoothed, _ = smooth(network, samples)
-    before, after = (in_fp32(each, samples[0], tmp_path) for each in (network, smoothed))
+    before, after = (in_fp32(each, samples[0]) for each in (network, smoothed))
     assert np.linalg.norm(before - after) <= 1e-5 * np.linalg.norm(before)
     known = {layer.name for layer in network.layers}
     names = [layer.name for layer in smoothed.layers]
@@ -101,8 +99,8 @@ def test_computes_the_same_in_fp32_and_loses_less_in_int8(kind, tmp_path):
     assert error_in_int8(smoothed, samples, before) < 0.5 * error_in_int8(network, samples, before)
 
 
-def test_the_channels_of_a_depthwise_convolution_become_equal(tmp_path):
-    network, samples = opened("depthwise", tmp_path)
+def test_the_channels_of_a_depthwise_convolution_become_equal():
+    network, samples = opened("depthwise")
     smoothed, _ = smooth(network, samples)
     kernel, bias = (smoothed.constant(f"m.{part}") for part in ("weight", "bias"))
     maps = [np.tensordot(kernel[:, :, 0, 0], each["x"][0], 1) + bias[:, None, None] for each in samples]
@@ -110,12 +108,12 @@ def test_the_channels_of_a_depthwise_convolution_become_equal(tmp_path):
     np.testing.assert_allclose(largest, largest[0], rtol=1e-4)
 
 
-def test_the_inputs_of_a_concat_come_to_one_range(tmp_path):
-    network, samples = opened("joined", tmp_path)
+def test_the_inputs_of_a_concat_come_to_one_range():
+    network, samples = opened("joined")
 
     def ratio(each):
         """The largest magnitude of the first 8 channels over that of the others, by ONNX Runtime on one sample."""
-        joined = plain_tensors(networks.save(each.skeleton, tmp_path), ["join_out"], samples[:1])["join_out"]
+        joined = plain_tensors(attached(each.skeleton, each.weights), ["join_out"], samples[:1])["join_out"]
         return np.abs(joined[:, :8]).max() / np.abs(joined[:, 8:]).max()
 
     smoothed, shares = smooth(network, samples)
@@ -124,8 +122,8 @@ def test_the_inputs_of_a_concat_come_to_one_range(tmp_path):
     assert ratio(smoothed) < 10
 
 
-def test_a_residual_sum_reads_the_product_of_a_mul(tmp_path):
-    network, samples = opened("residual", tmp_path)
+def test_a_residual_sum_reads_the_product_of_a_mul():
+    network, samples = opened("residual")
     network = network.fixing({network.layer_named("c").index: Precision.FP32}).with_one_scale_a_weight({2})
     smoothed, _ = smooth(network, samples)
     by_name = {node.name: node for node in smoothed.skeleton.graph.node}
@@ -159,17 +157,17 @@ def with_another_output(model):
     ("joined", with_a_sigmoid, (8, 10, 10)), ("two readers", with_one_weight, (6, 8)),
     ("residual", with_another_output, (6, 8)),
 ])  # fmt: skip
-def test_what_cannot_be_divided_is_shared_or_is_an_output_is_left(kind, change, shape, tmp_path):
+def test_what_cannot_be_divided_is_shared_or_is_an_output_is_left(kind, change, shape):
     model = planted(kind)
     change(model)
-    network = trt_bisect.load_network(networks.save(model, tmp_path))
+    network = trt_bisect.load_network(model)
     _, shares = smooth(network, [{"x": np.ones((1, *shape), np.float32)}])
     assert "norm_out" not in shares
     assert shares == {} or kind == "residual"
 
 
-def test_a_tensor_of_convolutions_that_others_read_is_left(tmp_path):
-    network, samples = opened("read elsewhere", tmp_path)
+def test_a_tensor_of_convolutions_that_others_read_is_left():
+    network, samples = opened("read elsewhere")
     smoothed, shares = smooth(network, samples)
     assert shares == {}
     assert smoothed is network

@@ -46,9 +46,9 @@ def with_unknown(domain="my.plugins", op="Wobble", typed=True):
 
 
 @pytest.mark.parametrize(("domain", "op"), [("my.plugins", "Wobble"), ("", "EfficientNMS_TRT")])
-def test_what_comes_before_is_kept_and_computes_the_same(tmp_path, domain, op):
+def test_what_comes_before_is_kept_and_computes_the_same(domain, op):
     """The tensors that the rest would read are outputs; they are those of the same network without the rest."""
-    network = load_network(saved(with_unknown(domain, op), tmp_path))
+    network = load_network(with_unknown(domain, op))
     assert [layer.name for layer in network.layers] == ["conv1", "relu1", "conv2"]
     assert {spec.name for spec in network.outputs} == {"conv2_out", "relu1_out"}
     (note,) = network.notes
@@ -85,25 +85,25 @@ def test_a_run_judges_what_comes_before_and_its_pass_is_no_pass_of_the_network(t
     assert headline(accepted) != headline(replace(accepted, inputs=JudgedInputs()))
 
 
-def test_a_network_of_nothing_else_is_refused(tmp_path):
+def test_a_network_of_nothing_else_is_refused():
     model = model_of([helper.make_node("Wobble", ["x"], ["y"], "only", domain="my")], {"x": [1, 3]}, {"y": [1, 3]})
     model.opset_import.append(helper.make_opsetid("my", 1))
     with pytest.raises(BadInput, match=r"Wobble.* before it"):
-        load_network(saved(model, tmp_path))
+        load_network(model)
 
 
-def test_an_operator_that_onnx_runtime_has_is_not_cut(tmp_path):
+def test_an_operator_that_onnx_runtime_has_is_not_cut():
     """Gelu of com.microsoft is not ONNX's, and ONNX Runtime runs it: the layers after it stay, and can be in INT8."""
-    network = load_network(saved(with_unknown("com.microsoft", "Gelu", typed=False), tmp_path))
+    network = load_network(with_unknown("com.microsoft", "Gelu", typed=False))
     assert [layer.name for layer in network.layers if layer.quantizable] == ["conv1", "conv2", "conv3", "add"]
     assert network.notes == ()
 
 
-def test_two_unknown_operators_one_after_the_other(tmp_path):
+def test_two_unknown_operators_one_after_the_other():
     model = with_unknown()
     model.graph.node[-1].op_type, model.graph.node[-1].domain = "Blend", "other"
     model.opset_import.append(helper.make_opsetid("other", 1))
-    network = load_network(saved(model, tmp_path))
+    network = load_network(model)
     assert [layer.name for layer in network.layers] == ["conv1", "relu1", "conv2"]
     assert "Wobble" in network.notes[0]
 
@@ -157,11 +157,11 @@ def test_an_operator_from_a_library_leaves_the_shape_open_where_nobody_knows_it(
     assert not value.type.tensor_type.HasField("shape")
 
 
-def test_a_network_runs_whole_with_the_operators_of_a_real_library(tmp_path):
+def test_a_network_runs_whole_with_the_operators_of_a_real_library():
     """NegPos of onnxruntime-extensions splits a tensor by sign; the layer after it is quantizable."""
     extensions = pytest.importorskip("onnxruntime_extensions")
     model = with_unknown("ai.onnx.contrib", "NegPos", typed=False)
     next(node for node in model.graph.node if node.op_type == "NegPos").output.append("positive")
     sessions.use_libraries([extensions.get_library_path()])
-    network = load_network(saved(model, tmp_path))
+    network = load_network(model)
     assert [layer.name for layer in network.layers if layer.quantizable] == ["conv1", "conv2", "conv3", "add"]

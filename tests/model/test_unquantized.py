@@ -32,16 +32,16 @@ def swish() -> onnx.ModelProto:
     return sketch.model(["n", 3, 8, 8], ["n", 4, 8, 8])
 
 
-def prepared(make, folder, **options):
+def prepared(make, **options):
     model = make()
-    network = load_network(networks.save(model, folder))
+    network = load_network(model)
     feeds = networks.feeds(networks.samples(model, 3)["x"])
     scales = calibrate(network, feeds, "minmax").scales
     return network, feeds, scales, OnnxRuntimeBuilder(network, scales, BuildOptions(unquantized_round=True, **options))
 
 
-def test_what_stands_between_int8_layers_is_rounded_and_what_is_fused_or_last_is_not(tmp_path):
-    network, _, _, _ = prepared(swish, tmp_path)
+def test_what_stands_between_int8_layers_is_rounded_and_what_is_fused_or_last_is_not():
+    network, _, _, _ = prepared(swish)
     assert followed_tensors(network, network.quantizable) == {
         "a_out", "swish_out", "relu_out", "turn_out"
     }, "b_out and gate_out are inside fused kernels; c_out has no INT8 reader"  # fmt: skip
@@ -51,9 +51,9 @@ def test_what_stands_between_int8_layers_is_rounded_and_what_is_fused_or_last_is
 
 
 @pytest.mark.parametrize("make", [swish, networks.residual, networks.transformer, networks.depthwise])
-def test_they_are_among_the_tensors_that_weak_typing_leaves_free(make, tmp_path, random):
+def test_they_are_among_the_tensors_that_weak_typing_leaves_free(make, random):
     """Of the constraints that a recipe for weak typing sets; only what fused kernels hide is missing."""
-    network, _, _, builder = prepared(make, tmp_path)
+    network, _, _, builder = prepared(make)
     for _ in range(6):
         int8 = [k for k in network.quantizable if random.random() < 0.7]
         weak = weak_plan(builder, network, int8_set(len(network.layers), int8))
@@ -108,8 +108,8 @@ def with_pairs(model, tensors, weights, zero=ZERO):
     return model
 
 
-def test_the_graph_is_that_with_pairs_put_in_by_hand(tmp_path):
-    network, feeds, scales, _builder = prepared(swish, tmp_path)
+def test_the_graph_is_that_with_pairs_put_in_by_hand():
+    network, feeds, scales, _builder = prepared(swish)
     names = ["x", "a_out", "swish_out", "relu_out", "turn_out"]
     by_hand = with_pairs(swish(), {name: scales[name] for name in names}, ["a.weight", "b.weight", "c.weight"])
     theirs, plan = plain_session(by_hand, optimised=False), network.free_plan(network.quantizable)
@@ -124,8 +124,8 @@ def test_the_graph_is_that_with_pairs_put_in_by_hand(tmp_path):
 
 
 @pytest.mark.parametrize("high", [Precision.FP32, Precision.FP16])
-def test_the_switching_session_gives_what_the_plans_own_graph_gives(tmp_path, random, high):
-    network, feeds, scales, builder = prepared(swish, tmp_path, high=high)
+def test_the_switching_session_gives_what_the_plans_own_graph_gives(random, high):
+    network, feeds, scales, builder = prepared(swish, high=high)
     switch = builder.switch(threads=1)
     writer = PlanWriter(network, scales, GraphTarget.ONNXRUNTIME, unquantized_round=True)
     for place in range(8):
@@ -136,14 +136,14 @@ def test_the_switching_session_gives_what_the_plans_own_graph_gives(tmp_path, ra
         assert np.array_equal(switch.infer(plan, feeds[0])["y"], expected)
 
 
-def test_a_network_with_pairs_of_its_own_has_nothing_more_to_round(tmp_path):
+def test_a_network_with_pairs_of_its_own_has_nothing_more_to_round():
     sketch = networks.Sketch(5)
     x = "x"
     for name, inside in (("a", 3), ("b", 4)):
         x = sketch.conv(pair(sketch, x, f"before_{name}", 0.05), name, inside, 4)
         x = sketch.node("Sigmoid", [x], f"{name}.gate") if name == "a" else x
     sketch.nodes[-1].output[0] = "y"
-    network = load_network(networks.save(sketch.model([1, 3, 8, 8], [1, 4, 8, 8]), tmp_path))
+    network = load_network(sketch.model([1, 3, 8, 8], [1, 4, 8, 8]))
     plan = network.free_plan(network.quantizable)
     written = [
         PlanWriter(network, {}, GraphTarget.ONNXRUNTIME, unquantized_round=on).write(plan) for on in (False, True)

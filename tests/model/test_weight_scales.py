@@ -20,10 +20,10 @@ def rounded(weight, axis):
     return np.rint(weight / scale) * scale
 
 
-def test_weights_are_rounded_with_one_scale(tmp_path):
+def test_weights_are_rounded_with_one_scale():
     """The network with weights rounded by hand gives the outputs of the plan that rounds weights alone."""
     model = chain()
-    network = load_network(save(model, tmp_path))
+    network = load_network(model)
     feeds = {"x": samples(model, 1)["x"]}
     scales = calibrate(network, [feeds], "minmax").scales
     plan = PrecisionPlan((Precision.INT8_WEIGHT,) * len(network.layers))

@@ -38,7 +38,7 @@ def run(path, data=None, **options):
     return trt_bisect.run(path, data, engine="onnxruntime", calibrator="minmax", **options)
 
 
-def test_a_part_of_a_shape_is_not_taken_for_the_whole(tmp_path):
+def test_a_part_of_a_shape_is_not_taken_for_the_whole():
     """``Shape(start=-1)`` of a static tensor, folded as the whole shape, made another network without a word."""
     sketch, x = one_conv()
     width = sketch.node("Cast", [sketch.node("Shape", [x], "width", start=-1)], "cast", to=TensorProto.FLOAT)
@@ -47,8 +47,7 @@ def test_a_part_of_a_shape_is_not_taken_for_the_whole(tmp_path):
     total = sketch.node("ReduceSum", [middle], "total", keepdims=0)
     divided = sketch.node("Div", [x, first], "div")
     sketch.node("Div", [divided, total], "div2", out="y")
-    path = networks.save(sketch.model([1, 3, 8, 8], [1, 4, 8, 8]), tmp_path)
-    assert same_as_the_file(path, FEEDS).layers
+    assert same_as_the_file(sketch.model([1, 3, 8, 8], [1, 4, 8, 8]), FEEDS).layers
 
 
 @pytest.mark.parametrize(
@@ -56,7 +55,7 @@ def test_a_part_of_a_shape_is_not_taken_for_the_whole(tmp_path):
     [("Conv", (4, 3, 3, 5), [3, 5]), ("ConvTranspose", (3, 4, 2, 2), [2, 2]), ("Conv", (4, 3, 7), [7])],
 )
 @pytest.mark.parametrize("has_pairs", [False, True])
-def test_convolutions_with_pairs_say_the_size_of_their_kernels(op, weight, kernel, has_pairs, tmp_path):
+def test_convolutions_with_pairs_say_the_size_of_their_kernels(op, weight, kernel, has_pairs):
     """TensorRT 8.6 refused them on an H200: its parser reads the attribute alone if the weight is a tensor."""
     sketch = Sketch(20)
     name = sketch.constant("w", np.random.default_rng(0).normal(size=weight))
@@ -64,7 +63,7 @@ def test_convolutions_with_pairs_say_the_size_of_their_kernels(op, weight, kerne
         name = pair(sketch, name, "pair", 0.02)
     sketch.node(op, ["x", name], "conv", out="y")
     shape = [1, 3, *[8] * len(kernel)]
-    network = load_network(networks.save(sketch.model({"x": shape}, {"y": [1, 4, *[None] * len(kernel)]}), tmp_path))
+    network = load_network(sketch.model({"x": shape}, {"y": [1, 4, *[None] * len(kernel)]}))
     scales = {"x": np.float32(0.1)}
     written = PlanWriter(network, scales, GraphTarget.TENSORRT).write(prefix(len(network.layers), 0)).model
     (node,) = (node for node in written.graph.node if node.op_type == op)
@@ -75,8 +74,7 @@ def test_convolutions_with_pairs_say_the_size_of_their_kernels(op, weight, kerne
 def test_axes_named_with_a_question_mark_are_not_equally_long(tmp_path):
     """Paddle names every unknown size ``?``; TensorRT refuses sizes of one name that differ."""
     sketch, x = one_conv()
-    path = networks.save(sketch.model({"x": [1, 3, "?", "?"]}, {x: [1, 4, "?", "?"]}), tmp_path)
-    network = load_network(path)
+    network = load_network(sketch.model({"x": [1, 3, "?", "?"]}, {x: [1, 4, "?", "?"]}))
     assert [spec.shape for spec in network.inputs] == [(1, 3, None, None)]
     written = PlanWriter(network, {"x": np.float32(0.1)}, GraphTarget.TENSORRT).write(prefix(1, 0))
     assert "?" not in str(written.model.graph.input) + str(written.model.graph.output)
@@ -117,7 +115,7 @@ def test_an_infinite_reference_does_not_make_the_others_faint():
     assert worst_inputs(data, Adding(0.0), Adding(0.5), rule).faint == ()
 
 
-def test_an_if_with_a_constant_condition_and_two_outputs(tmp_path):
+def test_an_if_with_a_constant_condition_and_two_outputs():
     sketch, x = one_conv()
 
     def branch(name, *ops):
@@ -128,8 +126,7 @@ def test_an_if_with_a_constant_condition_and_two_outputs(tmp_path):
     branches["else_branch"] = branch("else", "Abs", "Sqrt")
     sketch.nodes.append(helper.make_node("If", [yes], ["y", "z"], name="if", **branches))
     shape = [1, 4, 8, 8]
-    path = networks.save(sketch.model({"x": [1, 3, 8, 8]}, {"y": shape, "z": shape}), tmp_path)
-    network = same_as_the_file(path, FEEDS)
+    network = same_as_the_file(sketch.model({"x": [1, 3, 8, 8]}, {"y": shape, "z": shape}), FEEDS)
     assert [layer.name for layer in network.layers] == ["conv", "if"]
 
 
@@ -201,7 +198,7 @@ def test_a_cache_of_length_zero_is_legal(tmp_path):
     assert report.exit_code == 0
 
 
-def test_the_domain_written_out_and_tensors_named_as_ours(tmp_path):
+def test_the_domain_written_out_and_tensors_named_as_ours():
     sketch, x = one_conv()
     renamed = sketch.node("Relu", [x], "x__int8")
     sketch.node("GlobalAveragePool", [renamed], "pool", out="y")
@@ -211,9 +208,7 @@ def test_the_domain_written_out_and_tensors_named_as_ours(tmp_path):
         for names in (node.input, node.output):
             for slot, name in enumerate(names):
                 names[slot] = {"x__int8_out": "x__int8"}.get(name, name)
-    path = tmp_path / "named.onnx"
-    onnx.save(model, path)
-    network = load_network(path)
+    network = load_network(model)
     scales = dict.fromkeys(network.activations, np.float32(0.02))
     everything = network.free_plan(network.quantizable)
     for target in GraphTarget:
@@ -232,14 +227,13 @@ def test_pairs_that_cannot_be_switched_are_said(tmp_path):
     assert any("2 Q/DQ nodes" in note for note in texts(report.notes))
 
 
-def test_weights_shared_with_a_converted_constant_keep_their_values(tmp_path):
+def test_weights_shared_with_a_converted_constant_keep_their_values():
     """A weight read by an INT8 layer and by one that stays high is rounded for the first alone."""
     sketch = Sketch(21)
     weight = sketch.constant("w", sketch.random.normal(size=(8, 8)))
     one = sketch.node("MatMul", ["x", weight], "one")
     sketch.node("MatMul", [one, weight], "two", out="y")
-    path = networks.save(sketch.model([4, 8], [4, 8]), tmp_path)
-    network = load_network(path)
+    network = load_network(sketch.model([4, 8], [4, 8]))
     scales = dict.fromkeys(network.activations, np.float32(1e-4))
     feeds = {"x": np.full((4, 8), 1e-3, np.float32)}
     exact = numpy_helper.to_array(sketch.constants[0])
