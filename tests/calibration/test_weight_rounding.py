@@ -9,7 +9,7 @@ from onnx import numpy_helper
 import trt_bisect
 from tests.support import networks
 from tests.support.networks import attached
-from tests.support.quantized import plain_session
+from tests.support.quantized import for_tensorrt, plain_session
 from trt_bisect.calibration.collect import calibrate
 from trt_bisect.calibration.weight_rounding import round_weights
 from trt_bisect.model.qdq import GraphTarget, PlanWriter
@@ -86,7 +86,7 @@ def test_the_recipes_file_rounds_the_new_weights_to_themselves(case):
     ours, files = (outputs(rounded, samples, plan, target) for target in GraphTarget)
     np.testing.assert_allclose(ours, files, rtol=1e-5, atol=1e-5)
     scales = calibrate(network, samples, "minmax").scales
-    written = PlanWriter(rounded, scales, GraphTarget.TENSORRT).write(plan)
+    written = for_tensorrt(rounded, scales, plan)
     graph = attached(written.model, written.weights).graph
     sources = {each.input[0] for each in graph.node if each.op_type == "QuantizeLinear"}
     constants = {each.name: each for each in graph.initializer}

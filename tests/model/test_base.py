@@ -7,7 +7,7 @@ import pytest
 from onnx import TensorProto, helper, shape_inference
 
 from tests.support.networks import Sketch, save, scale_constant
-from tests.support.quantized import in_plan, plain_run
+from tests.support.quantized import for_tensorrt, in_plan, plain_run
 from trt_bisect.builder.base import BuildOptions
 from trt_bisect.builder.onnxruntime import OnnxRuntimeBuilder
 from trt_bisect.builder.tensorrt_weak import weak_plan
@@ -85,7 +85,7 @@ def test_low_base_and_raised_layers_compute_as_by_hand(base, low, raised, path):
 
 
 def exported(network, plan, folder, name="out.onnx"):
-    written = PlanWriter(network, SCALES, GraphTarget.TENSORRT).write(plan)
+    written = for_tensorrt(network, SCALES, plan)
     write_network(folder / name, written.model, written.weights)
     onnx.checker.check_model(str(folder / name), full_check=True)
     return folder / name

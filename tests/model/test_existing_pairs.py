@@ -11,11 +11,10 @@ from tests.support import networks
 from tests.support.by_hand import cosine
 from tests.support.flawed_structures import pair
 from tests.support.networks import Sketch
-from tests.support.quantized import in_plan, plain_run, quantized_by_onnxruntime, reference
+from tests.support.quantized import for_tensorrt, in_plan, plain_run, quantized_by_onnxruntime, reference
 from tests.support.records import texts
 from trt_bisect import BadInput, load_network
 from trt_bisect.model.file import save_model
-from trt_bisect.model.qdq import GraphTarget, PlanWriter
 from trt_bisect.model.quantizer import Quantizer
 from trt_bisect.options.commands import CompareOptions
 from trt_bisect.options.concerns import RunOptions
@@ -32,11 +31,6 @@ def int8_and_float(network, feeds):
     """The first output of full INT8 and of the network without a pair."""
     (low,) = in_plan(network, network.free_plan(network.quantizable), feeds).values()
     return low, reference(network, feeds)[0]
-
-
-def full_int8(network):
-    """The network with all its pairs, written for TensorRT."""
-    return PlanWriter(network, {}, GraphTarget.TENSORRT).write(network.free_plan(network.quantizable))
 
 
 def parsed_by_tensorrt(path):
@@ -173,7 +167,7 @@ def test_a_network_in_fp16_is_measured_as_onnxruntime_runs_it(opset, stored, tmp
     np.testing.assert_allclose(int8, by_onnxruntime(path, feeds), atol=2e-3)
     if not stored:
         np.testing.assert_allclose(floats, by_onnxruntime(without_pairs(path, tmp_path), feeds), atol=2e-3)
-    written = full_int8(network)
+    written = for_tensorrt(network)
     types = {tensor.name: tensor.data_type for tensor in written.model.graph.initializer}
     scales = {types[node.input[1]] for node in written.model.graph.node if node.op_type == "DequantizeLinear"}
     assert scales == {TensorProto.FLOAT16}
@@ -181,7 +175,7 @@ def test_a_network_in_fp16_is_measured_as_onnxruntime_runs_it(opset, stored, tmp
 
 def test_tensorrt_takes_a_recipe_in_fp16(tmp_path):
     network = load_network(half_network(tmp_path, 19, stored=True))
-    written = full_int8(network)
+    written = for_tensorrt(network)
     save_model(written.model, written.weights, tmp_path / "recipe.onnx")
     kinds = [finding.kind for finding in trt_bisect.check(tmp_path / "recipe.onnx").findings]
     assert kinds == ["unlike pairs"], "the file gives the sum's skip side another scale than the convolution's input"
@@ -345,7 +339,7 @@ def test_an_asymmetric_file_gets_a_symmetric_recipe_and_its_own_figure(tmp_path)
     floats = int8_and_float(network, samples[0])[1]
     own = cosine(by_onnxruntime(quantized, samples[0]), floats)
     assert f"{100 * own:.2f}" in texts(report.notes)[1]
-    written = full_int8(network)
+    written = for_tensorrt(network)
     save_model(written.model, written.weights, tmp_path / "symmetric.onnx")
     ours = cosine(by_onnxruntime(tmp_path / "symmetric.onnx", samples[0]), floats)
     assert report.similarity.int8 == pytest.approx(ours, abs=1e-6)

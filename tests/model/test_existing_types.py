@@ -11,13 +11,12 @@ from onnx import TensorProto, helper, numpy_helper
 
 from tests.support.flawed_structures import pair
 from tests.support.networks import Sketch, model_of, save
-from tests.support.quantized import in_plan, plain_run, reference
+from tests.support.quantized import for_tensorrt, in_plan, plain_run, reference
 from trt_bisect.builder.base import BuildOptions
 from trt_bisect.builder.onnxruntime import OnnxRuntimeBuilder
 from trt_bisect.calibration.ranges import refuse_without_low
 from trt_bisect.errors import BadInput
 from trt_bisect.model.network import load_network
-from trt_bisect.model.qdq import GraphTarget, PlanWriter
 from trt_bisect.model.quantizer import BF16, FP8, FP16, LOWS
 from trt_bisect.model.session import UNOPTIMISED, make_session
 
@@ -145,7 +144,7 @@ def test_the_network_for_tensorrt_is_the_file_again(tmp_path):
     """All low: the same nodes in the same types as in the file, and no Cast more."""
     path = typed(tmp_path)
     network = load_network(path, low=FP16)
-    written = PlanWriter(network, {}, GraphTarget.TENSORRT).write(network.free_plan(network.quantizable)).model
+    written = for_tensorrt(network).model
     types = {v.name: v.type.tensor_type.elem_type for v in onnx.shape_inference.infer_shapes(written).graph.value_info}
     in_type = {n.name for n in written.graph.node if n.op_type != "Cast" and types.get(n.output[0]) == 10}
     assert in_type == {"first", "bias", "relu", "scale", "exp", "last"}
@@ -227,7 +226,7 @@ def test_fp8_pairs_are_read_and_written_back_to_the_bit(tmp_path):
     network = load_network(path)
     assert network.low is FP8
     assert [network.layers[k].name for k in network.quantizable] == ["conv", "fc"]
-    written = PlanWriter(network, {}, GraphTarget.TENSORRT).write(network.free_plan(network.quantizable))
+    written = for_tensorrt(network)
     (found,) = make_session(written, level=UNOPTIMISED).run(None, {"x": IMAGE})
     np.testing.assert_array_equal(found, by_onnx_runtime(path, IMAGE))
     (emulated,) = in_plan(network, network.free_plan(network.quantizable), {"x": IMAGE}).values()

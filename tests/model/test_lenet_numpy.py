@@ -9,11 +9,11 @@ from onnx import numpy_helper
 from tests.support.by_hand import cosine
 from tests.support.editions import edition
 from tests.support.networks import attached
+from tests.support.quantized import for_tensorrt
 from trt_bisect import Report, calibrate, load_network, open_dataset, prefix
 from trt_bisect.builder.base import BuildOptions
 from trt_bisect.builder.onnxruntime import OnnxRuntimeBuilder
 from trt_bisect.evaluator.trial import MEASURED
-from trt_bisect.model.qdq import GraphTarget, PlanWriter
 from trt_bisect.model.session import NO_QDQ_FUSION
 
 LAYERS = ["conv1", "pool1", "conv2", "pool2", "flatten", "ip1", "relu1", "ip2", "prob"]
@@ -95,7 +95,7 @@ def test_no_layer_that_stays_high_is_quantized_in_the_optimised_model(lenet, tmp
     network = load_network(lenet / "lenet.onnx")
     scales = dict.fromkeys(network.activations, np.float32(0.05))
     middle_high = prefix(len(LAYERS), len(LAYERS) - 1).keeping({2})
-    written = PlanWriter(network, scales, GraphTarget.TENSORRT).write(middle_high)
+    written = for_tensorrt(network, scales, middle_high)
 
     def optimised_ops(*entries):
         options = ort.SessionOptions()

@@ -10,12 +10,11 @@ from onnx import TensorProto
 
 from tests.support import networks
 from tests.support.networks import Sketch, save, scale_constant
-from tests.support.quantized import in_plan, plain_run, reference, round_trip
+from tests.support.quantized import for_tensorrt, in_plan, plain_run, reference, round_trip
 from trt_bisect.builder.base import BuildOptions
 from trt_bisect.builder.onnxruntime import OnnxRuntimeBuilder
 from trt_bisect.errors import BadInput
 from trt_bisect.model.network import load_network
-from trt_bisect.model.qdq import GraphTarget, PlanWriter
 from trt_bisect.model.quantizer import BF16, FP8, FP16, INT8, LowPrecision, find_low, symmetric
 from trt_bisect.precision import Precision, PrecisionPlan, prefix
 
@@ -144,7 +143,7 @@ def test_the_network_for_tensorrt_computes_what_the_emulation_does():
     feeds = {"x": networks.normal(2, 1, 3, 8, 8)}
     builder = OnnxRuntimeBuilder(network, {}, BuildOptions())
     for chosen in (network.quantizable, network.quantizable[1:], network.quantizable[::2], ()):
-        written = PlanWriter(network, {}, GraphTarget.TENSORRT).write(network.free_plan(chosen))
+        written = for_tensorrt(network, plan=network.free_plan(chosen))
         onnx.checker.check_model(written.model, full_check=True)
         (own,) = plain_run(written.model, feeds, optimised=False)
         (emulated,) = builder.build(network.free_plan(chosen)).infer(feeds).values()
@@ -153,7 +152,7 @@ def test_the_network_for_tensorrt_computes_what_the_emulation_does():
 
 def test_a_layer_that_carries_has_the_type_of_what_it_carries():
     network = load_network(carrying(), low=FP16)
-    model = PlanWriter(network, {}, GraphTarget.TENSORRT).write(network.free_plan(network.quantizable)).model
+    model = for_tensorrt(network).model
     types = {value.name: value.type.tensor_type.elem_type for value in model.graph.value_info}
     for node in model.graph.node:
         if node.op_type not in ("Cast",):

@@ -10,7 +10,7 @@ import trt_bisect
 from tests.support import networks
 from tests.support.editions import edition
 from tests.support.networks import Sketch, attached
-from tests.support.quantized import in_plan, reference, same_as_the_file
+from tests.support.quantized import for_tensorrt, in_plan, reference, same_as_the_file
 from trt_bisect import BadInput, NothingMeasured, load_network
 from trt_bisect.model.qdq import GraphTarget, PlanWriter
 from trt_bisect.model.session import make_session
@@ -236,7 +236,7 @@ def test_exactly_the_layers_of_the_plan_have_pairs(tmp_path_factory, seed, data)
     chosen = data.draw(st.sets(st.sampled_from(network.quantizable)))
     scales = dict.fromkeys(network.activations, np.float32(0.02))
     plan = int8_set(len(network.layers), chosen)
-    written = PlanWriter(network, scales, GraphTarget.TENSORRT).write(plan)
+    written = for_tensorrt(network, scales, plan)
     whole = attached(written.model, written.weights)
     onnx.checker.check_model(whole, full_check=True)
     dequantized = {n.output[0]: n for n in whole.graph.node if n.op_type == "DequantizeLinear"}

@@ -16,13 +16,13 @@ import pytest
 from benchmarks.networks import encoder
 from tests.support import networks
 from tests.support.editions import edition
+from tests.support.quantized import for_tensorrt
 from trt_bisect.builder.tensorrt_rtx import layers_of_file
 from trt_bisect.model.cost import PRODUCTS, EngineModel
 from trt_bisect.model.file import save_model
 from trt_bisect.model.gpu_time import GPUS, Kind, predicted
 from trt_bisect.model.network import load_network
 from trt_bisect.model.observe import facts_for
-from trt_bisect.model.qdq import GraphTarget, PlanWriter
 from trt_bisect.precision import Precision
 
 A100 = GPUS["A100"]
@@ -152,7 +152,7 @@ def test_an_unknown_operator_is_a_region_and_widens_the_range(residual):
 def built_by_rtx(network, plan, folder, shapes):
     """The layers in each kernel of the engine that TensorRT-RTX builds for a plan."""
     scales = {tensor: np.float32(0.02 + 1e-4 * i) for i, tensor in enumerate(network.activations)}
-    made = PlanWriter(network, scales, GraphTarget.TENSORRT).write(plan)
+    made = for_tensorrt(network, scales, plan)
     save_model(made.model, made.weights, folder / "network.qdq.onnx")
     return [set(layer.network_layers) for layer in layers_of_file(folder / "network.qdq.onnx", shapes)]
 

@@ -2,7 +2,6 @@
 
 import numpy as np
 import onnx
-import onnxruntime as ort
 import pytest
 from onnx import helper, numpy_helper
 from onnxruntime.quantization import QuantFormat
@@ -10,7 +9,7 @@ from onnxruntime.quantization import QuantFormat
 import trt_bisect
 from tests.support import networks
 from tests.support.by_hand import cosine
-from tests.support.quantized import plain_tensors, quantized_by_onnxruntime, round_trip
+from tests.support.quantized import plain_run, plain_tensors, quantized_by_onnxruntime, round_trip
 from trt_bisect.errors import BadInput
 from trt_bisect.model.session import integer_sums_are_exact
 from trt_bisect.preparation.two_networks import Planned
@@ -102,39 +101,23 @@ def test_an_old_opset_is_converted_and_a_scale_that_is_no_constant_is_refused(tm
 @pytest.mark.slow
 @exact
 def test_an_integer_file_is_measured_with_its_zero_points(tmp_path):
-    path, integer, samples = quantized(networks.residual(2), tmp_path)
+    sketch = networks.Sketch(5)
+    parts = [sketch.constant(name, sketch.random.normal(size=shape)) for name, shape in (("w", (16, 8)), ("b", 8))]
+    sketch.node("Gemm", ["x", *parts], "fc", out="y")
+    path, integer, samples = quantized(sketch.model(["n", 16], ["n", 8]), tmp_path)
     data = {"x": np.concatenate([sample["x"] for sample in samples])}
-    options = ort.SessionOptions()
-    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
-    plain = [ort.InferenceSession(str(file), options) for file in (path, integer)]
-    wanted = [cosine(*(session.run(["y"], sample)[0] for session in plain)) for sample in samples]
+    exact, low = ([plain_run(file, sample, optimised=False)[0] for sample in samples] for file in (path, integer))
+    wanted = list(map(cosine, exact, low))
     assert trt_bisect.worst(path, other=integer, dataset=data).values == pytest.approx(wanted, abs=1e-8)
     assert trt_bisect.worst(integer, other=path, dataset=data).values == pytest.approx(wanted, abs=1e-8)
-
     constants = {tensor.name: numpy_helper.to_array(tensor) for tensor in onnx.load(integer).graph.initializer}
-
-    def rounded(values, name):
-        return round_trip(values, constants[f"{name}_scale"], constants[f"{name}_zero_point"])
-
-    floats = onnx.load(path)  # the weights of the integer file in floats
-    for tensor in floats.graph.initializer:
-        levels = constants.get(f"{tensor.name}_quantized")
-        if levels is not None and levels.dtype != np.int32:
-            scale, zero = (constants[f"{tensor.name}{end}"].astype(np.float32) for end in ("_scale", "_zero_point"))
-            values = (levels.astype(np.float32) - zero) * scale
-            tensor.CopyFrom(numpy_helper.from_array(values.astype(np.float32), tensor.name))
-    losses = []
-    for sample in samples:
-        tensors = plain_tensors(floats, ["flatten_out", "y"], [sample])
-        read = rounded(tensors["flatten_out"].astype(np.float32), "pool_out")
-        weight = next(
-            numpy_helper.to_array(tensor) for tensor in floats.graph.initializer if tensor.name == "fc.weight"
-        )
-        turned = weight if weight.shape[0] == read.shape[1] else weight.T
-        losses.append(1 - cosine(rounded(read @ turned, "y"), tensors["y"]))
+    scale = constants["w_scale"]
+    weight = (constants["w_quantized"].astype(np.float32) - constants["w_zero_point"]) * scale
+    bias = constants["b_quantized"] * constants["x_scale"] * scale
+    floats = [sample["x"] @ weight + bias for sample in samples]  # the weights of the integer file
     found = trt_bisect.sensitivity(integer, inputs=data, engine="onnxruntime", output=tmp_path / "sensitivity")
-    (both,) = [op for op in found.ops if op.op_type == "Gemm" and op.sensitive_type == "both"]
-    assert both.loss == pytest.approx(max(losses), rel=5e-3)
+    (both,) = [op for op in found.ops if op.sensitive_type == "both"]
+    assert both.loss == pytest.approx(max(1 - cosine(*pair) for pair in zip(low, floats, strict=True)), rel=5e-3)
     rows = trt_bisect.compare(integer, inputs=data).tensors
     (x,) = [row for row in rows if row.origin.tensor == "x"]
     noise = (round_trip(data["x"], constants["x_scale"], constants["x_zero_point"]) - data["x"]).astype(float)

@@ -11,11 +11,10 @@ from onnx import helper
 from tests.support import networks
 from tests.support.flawed_structures import pair
 from tests.support.networks import Sketch
-from tests.support.quantized import in_plan, plain_run
+from tests.support.quantized import for_tensorrt, in_plan, plain_run
 from trt_bisect.builder.base import BuildOptions
 from trt_bisect.model.layers import Rounding
 from trt_bisect.model.network import load_network
-from trt_bisect.model.qdq import GraphTarget, PlanWriter
 
 WIDTH = 4
 
@@ -255,7 +254,7 @@ def test_the_trials_of_another_placement_are_not_taken():
 def test_the_skip_shares_the_pair_of_the_next_convolution():
     network, _ = loaded(from_a_convolution)
     plan = network.free_plan(network.quantizable)
-    written = PlanWriter(network, scales_for(network), GraphTarget.TENSORRT).write(plan).model.graph
+    written = for_tensorrt(network, scales_for(network), plan).model.graph
     reads = {node.name: list(node.input) for node in written.node}
     assert reads["sum"][0] == "main_out"
     assert reads["sum"][1] == reads["main"][0]

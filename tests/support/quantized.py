@@ -8,6 +8,7 @@ from tests.support.networks import Sketch
 from trt_bisect import load_network
 from trt_bisect.builder.base import BuildOptions
 from trt_bisect.builder.onnxruntime import OnnxRuntimeBuilder
+from trt_bisect.model.qdq import GraphTarget, PlanWriter
 from trt_bisect.model.session import NO_QDQ_FUSION
 
 
@@ -47,6 +48,12 @@ def plain_tensors(model, names, samples):
 def in_plan(network, plan, feeds, scales=None):
     """The outputs of a plan's own engine of ONNX Runtime, by name."""
     return OnnxRuntimeBuilder(network, scales or {}, BuildOptions()).build(plan).infer(feeds)
+
+
+def for_tensorrt(network, scales=None, plan=None):
+    """A plan's graph for TensorRT; without a plan, that of all layers low."""
+    plan = plan or network.free_plan(network.quantizable)
+    return PlanWriter(network, scales or {}, GraphTarget.TENSORRT).write(plan)
 
 
 def reference(network, feeds):
