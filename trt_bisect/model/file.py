@@ -198,6 +198,20 @@ class Written:
     pairs: dict[int, tuple[str, ...]] = field(default_factory=dict)
 
 
+class Constants:
+    """The constants of a graph by name, with its large ``weights``, which are kept apart."""
+
+    def __init__(self, graph: onnx.GraphProto, weights: Mapping[str, np.ndarray]) -> None:
+        self._weights = weights
+        self._small = {tensor.name: tensor for tensor in graph.initializer if tensor.name not in weights}
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._weights or name in self._small
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        return self._weights[name] if name in self._weights else numpy_helper.to_array(self._small[name])
+
+
 def saved_model(model: str | Path | onnx.ModelProto) -> Path:
     """Returns the path of a network; a ``ModelProto`` is written to a temporary file.
 

@@ -19,17 +19,17 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Annotated
 
 import numpy as np
 import onnx
-from onnx import defs, numpy_helper
+from onnx import defs
 
 from trt_bisect.model.existing import ExistingPairs
-from trt_bisect.model.file import Weights, attribute, bodies_of, tensor_uses, tensors_read
+from trt_bisect.model.file import Constants, Weights, attribute, bodies_of, tensor_uses, tensors_read
 from trt_bisect.model.quantizer import EVERY_INPUT, INT8, FloatType, LowPrecision, Quantizer
 from trt_bisect.precision import Precision
 from trt_bisect.support.table import INDEX, NAME, Column
@@ -63,7 +63,7 @@ class Wiring:
         constants: the tensors that depend on no input of the network.
     """
 
-    def __init__(self, graph: onnx.GraphProto, constants: Collection[str], shapes: Mapping[str, Shape]) -> None:
+    def __init__(self, graph: onnx.GraphProto, constants: Container[str], shapes: Mapping[str, Shape]) -> None:
         self.makers = {name: node for node in graph.node for name in node.output if name}
         self.uses, self.constants, self.shapes = tensor_uses(graph), constants, shapes
 
@@ -155,12 +155,10 @@ def typed_slots(node: onnx.NodeProto, floats: Collection[str], kind: FloatType) 
     return tuple(slot for slot, var in inputs.items() if var in allowed)
 
 
-def carries(node: onnx.NodeProto, slots: Sequence[int], exact: Callable[[str], bool]) -> bool:
-    """Returns true if a node rounds nothing once its inputs ``slots`` have a float type.
-
-    ``exact`` returns false for the name of a constant whose values the type does not hold.
-    """
-    return node.op_type in CARRIES and all(exact(node.input[slot]) for slot in slots)
+def carries(node: onnx.NodeProto, slots: Sequence[int], kind: FloatType, constants: Constants) -> bool:
+    """Returns true if a node rounds nothing once its inputs ``slots`` have the float type ``kind``."""
+    read = [node.input[slot] for slot in slots if node.input[slot] in constants]
+    return node.op_type in CARRIES and all(kind.holds(constants[name]) for name in read)
 
 
 def _variables(names: Sequence[str], formal: Sequence[defs.OpSchema.FormalParameter]) -> Iterator[tuple[int, str]]:
@@ -317,22 +315,14 @@ def layers_of(
     ``pairs`` were in its file; if there are any, only the layers at them are quantizable. ``weights`` are the large
     ones, kept apart.
     """
-    types = TensorTypes.of(graph)
-    constants = {tensor.name for tensor in graph.initializer} | set(weights)
-    small = {tensor.name: tensor for tensor in graph.initializer if tensor.name not in weights}
+    types, constants = TensorTypes.of(graph), Constants(graph, weights)
     wiring, floats, kind = Wiring(graph, constants, types.shapes), types.float32, low.float_type
-
-    def exact(name: str) -> bool:
-        if kind is None or name not in constants:
-            return True
-        return kind.holds(weights[name] if name in weights else numpy_helper.to_array(small[name]))
-
     layers = []
     for index, node in enumerate(graph.node):
         if pairs:
             roundings, why_not = _existing_roundings(node, constants, pairs)
         elif kind is not None:
-            roundings, why_not = _typed_roundings(node, kind, floats, constants, exact)
+            roundings, why_not = _typed_roundings(node, kind, floats, constants)
         else:
             roundings, why_not = _low_roundings(node, types, wiring, low)
         first = node.output[0]
@@ -353,7 +343,7 @@ def layers_of(
 
 
 def _existing_roundings(
-    node: onnx.NodeProto, constants: Collection[str], pairs: ExistingPairs
+    node: onnx.NodeProto, constants: Constants, pairs: ExistingPairs
 ) -> tuple[tuple[Rounding, ...], str]:
     roundings = [
         Rounding(slot, name, name in constants, quantizers[0].axis, quantizers)
@@ -370,18 +360,14 @@ def _existing_roundings(
 
 
 def _typed_roundings(
-    node: onnx.NodeProto,
-    kind: FloatType,
-    floats: Collection[str],
-    constants: Collection[str],
-    exact: Callable[[str], bool],
+    node: onnx.NodeProto, kind: FloatType, floats: Collection[str], constants: Constants
 ) -> tuple[tuple[Rounding, ...], str]:
     slots = typed_slots(node, floats, kind)
     if slots is None:
         return (), f"{node.op_type} has no float32 output whose type can change with its inputs"
     if all(node.input[slot] in constants for slot in slots):
         return (), "all its float inputs are constant"
-    if carries(node, slots, exact):
+    if carries(node, slots, kind, constants):
         return (), f"{node.op_type} rounds nothing: its outputs are values that it reads"
     return tuple(Rounding(slot, node.input[slot], node.input[slot] in constants) for slot in slots), ""
 

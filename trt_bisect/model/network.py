@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 import onnx
 import onnx_graphsurgeon as gs
-from onnx import numpy_helper
 
 from trt_bisect.data.feeds import Feeds, TensorSpec
 from trt_bisect.errors import BadInput
 from trt_bisect.model import existing
 from trt_bisect.model.file import (
     ONNX_TYPES,
+    Constants,
     Weights,
     detach_weights,
     read_model,
@@ -184,7 +184,8 @@ class Network:
     @cached_property
     def for_parser(self) -> Network:
         """This network with nodes renamed whose names TensorRT's parser may give to layers that it adds."""
-        names = names_for_parser([layer.name for layer in self.layers], {*self.weights, *self._small_constants})
+        constants = {tensor.name for tensor in self.skeleton.graph.initializer}
+        names = names_for_parser([layer.name for layer in self.layers], constants)
         if not names:
             return self
         skeleton = deepcopy(self.skeleton)
@@ -242,16 +243,17 @@ class Network:
         return all(None not in spec.shape for spec in self.inputs)
 
     @cached_property
-    def _small_constants(self) -> dict[str, onnx.TensorProto]:
-        return {t.name: t for t in self.skeleton.graph.initializer if t.name not in self.weights}
+    def constants(self) -> Constants:
+        """The constants of the graph."""
+        return Constants(self.skeleton.graph, self.weights)
 
     def has_constant(self, name: str) -> bool:
         """Returns true for the name of a constant of the graph."""
-        return name in self.weights or name in self._small_constants
+        return name in self.constants
 
     def constant(self, name: str) -> np.ndarray:
         """The values of a constant of the graph; raises KeyError for another name."""
-        return self.weights[name] if name in self.weights else numpy_helper.to_array(self._small_constants[name])
+        return self.constants[name]
 
     @cached_property
     def types(self) -> TensorTypes:

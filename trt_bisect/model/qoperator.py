@@ -13,7 +13,7 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
-from trt_bisect.model.file import attribute, refill
+from trt_bisect.model.file import Constants, attribute, refill
 
 _QUANTIZE, _DEQUANTIZE = "QuantizeLinear", "DequantizeLinear"
 # By operator, the slots of the integers that it reads, of its output's scale, and of its bias; 0 for no bias.
@@ -81,11 +81,11 @@ def _levels(names: Sequence[str], slot: int) -> _Levels:
 class _Writing:
     def __init__(self, model: onnx.ModelProto, weights: Mapping[str, np.ndarray]) -> None:
         self.nodes: list[onnx.NodeProto] = []
-        self._graph, self._weights = model.graph, weights
-        self._small = {tensor.name: tensor for tensor in model.graph.initializer if tensor.name not in weights}
+        self._graph, self._constants = model.graph, Constants(model.graph, weights)
         results = {value.name for value in model.graph.output}
         made = {name for node in model.graph.node for name in node.output}
-        self._taken = made | self._small.keys() | {value.name for value in model.graph.input} | {*weights}
+        self._taken = made | {tensor.name for tensor in model.graph.initializer}
+        self._taken |= {value.name for value in model.graph.input}
         self._renamed: dict[str, str] = {}
         self._known: dict[str, _Levels] = {}
         for node in model.graph.node:
@@ -129,10 +129,7 @@ class _Writing:
     def _has_constants(self, layer: _Integer) -> bool:
         parts = [part[1:] for part in layer.read if isinstance(part, tuple)]
         scales = [name for part in (*parts, layer.made) for name in part if name]
-        return all(name in self._weights or name in self._small for name in scales)
-
-    def _constant(self, name: str) -> np.ndarray:
-        return self._weights[name] if name in self._weights else numpy_helper.to_array(self._small[name])
+        return all(name in self._constants for name in scales)
 
     def _free(self, name: str) -> str:
         while name in self._taken:
@@ -143,14 +140,14 @@ class _Writing:
     def _dequantized(self, part: _Levels, node: onnx.NodeProto, layer: _Integer) -> str:
         name = self._free(f"{part[0]}_of_{node.name}")
         dequantize = helper.make_node(_DEQUANTIZE, list(filter(None, part)), [name])
-        if self._constant(part[1]).size > 1:
+        if self._constants[part[1]].size > 1:
             axis = 0 if layer.op_type == "Conv" or attribute(node, "transB", 0) else -1
             dequantize.attribute.append(helper.make_attribute("axis", axis))
         self.nodes.append(dequantize)
         return name
 
     def _bias(self, node: onnx.NodeProto, layer: _Integer) -> str:
-        first, second = (self._constant(part[1]) for part in layer.read[:2])
+        first, second = (self._constants[part[1]] for part in layer.read[:2])
         scale = np.asarray(first.astype(np.float64) * second * attribute(node, "alpha", 1.0), np.float32)
         name, floats = self._free(f"{layer.bias}_scale"), self._free(f"{layer.bias}_of_{node.name}")
         self._graph.initializer.append(numpy_helper.from_array(scale.reshape(-1) if scale.size > 1 else scale, name))

@@ -176,12 +176,8 @@ class WritingContext:
         """Returns true if a layer rounds nothing when its inputs ``slots`` have the float type of ``precision``
         already.
         """
-        kind, node = FLOAT_TYPES[precision], self.network.skeleton.graph.node[layer.index]
-
-        def exact(name: str) -> bool:
-            return not self.network.has_constant(name) or kind.holds(self.network.constant(name))
-
-        return carries(node, slots, exact)
+        node = self.network.skeleton.graph.node[layer.index]
+        return carries(node, slots, FLOAT_TYPES[precision], self.network.constants)
 
 
 def _unused_tag(network: Network) -> str:
