@@ -13,7 +13,6 @@ from tests.support.quantized import for_tensorrt
 from trt_bisect import Report, calibrate, load_network, open_dataset, prefix
 from trt_bisect.builder.base import BuildOptions
 from trt_bisect.builder.onnxruntime import OnnxRuntimeBuilder
-from trt_bisect.evaluator.trial import MEASURED
 from trt_bisect.model.session import NO_QDQ_FUSION
 
 LAYERS = ["conv1", "pool1", "conv2", "pool2", "flatten", "ip1", "relu1", "ip2", "prob"]
@@ -114,15 +113,8 @@ def test_no_layer_that_stays_high_is_quantized_in_the_optimised_model(lenet, tmp
 
 
 @pytest.mark.slow
-def test_trials_of_a_run_say_which_layers_ran_in_int8(finished):
-    report = Report.load(finished)
-    rows = {row.name: row for row in report.layers}
-    assert report.arithmetic == "emulated"
-    assert all(row.obeyed and row.ran == "int8" for row in report.layers if row.quantizable)
-    assert rows["relu1"].ran == "fp32"
-    assert rows["relu1"].similarity == rows["ip1"].similarity
-    assert rows["conv1"].outcome == MEASURED
-    culprit = rows["ip2"]
+def test_a_culprit_is_told_with_the_tensors_that_it_rounds(finished):
+    (culprit,) = [row for row in Report.load(finished).layers if row.name == "ip2"]
     assert [(r.tensor, r.kind, r.producer, r.consumer) for r in culprit.rounds] == [
         ("relu1", "activation", "relu1", "ip2"),
         ("ip2.weight", "weight", "a constant", "ip2"),
