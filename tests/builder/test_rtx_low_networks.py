@@ -98,4 +98,4 @@ def test_the_emulation_takes_apart_what_the_parser_takes_apart(op, layers, tmp_p
     moving = ("CONSTANT", "SHUFFLE", "CAST", "SQUEEZE", "UNSQUEEZE")
     assert [kind for kind in kinds if kind not in moving] == layers
     node = network.skeleton.graph.node[0]
-    assert len(parts_of(node, out)[0]) == len(layers)
+    assert len(parts_of(node)[0]) == len(layers)

@@ -109,7 +109,7 @@ def refuse_other_pairs(graph: onnx.GraphProto, source: str) -> None:
         )
 
 
-def take_out_pairs(graph: gs.Graph, unseen: Collection[str] = ()) -> ExistingPairs:
+def take_out_pairs(graph: gs.Graph, unseen: Collection[str]) -> ExistingPairs:
     """Removes the eight-bit Q/DQ pairs of ``graph``, in place, and returns their quantizers.
 
     Activation functions that pairs replaced are restored as Clips, except the Clips named in ``unseen``: data showed

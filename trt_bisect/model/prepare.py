@@ -152,9 +152,9 @@ def prepare(
     weights: Mapping[str, np.ndarray],
     shapes: Shapes,
     source: str,
-    opset: int = 0,
+    opset: int,
     *,
-    fuse_norms: bool = False,
+    fuse_norms: bool,
 ) -> tuple[gs.Graph, Cut | None, dict[str, Place]]:
     """Prepares a model: every node of the result is a layer, named and not constant.
 

@@ -94,7 +94,7 @@ def choices_of(network: Network, high: Precision, more: Iterable[Precision] = ()
     return choices
 
 
-def write_switch(writer: PlanWriter, choices: Choices, piece: Piece | None = None) -> WrittenSwitch:
+def write_switch(writer: PlanWriter, choices: Choices, piece: Piece | None) -> WrittenSwitch:
     """Writes one graph that runs every plan: it has each layer in all its ``choices``, and inputs that select one.
 
     Args:

@@ -42,19 +42,20 @@ _PARTS = {
 }
 
 
-def parts_of(node: onnx.NodeProto, final: str) -> tuple[list[onnx.NodeProto], list[onnx.TensorProto]]:
+def parts_of(node: onnx.NodeProto) -> tuple[list[onnx.NodeProto], list[onnx.TensorProto]]:
     """Returns the nodes that TensorRT's parser makes of a node (often itself), and new constants that they read.
 
-    Names of new tensors begin with ``final``.
+    Names of new tensors begin with the node's output.
     """
     if node.op_type not in _PARTS or node.domain:
         return [node], []
+    final = node.output[0]
     parts, attributes = _PARTS[node.op_type], {attribute.name: attribute for attribute in node.attribute}
     axes, constants = list(node.input[1:]), list[onnx.TensorProto]()
     if "axes" in attributes:  # ReduceSum has its axes as an input since opset 13, the others since opset 18
         axes = [f"{final}_axes"]
         constants.append(numpy_helper.from_array(np.asarray(attributes.pop("axes").ints, np.int64), axes[0]))
-    names = [node.input[0], *(f"{final}_part{index}" for index in range(len(parts) - 1)), node.output[0]]
+    names = [node.input[0], *(f"{final}_part{index}" for index in range(len(parts) - 1)), final]
     nodes = []
     for index, op in enumerate(parts):
         others = {_SQUARE: [names[index]], _SUM: axes}.get(op, [])
@@ -414,7 +415,7 @@ class GraphWriting:
 
     def _add_rounded_parts(self, node: onnx.NodeProto, kind: FloatType) -> None:
         # In the emulation TensorRT's layers, each rounded but the last, which the caller rounds.
-        parts, constants = parts_of(node, node.output[0]) if self._context.emulates else ([node], [])
+        parts, constants = parts_of(node) if self._context.emulates else ([node], [])
         self._constants += constants
         for part in parts[:-1]:
             final = part.output[0]
