@@ -41,7 +41,8 @@ def with_constants(network: Network, changed: Mapping[Slot, np.ndarray]) -> Netw
             node.input.append("")
         name = node.input[slot]
         if network.uses[name] != 1:
-            name = unused_name(f"{node.name}.{'bias' if slot == BIAS_SLOT else 'weight'}", taken)
+            part = "bias" if slot == BIAS_SLOT else "weight"
+            name = unused_name(f"{node.name}.{part}", taken)
             node.input[slot] = name
         weights.pop(name, None)
         constants[name] = constant_tensor(name, values, weights)

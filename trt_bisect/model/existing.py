@@ -285,7 +285,8 @@ def _with_absorbed_activation(
     producer = source.inputs[0] if source.inputs else None
     if producer is None or not quantizers or not quantizers[0].begins_at_zero:
         return source
-    name = f"{producer.name if len(producer.outputs) == 1 else source.name}.absorbed_relu"
+    stem = producer.name if len(producer.outputs) == 1 else source.name
+    name = f"{stem}.absorbed_relu"
     for reader in source.outputs:
         if reader.name == name:
             return reader.outputs[0]
@@ -342,7 +343,8 @@ def low_of_pairs(pairs: ExistingPairs, low: LowPrecision, source: str) -> LowPre
     first_at: dict[LowPrecision, str] = {}
     for (node, _), chain in (*pairs.inputs.items(), *pairs.outputs.items()):
         for quantizer in chain:
-            first_at.setdefault(FP8 if quantizer.in_fp8 else INT8, node)
+            kind = FP8 if quantizer.in_fp8 else INT8
+            first_at.setdefault(kind, node)
     if not first_at:
         return low
     if len(first_at) > 1:

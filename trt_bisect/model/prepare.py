@@ -531,9 +531,10 @@ def _absorb(producer: gs.Node, scale: np.ndarray, shift: np.ndarray, taken: set[
     folded_bias = np.broadcast_to((bias * scale + shift) / (beta or 1.0), scale.shape)
     if producer.op == "Gemm" and beta == 0.0:
         producer.attrs["beta"] = 1.0
+    name = unused_name(f"{producer.name}.weight", taken) if is_shared else weight.name
     producer.inputs = [
         producer.inputs[0],
-        gs.Constant(unused_name(f"{producer.name}.weight", taken) if is_shared else weight.name, folded.astype(dtype)),
+        gs.Constant(name, folded.astype(dtype)),
         gs.Constant(unused_name(f"{producer.name}.folded_bias", taken), folded_bias.astype(dtype)),
     ]
 

@@ -150,8 +150,11 @@ class WritingContext:
             if rounded is None:
                 values = self.network.on_grid.get(name)
                 values = self.network.constant(name) if values is None else values
-                rounded = round_trips(values if kind is None else kind.rounded(values), quantizers)
-                rounded = mapped(rounded) if self._large else rounded
+                if kind is not None:
+                    values = kind.rounded(values)
+                rounded = round_trips(values, quantizers)
+                if self._large:
+                    rounded = mapped(rounded)
                 self.network.rounded[key] = rounded
             if self._large and file_of(rounded) is None:
                 return rounded
@@ -390,12 +393,13 @@ class GraphWriting:
             self._add_carrying(layer, node, kind)
             return
         emulates, renamed_outputs = self._context.emulates, []
+        word, dtype = ("unrounded", TensorProto.FLOAT) if emulates else ("typed", kind.onnx)
         for slot, name in enumerate(original.output):
             if name not in self._context.float_tensors:
                 continue
-            final, raw = node.output[slot], self._new(node.output[slot], "unrounded" if emulates else "typed")
+            final, raw = node.output[slot], self._new(node.output[slot], word)
             node.output[slot] = raw
-            self._give_shape(raw, TensorProto.FLOAT if emulates else kind.onnx, name)
+            self._give_shape(raw, dtype, name)
             renamed_outputs.append((final, raw))
         self._add_rounded_parts(node, kind)
         for final, raw in renamed_outputs:
