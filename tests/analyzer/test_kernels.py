@@ -100,25 +100,26 @@ def test_every_layer_with_a_weight_becomes_a_kernel_that_reads_int8(built, name)
 
 CONCATS = [f"/model.13/{op}" for op in ("Add_1", *(f"Concat{i}" for i in ("", *"_2 _4 _6 _7 _8".split())))]
 ROUNDED = {
-    "lenet": (6, ["pool2"]),
-    "residual": (9, ["pool"]),
-    "encoder": (22, ["block0.add1", "block0.add2", "block1.add1", "block1.add2"]),
-    "detector": (40, CONCATS),
+    "lenet": (6, ["pool2"], 8, 1),
+    "residual": (9, ["pool"], 8, 1),
+    "encoder": (22, ["block0.add1", "block0.add2", "block1.add1", "block1.add2"], 29, 2),
+    "detector": (40, CONCATS, 31, 1),
 }
-"""The layers of each network with pairs, and those of them that are only rounded."""
-WITHOUT = {"lenet": (8, 1), "residual": (8, 1), "encoder": (29, 2), "detector": (31, 1)}
-"""The kernels of its engine without pairs, and those that only move data."""
+"""The layers of each network with pairs, and those of them that are only rounded; the kernels of its engine without
+pairs, and those that only move data.
+"""
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", BUILT)
-def test_the_layers_that_are_only_rounded(built, name):
-    layers, rounded = ROUNDED[name]
+def test_the_layers_that_are_only_rounded_and_the_engine_without_pairs(built, name):
+    layers, rounded, *without = ROUNDED[name]
     facts = built(name)[2].engine
     assert facts.broken == (), "a full INT8 plan breaks no fusion"
     assert sorted(facts.rounded) == sorted(rounded)
     assert len(facts.low) == layers - len(rounded)
     assert facts.untold == ()
+    assert [facts.fp32.total, facts.fp32.moves] == without
+    assert (facts.fp32.pairs, facts.fp32.low, facts.fp32.rounding) == (0, 0, 0)
 
 
 @pytest.mark.parametrize("name", BUILT)
@@ -132,13 +133,6 @@ def test_the_kernels_are_counted_as_the_log_has_them(built, name):
     assert counted.moves == len(moves)
     assert counted.low == sum("Datatype: Int8" in line and "Datatype: Float" not in line for line in read)
     assert counted.mixed == sum("Datatype: Int8" in line and "Datatype: Float" in line for line in read)
-
-
-@pytest.mark.parametrize("name", BUILT)
-def test_the_engine_without_pairs_is_counted_beside_it(built, name):
-    facts = built(name)[2].engine
-    assert (facts.fp32.total, facts.fp32.moves) == WITHOUT[name]
-    assert (facts.fp32.pairs, facts.fp32.low, facts.fp32.rounding) == (0, 0, 0)
 
 
 def test_convolution_sum_and_activation_are_fused_because_the_branch_is_bare(built):

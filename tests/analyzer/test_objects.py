@@ -17,6 +17,12 @@ from trt_bisect.errors import BadInput
 SIZE = 320
 
 
+def with_more(more, boxes=None):
+    """Detections of class 0 with keypoints, oriented boxes or masks."""
+    count = len(more)
+    return Detections(np.array(boxes or np.zeros((count, 4)).tolist()), np.ones(count), np.zeros(count, int), more)
+
+
 def figures(task, before, after, **how):
     found = asked(task, before, **how)
     return found, found.judge([before])({0: after}).values
@@ -64,7 +70,7 @@ def test_a_keypoint_that_one_of_two_poses_sees_alone_is_not_alike(before, after,
     poses = []
     for seen in (before, after):
         points = np.concatenate([np.arange(8.0).reshape(4, 2), np.array(seen)[:, None]], axis=-1)
-        poses.append(Detections(np.array([[0.0, 0, 100, 50]]), np.ones(1), np.zeros(1, int), points[None]))
+        poses.append(with_more(points[None], [[0.0, 0, 100, 50]]))
     assert key_similarity(*poses)[0, 0] == pytest.approx(expected)
 
 
@@ -94,10 +100,10 @@ def test_the_mean_similarity_of_poses_is_that_of_cocos_tools(random):
 def test_boxes_and_masks_without_an_area_agree_with_themselves():
     line = np.array([[100.0, 100, 0, 40, 0.3]])
     for moved, least, most in ((0, 1.0, 1.0), ([0.001, 0, 0, 0, 0], 0.9, 1.0), ([0, 0, 0, 0, 0.1], 0.0, 0.01)):
-        found = turned_overlaps_of(turned_detections(line), turned_detections(line + moved))[0, 0]
+        found = turned_overlaps_of(with_more(line), with_more(line + moved))[0, 0]
         assert least - 1e-9 <= found <= most
     empty, full = np.zeros((1, 4, 5), bool), np.ones((1, 4, 5), bool)
-    masks = [Detections(np.zeros((1, 4)), np.ones(1), np.zeros(1, int), each) for each in (empty, full)]
+    masks = [with_more(each) for each in (empty, full)]
     assert [mask_overlaps(masks[0], each)[0, 0] for each in masks] == [1.0, 0.0]
 
 
@@ -128,16 +134,12 @@ def polygon(box):
     return [turn @ np.array([a * w / 2, b * h / 2]) + (x, y) for a, b in ((-1, -1), (1, -1), (1, 1), (-1, 1))]
 
 
-def turned_detections(boxes):
-    return Detections(np.zeros((len(boxes), 4)), np.ones(len(boxes)), np.zeros(len(boxes), int), boxes)
-
-
 def test_turned_boxes_overlap_as_their_clipped_polygons(random):
     one, other = (
         np.column_stack([random.uniform(0, 30, (60, 2)), random.uniform(1, 40, (60, 2)), random.uniform(-3, 3, 60)])
         for _ in range(2)
     )
-    found = turned_overlaps_of(turned_detections(one), turned_detections(other))
+    found = turned_overlaps_of(with_more(one), with_more(other))
     for a, row in zip(one, found, strict=True):
         for b, value in zip(other, row, strict=True):
             shared = area(clipped(polygon(a), polygon(b)))
@@ -149,7 +151,7 @@ def test_turned_boxes_overlap_as_their_clipped_polygons(random):
 def test_turned_boxes_that_share_edges_are_measured_too():
     box = np.array([10.0, 10, 20, 10, 0.7])
     alike = np.array([box, box + np.eye(5)[4] * math.pi, box * [1, 1, 0.5, 1, 1], box * [1, 1, 0, 1, 1], box + 1000])
-    found = turned_overlaps_of(turned_detections(box[None]), turned_detections(alike))
+    found = turned_overlaps_of(with_more(box[None]), with_more(alike))
     assert found[0] == pytest.approx([1, 1, 0.5, 0, 0], abs=1e-3)  # a side is not 0, but 0.01
 
 
@@ -247,7 +249,7 @@ def test_an_instance_whose_mask_is_inverted_is_lost_and_invented(make, classes):
 
 def test_masks_overlap_as_their_pixels(random):
     masks = random.normal(0, 1, (2, 10, 12)) > 0
-    image = Detections(np.zeros((2, 4)), np.ones(2), np.zeros(2, int), masks)
+    image = with_more(masks)
     assert mask_overlaps(image, image)[0, 1] == (masks[0] & masks[1]).sum() / (masks[0] | masks[1]).sum()
 
 
