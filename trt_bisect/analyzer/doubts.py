@@ -94,9 +94,7 @@ def _found(rule: Rule, trial: Trial) -> Iterator[Doubt]:
                 yield from _of_counts(name, figures)
             if not (is_read and task_tells):
                 yield from _of_classes(name, figures)
-    warning = sqnr_disagreement(rule, trial)
-    if warning is not None:
-        yield warning
+    yield from _of_metrics(rule, trial)
 
 
 def _where_zero(name: str, figures: OutputFigures) -> Iterator[Doubt]:
@@ -175,12 +173,10 @@ def _on_worst_input(figures: OutputFigures) -> tuple[float | None, float | None]
     return values.get("centered_sqnr"), values.get("cosine")
 
 
-def sqnr_disagreement(rule: Rule, trial: Trial) -> Doubt | None:
-    """Returns a doubt if cosine meets the threshold and SQNR misses the corresponding value by more than 3 dB, or the
-    reverse; else None.
-    """
+def _of_metrics(rule: Rule, trial: Trial) -> Iterator[Doubt]:
+    # Cosine meets the threshold, and SQNR misses the corresponding value by more than 3 dB; or the reverse.
     if rule.metric.name != "cosine" or rule.budget <= 0.0:
-        return None
+        return
     level = -10.0 * math.log10(2.0 * rule.budget)
     for name, figures in rule.judged(trial).items():
         sqnr, value = _on_worst_input(figures)
@@ -188,21 +184,22 @@ def sqnr_disagreement(rule: Rule, trial: Trial) -> Doubt | None:
             continue
         good = rule.metric.loss(value) <= rule.budget
         if good and sqnr < level - _ALLOWED_DECIBELS:
-            return Doubt(
+            yield Doubt(
                 name,
                 DISAGREE,
                 f"Output '{name}': cosine {rule.text(value)} meets the threshold, but SQNR without the mean is "
                 f"{sqnr:.1f} dB, and the threshold corresponds to {level:.1f} dB. A common offset or a softmax makes "
                 "cosine too high; check --metric centered_sqnr as well.",
             )
+            return
         if not good and sqnr > level + _ALLOWED_DECIBELS:
-            return Doubt(
+            yield Doubt(
                 name,
                 DISAGREE,
                 f"Output '{name}': cosine {rule.text(value)} misses the threshold, but SQNR is {sqnr:.1f} dB, and the "
                 f"threshold corresponds to {level:.1f} dB; check --metric sqnr as well.",
             )
-    return None
+            return
 
 
 @dataclass(frozen=True)
