@@ -121,13 +121,13 @@ def begin(output: Path, nights: Sequence[NightlyRun], suite: str) -> tuple[Night
         if nights[-1].is_resumable(suite, now):
             return nights[-1], True
     name = now.strftime("%Y-%m-%dT%H%M%SZ")
-    for count in itertools.count(1):
-        folder = output / (name if count == 1 else f"{name}-{count}")
+    folder = output / name
+    for count in itertools.count(2):
         try:
             folder.mkdir()
             break
         except FileExistsError:
-            continue
+            folder = output / f"{name}-{count}"
         except OSError as error:
             raise unwritable(output, error, _OPTION) from error
     return NightlyRun(number, now.isoformat(timespec="seconds"), suite, folder=folder).saved(), False
