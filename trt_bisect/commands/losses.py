@@ -144,21 +144,25 @@ def measure_alone(experiment: Experiment, progress: Progress, chosen: Collection
         chosen: the indices of the layers to measure, only in INT8; None for every layer, both ways.
     """
     network, rule = experiment.network, experiment.rule
-    high, plans = experiment.whole.high, _alone(experiment, network.movable if chosen is None else chosen)
-    low, without = network.full(high), dict[int, PrecisionPlan]()
-    if chosen is None:
-        without = {k: low.keeping({k}, high) for k in network.movable}
+    high, without, layers = experiment.whole.high, dict[int, PrecisionPlan](), chosen
+    low = network.full(high)
+    if layers is None:
+        layers, without = network.movable, {k: low.keeping({k}, high) for k in network.movable}
+    plans = _alone(experiment, layers)
     trials = _trials(experiment, [*plans.values(), low, *without.values()], progress)
     full = rule.loss(trials[low])
     cost = macs(network, facts_for(network, experiment.feeds[0]))
     total = sum(cost.values()) or 1
-    unquantized = [*_unquantized(experiment, progress)] if "unquantized" in experiment.parts and chosen is None else []
-    gains = {k: _difference(full, rule.loss(trials[plan])) for k, plan in without.items()}
-    alone = [(k, part, trials[plan], gains.get(k) if part == _BOTH else None) for (k, part), plan in plans.items()]
-    alone += [(k, _BOTH, trial, _difference(full, rule.loss(others))) for k, trial, others in unquantized]
+    alone: list[tuple[int, str, Trial, Trial | None]] = []
+    for (k, part), plan in plans.items():
+        others = trials[without[k]] if k in without and part == _BOTH else None
+        alone.append((k, part, trials[plan], others))
+    if chosen is None and "unquantized" in experiment.parts:
+        alone += [(k, _BOTH, trial, others) for k, trial, others in _unquantized(experiment, progress)]
     ops = []
-    for k, part, trial, gain in alone:
+    for k, part, trial, others in alone:
         layer, share, judged = network.layers[k], cost[k] / total, rule.judged(trial)
+        gain = None if others is None else _difference(full, rule.loss(others))
         worst = rule.worst_of(judged)
         ops.append(
             SensitiveOp(
