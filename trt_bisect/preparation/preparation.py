@@ -283,7 +283,7 @@ def _references(setup: Setup, network: Network, builder: Builder, feeds: Sequenc
     except TrialFailed as failure:
         if references:
             problem = f"FP32 does not run on input {len(references)}: {failure.message}"
-            raise BadInput(problem, "Check its shapes and values.") from failure
+            raise BadInput(problem, _remedy(builder, network, "Check its shapes and values.")) from failure
         raise NothingMeasured(
             f"The FP32 network cannot be run: {failure.message}",
             _remedy(builder, network, f"Run '{network.source}' with the engine alone."),
