@@ -8,10 +8,11 @@ from onnx import TensorProto, helper, numpy_helper
 
 import trt_bisect
 from tests.support import networks
+from tests.support.quantized import plain_session
 from trt_bisect.analyzer.doubts import BY_CHANCE, LENGTH, doubts
 from trt_bisect.analyzer.integers import IntegerJudge, Integers, integers_of, integers_text
 from trt_bisect.analyzer.judge import Comparer, make_rule
-from trt_bisect.analyzer.metrics import BUILT_IN, EQUAL
+from trt_bisect.analyzer.metrics import BUILT_IN, EQUAL, JUDGING
 from trt_bisect.evaluator.trial import MEASURED, Trial
 from trt_bisect.model.network import load_network
 
@@ -41,7 +42,6 @@ def test_a_share_of_equal_elements_stands_beside_kappa():
     assert found.inputs["equal"] == (0.973, 1.0)
     assert IntegerJudge(fp32).figures(fp32).values == {"equal": 1.0, "equal_in_all": 1.0, "kappa": 1.0}
     assert "1.35% of the elements of 'y'" in integers_text("y", found.values)
-    assert IntegerJudge([np.zeros(0, int), fp32[0]]).figures([np.zeros(0, int), fp32[0]]).inputs["equal"] == (1.0, 1.0)
     # By hand: 60 of 100 equal, classes in halves on both sides, by chance 50.
     halves, others = np.repeat([0, 1], 50), np.repeat([0, 1, 0, 1], [30, 20, 20, 30])
     assert IntegerJudge([halves]).figures([others]).values["kappa"] == pytest.approx(0.2)
@@ -125,6 +125,70 @@ def test_rows_lost_or_won_are_counted_over_all_inputs(fp32, plan, similarity, do
     assert COSINE.similarity(trial) == pytest.approx(similarity)
     assert COSINE.meets(trial) is (similarity == 1.0)
     assert [doubt.kind for doubt in doubts(COSINE, trial)] == [LENGTH] * doubted
+
+
+@pytest.mark.parametrize(
+    ("metric", "kind", "worst"),
+    [
+        ("cosine", float, 0.0),
+        ("sqnr", float, -400.0),
+        ("mse", float, np.inf),
+        ("top1", float, 0.0),
+        ("equal", int, 0.0),
+    ],
+)
+@pytest.mark.parametrize("rows", [([8, 8, 8, 8, 0], [0, 8, 8, 8, 0]), ([0, 8, 8, 8, 0], [8, 8, 8, 8, 0])])
+def test_an_input_that_loses_all_rows_or_wins_the_first_is_the_worst(metric, kind, worst, rows):
+    values = 5 + np.random.default_rng(0).integers(0, 3, (8, 4)).astype(kind)
+    fp32, plan = ([{"y": values[:n]} for n in of_inputs] for of_inputs in rows)
+    compare, rule = Comparer(fp32), make_rule(JUDGING[metric], 0.5)
+    trial = Trial("", MEASURED, compare(plan))
+    assert trial.outputs["y"].values[metric] == worst
+    assert rule.loss(trial) > rule.budget
+    found = rule.by_input(trial)
+    assert (found.inputs, found.misses, found.worst, found.faint) == (4, 1, 0, (4,))
+    lost, kept, *_, neither = (compare.at(place, outputs)["y"] for place, outputs in enumerate(plan))
+    assert (lost.values[metric], rule.own_loss(neither)) == (worst, None)
+    assert rule.own_loss(kept) == 0.0
+
+
+def test_labels_of_which_an_input_has_few_lose_all_of_them_over_all_inputs():
+    fp32 = [{"y": np.arange(3)} for _ in range(32)]
+    trial = trial_of(fp32, [{"y": np.arange(0)}, *fp32[1:]])
+    assert SHARE.similarity(trial) == 31 / 32
+    assert SHARE.by_input(trial).values == (0.0, *(1.0,) * 31)
+
+
+def test_inputs_without_rows_count_only_where_int8_gives_some(tmp_path):
+    """INT8 rounds x to multiples of 7.87: 3 is lost, and 3.95 becomes 7.87."""
+    gives, loses, wins, has_none = np.eye(4, dtype=np.float32) * np.array([1000, 3, 3.95, 0], np.float32)
+    x = np.stack([*[gives] * 20, loses, wins, has_none, has_none])
+    x[:, 3] = 1000
+    nodes = [
+        helper.make_node("MatMul", ["x", "eye"], ["m"], "first"),
+        helper.make_node("Mul", ["m", "factors"], ["louder"], "factors"),
+        helper.make_node("MatMul", ["louder", "w"], ["s"], "second"),
+        helper.make_node("Reshape", ["s", "flat"], ["flat_s"], "flatten"),
+        helper.make_node("Greater", ["flat_s", "least"], ["keep"], "greater"),
+        helper.make_node("NonZero", ["keep"], ["at"], "nonzero"),
+        helper.make_node("Reshape", ["at", "flat"], ["flat_at"], "places"),
+        helper.make_node("Gather", ["flat_s", "flat_at"], ["scores"], "gather"),
+    ]
+    w = np.array([[0.0008] * 3, [0.0008] * 3, [0.0005] * 3, [0] * 3], np.float32)
+    factors = np.array([1, 333, 100, 0], np.float32)
+    constants = {"eye": np.eye(4, dtype=np.float32), "factors": factors, "w": w}
+    constants |= {"flat": np.array([-1]), "least": np.float32(0.3)}
+    path = network(tmp_path, nodes, [value("scores", ["n"])], [1, 4], constants)
+    session = plain_session(path)
+    rows = [session.run(None, {"x": sample[None]})[0].size for sample in x]
+    assert rows == [3] * 21 + [0] * 3
+    data = {"x": x}
+    report = trt_bisect.run(path, data, inputs=data, **HOW)
+    found = report.by_input.int8
+    assert (found.inputs, found.misses, len(found.faint), report.similarity.int8) == (22, 2, 2, 0.0)
+    assert (report.exit_code, report.culprits, report.recipe.meets) == (1, ("first",), True)
+    assert (report.answer.given.inputs, report.answer.given.holds) == (21, 21)
+    assert "FP32 gives no row on 3 of 24 inputs" in " ".join(note.text for note in report.notes)
 
 
 def test_a_lost_row_of_indices_does_not_move_the_others():

@@ -29,7 +29,7 @@ LARGEST_SCORE = "largest_score"
 """The figure of FP32's largest score, if all single scores are below 0.05."""
 WHERE_ZERO = "error_where_zero"
 """The figure of the largest error on an input whose FP32 output is almost zero, as a share of FP32's median norm."""
-_NO_FIGURES: dict[str, float] = {}  # Of an output of which nothing could be compared.
+_NO_VALUES: dict[str, float] = {}  # Of an input on which neither output has values.
 
 
 class _PreparedReference:
@@ -121,11 +121,15 @@ class OutputJudge:
     def figures(self, outputs: Sequence[np.ndarray]) -> OutputFigures:
         """Returns the figures of an output, one array for each input; each metric's value is that of the worst input.
 
-        Arrays of different shapes are compared in their common region. Values not finite in the reference are left out.
+        Arrays of different shapes are compared in their common region. If only one of them has values, the input gets
+        the figures of an output that has nothing in common with FP32's; if neither has, the input does not count,
+        unless this is so on all inputs. Values not finite in the reference are left out.
         """
         notes: dict[str, None] = {}
         arrays = [np.asarray(output) for output in outputs]
         by_input = [self._values(index, array, notes) for index, array in enumerate(arrays)]
+        if all(values is _NO_VALUES for values in by_input):
+            by_input = [self._perfect() for _ in arrays]
         finite = None not in by_input
         values: dict[str, float] = {}
         inputs: dict[str, tuple[float | None, ...]] = {}
@@ -176,18 +180,21 @@ class OutputJudge:
         if metric.name in RELATIVE:
             left_out |= self._faint
         return tuple(
-            None if k in left_out or values is _NO_FIGURES else (values or {}).get(metric.name, math.nan)
+            None if k in left_out or values is _NO_VALUES else (values or {}).get(metric.name, math.nan)
             for k, values in enumerate(by_input)
         )
 
     def _values(self, index: int, output: np.ndarray, notes: dict[str, None]) -> dict[str, float] | None:
-        same = output.shape == self._reference[index].shape
+        of_fp32 = self._reference[index]
+        if not of_fp32.size and not output.size:
+            return _NO_VALUES
+        same = output.shape == of_fp32.shape
         if same:
             reference = self._prepared(index)
         else:
-            r, output = common_region(self._reference[index], output)
+            r, output = common_region(of_fp32, output)
             if not r.size:
-                return _NO_FIGURES
+                return {metric.name: metric.unlike for metric in self._metrics}
             reference = self._prepare(r, keeps=False)
         finite = np.isfinite(output)
         if reference.finite is not None:
@@ -195,12 +202,13 @@ class OutputJudge:
         if not finite.all():
             return None
         if reference.empty:
-            if reference.values.size and index not in self._unusable:
+            if index not in self._unusable:
                 notes["no values to compare"] = None
-            if same:
-                return {m.name: m.perfect for m in self._metrics if m.perfect is not None}
-            return {}
+            return self._perfect() if same else {}
         return reference.values_of(output)
+
+    def _perfect(self) -> dict[str, float]:
+        return {metric.name: metric.perfect for metric in self._metrics if metric.perfect is not None}
 
     def _prepared(self, index: int) -> _PreparedReference:
         prepared = self._kept.get(index) or self._prepare(self._reference[index], keeps=self._keeps)

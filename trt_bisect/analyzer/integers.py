@@ -135,15 +135,15 @@ class IntegerJudge:
 
     def figures(self, outputs: Sequence[np.ndarray]) -> OutputFigures:
         """Returns the figures of an output, one array for each input; the share of equal elements is that of the worst
-        input.
+        input. Inputs on which neither output has elements do not count, unless this is so on all inputs.
         """
         compared = [self._compared(place, np.asarray(output)) for place, output in enumerate(outputs)]
-        both, shares = [common for common, *_ in compared], tuple(share for *_, share in compared)
-        counting = [share for share in shares if share is not None]
-        values: dict[str, float] = {}
-        if counting:
-            values = {EQUAL.name: min(counting)}
-        equal, elements = sum(number for _, number, _ in compared), sum(r.size for r, _ in both)
+        both = [common for common, *_ in compared]
+        equal, elements = (sum(numbers) for numbers in zip(*(counts for _, *counts in compared), strict=True))
+        shares: tuple[float | None, ...] = (1.0,) * len(outputs)
+        if elements:
+            shares = tuple(same / of_all if of_all else None for _, same, of_all in compared)
+        values = {EQUAL.name: min(share for share in shares if share is not None)}
         if elements:
             values |= {ALL_EQUAL: equal / elements, **self._beyond_chance(both, equal, elements)}
         pooled = self._pooled(elements - equal, elements)
@@ -157,22 +157,21 @@ class IntegerJudge:
 
     def at(self, place: int, output: np.ndarray) -> OutputFigures:
         """Returns the figures for the input of index ``place``."""
-        (common, _), equal, share = self._compared(place, output)
+        _, equal, elements = self._compared(place, output)
         rows = rows_at(self._reference[place], output, self._axis)
-        values = {} if share is None else {EQUAL.name: share}
-        return OutputFigures(values, pooled={**self._pooled(common.size - equal, common.size), **rows})
+        values = {EQUAL.name: equal / elements} if elements else {}
+        return OutputFigures(values, pooled={**self._pooled(elements - equal, elements), **rows})
 
-    def _compared(self, place: int, output: np.ndarray) -> tuple[tuple[np.ndarray, np.ndarray], int, float | None]:
-        # Returns the common region in both outputs, its number of equal elements, and their share (None without it).
+    def _compared(self, place: int, output: np.ndarray) -> tuple[tuple[np.ndarray, np.ndarray], int, int]:
+        # Returns the common region in both outputs, and the numbers of equal and of all its elements; if only one
+        # output has elements, all of them differ.
         reference, alike = self._reference[place], self._reference[place].shape == output.shape
         common = (reference, output) if alike else common_region(reference, output)
         if (self._by_rows or not alike) and reference.ndim == output.ndim:
             equal = _in_equal_rows(reference, output)
         else:
             equal = self._equal(*common)
-        if common[0].size:
-            return common, equal, equal / common[0].size
-        return common, equal, 1.0 if reference.size == output.size else None
+        return common, equal, common[0].size or max(reference.size, output.size)
 
     def _equal(self, reference: np.ndarray, output: np.ndarray) -> int:
         if self._unordered is None or not reference.ndim or not reference.size:

@@ -22,7 +22,7 @@ from trt_bisect.analyzer.metrics import (
     loss_text,
 )
 from trt_bisect.analyzer.rows import ROWS, ROWS_MISSED, rows_missed
-from trt_bisect.analyzer.slices import Slices
+from trt_bisect.analyzer.slices import Slices, output_of
 from trt_bisect.analyzer.tasks.task import FOUND, Judge, Task
 from trt_bisect.analyzer.variation import VARIATION, VARIATION_MISSED, inputs_vary
 from trt_bisect.builder.base import Outputs
@@ -405,6 +405,12 @@ def outputs_to_judge(outputs: Outputs, integers: Integers = PLAIN, *, own_metric
         return numeric
     # A user's own metric may mean nothing for labels.
     return [name for name in numeric if not integers.is_one(name, outputs[name])] or numeric
+
+
+def judged_outputs(rule: Rule, outputs: Outputs) -> list[str]:
+    """Returns the names of the whole ``outputs`` that a rule names; without any, of all arrays of numbers."""
+    numeric, named = numeric_outputs(outputs), {output_of(name) for name in rule.outputs}
+    return [name for name in numeric if name in named] or numeric
 
 
 def compare_arrays(

@@ -55,6 +55,15 @@ class Metric:
         """True if figures may change in steps, not gradually, as top-1's and a user's function's do."""
         return self.name in ("top1", "agreement") or bool(self.code)
 
+    @property
+    def unlike(self) -> float:
+        """The figure of an output that has nothing in common with FP32's; it misses every threshold."""
+        if self.name in FRACTIONS:
+            return 0.0
+        if self.loss_of is _noise_ratio:
+            return -EXACT_SQNR
+        return -math.inf if self.higher else math.inf
+
     def worst(self, figures: Iterable[float]) -> float:
         """Returns the worst figure; NaN if any figure is NaN."""
         values = list(figures)

@@ -18,6 +18,7 @@ from trt_bisect.analyzer.doubts import (
     doubts,
 )
 from trt_bisect.analyzer.judge import Rule
+from trt_bisect.analyzer.metrics import AGREEMENT
 from trt_bisect.answer.confidence import confidence, is_close, ranked
 from trt_bisect.answer.result import Answer, cost_of, figures_of, low_layers, names_of, similarity_of
 from trt_bisect.answer.search import CalibratorTried
@@ -93,7 +94,7 @@ def bound_on_held_out(answer: Answer) -> Bound | None:
     if trial is None or answer.held_out_inputs is None:
         return None
     if not answer.by_accuracy or answer.experiment.task is not None:
-        losses = losses_by_place(rule, trial, answer.held_out_inputs.told).values()
+        losses = _losses(rule, trial, answer.held_out_inputs).values()
         missed = sum(loss > rule.budget for loss in losses)
         return bound_of(len(losses), missed, BY_AGREEMENT if answer.by_accuracy else "") if losses else None
     figures = next(iter(rule.judged(trial).values()), None)
@@ -108,7 +109,7 @@ def answer_facts(answer: Answer) -> AnswerFacts:
     rule, recipe, network = answer.experiment.rule, answer.recipe, answer.experiment.network
     held_out, held_out_inputs = None, answer.held_out_inputs
     if answer.held_out is not None and held_out_inputs is not None:
-        held_out = _held(rule, answer.held_out, held_out_inputs, held_out_inputs.told)
+        held_out = _held(rule, answer.held_out, held_out_inputs)
     of_user = answer.of_user
     layers = of_user.experiment.network.layers
     main, weak = ([layers[of_user.recipe.space.units[unit][0]].name for unit in units] for units in ranked(of_user))
@@ -124,7 +125,7 @@ def answer_facts(answer: Answer) -> AnswerFacts:
     unchanged = figures_of(of_user.recipe, of_user.restored)
     facts = AnswerFacts(
         judged=answer.judged,
-        given=_held(rule, answer.restored, answer.inputs.given, answer.inputs.told),
+        given=_held(rule, answer.restored, answer.inputs.given),
         held_out=held_out,
         cost=cost_of(answer),
         calibrators=tuple(_row(rule, answer.emulated.of_user, row) for row in of_user.tried),
@@ -236,8 +237,13 @@ def _row(rule: Rule, answer: Answer, tried: CalibratorTried) -> CalibratorRow:
     )
 
 
-def _held(rule: Rule, trial: Trial, given: GivenInputs, counting: tuple[int, ...]) -> Held | None:
-    losses = losses_by_place(rule, trial, counting)
+def _losses(rule: Rule, trial: Trial, given: GivenInputs) -> dict[int, float]:
+    # With a task, findings of the plan alone are judged over all inputs together.
+    return losses_by_place(rule, trial, given.told if rule.metric is AGREEMENT else range(len(given)))
+
+
+def _held(rule: Rule, trial: Trial, given: GivenInputs) -> Held | None:
+    losses = _losses(rule, trial, given)
     if not losses:
         return None
     worst = max(losses, key=lambda input_index: losses[input_index])

@@ -13,7 +13,7 @@ import numpy as np
 
 from trt_bisect.analyzer.doubts import constant_outputs
 from trt_bisect.analyzer.fp32_itself import data_warnings, not_finite_warning
-from trt_bisect.analyzer.judge import Comparer, Rule, outputs_to_judge
+from trt_bisect.analyzer.judge import Comparer, Rule, judged_outputs
 from trt_bisect.analyzer.metrics import AGREEMENT, BUILT_IN, EQUAL
 from trt_bisect.analyzer.slices import output_of
 from trt_bisect.analyzer.tasks.task import FOUND, ITEMS, NEARBY, finds_nothing
@@ -398,7 +398,9 @@ class AnswerPlans:
         losses, value, metric = evaluator.by_place(plan), rule.metric.value, rule.metric.name
         if not losses.keys() >= set(inputs.counting):
             return None
-        by_input = tuple(value(losses[k]) if k in losses else None for k in range(len(inputs.given)))
+        # Where neither FP32 nor the plan finds anything, there is no figure.
+        figured = {k for k, loss in losses.items() if loss or k not in inputs.given.empty}
+        by_input = tuple(value(losses[k]) if k in figured else None for k in range(len(inputs.given)))
         worst = {metric: value(evaluator.loss(plan))}
         name = (*rule.outputs, *(spec.name for spec in experiment.network.outputs))[0]
         found = tuple(float(k not in inputs.given.empty) for k in range(len(inputs.given)))
@@ -511,7 +513,8 @@ def noise_losses(experiment: Experiment, outputs: Mapping[str, OutputFigures]) -
     reads = None if experiment.task is None else experiment.task.reads
     judged = experiment.rule.judged_of(outputs)
     counting = judged if reads is None else {name: outputs[name] for name in outputs if output_of(name) in reads}
-    values = [figures.values for figures in counting.values()]
+    # Without values and finite, neither output has elements.
+    values = [figures.values for figures in counting.values() if figures.values or not figures.finite]
     return [EQUAL.loss(of[EQUAL.name]) if EQUAL.name in of else SQNR.loss(of.get(SQNR.name, nan)) for of in values]
 
 
@@ -534,7 +537,7 @@ class AnswerInputs:
 
     @property
     def told(self) -> tuple[int, ...]:
-        """The indices in ``counting``; with a task only those on which FP32 finds something."""
+        """The indices in ``counting`` of the inputs on which FP32 finds something."""
         return tuple(place for place in self.counting if place not in self.given.empty)
 
 
@@ -556,7 +559,14 @@ def answer_inputs(setup: Setup, experiment: Experiment) -> Iterator[AnswerInputs
         references = [*experiment.references, *more]
         setup.notes += noted(OUTPUTS, constant_outputs(experiment.rule, references)[1])
         sources = [source for source, _ in names]
-        given = GivenInputs(feeds, references, labels, sources, _empty(experiment, references))
+        empty = _empty(experiment, references)
+        given = GivenInputs(feeds, references, labels, sources, empty)
+        if empty and experiment.task is None:
+            on = f"{len(empty)} of {len(given)} inputs (first: {labels[min(empty)]})"
+            low = experiment.network.low.title
+            setup.notes.append(
+                Note(OUTPUTS, f"FP32 gives no row on {on}: such an input counts only where {low} gives one")
+            )
         compare, judged = experiment.comparison_with(references, deciding=True), experiment.rule.judged_of
         places = tuple(range(len(given)))
         counting = tuple(k for k in places if judged(compare.at(k, references[k]))) or places
@@ -566,17 +576,12 @@ def answer_inputs(setup: Setup, experiment: Experiment) -> Iterator[AnswerInputs
 
 
 def _warnings(setup: Setup, experiment: Experiment, given: GivenInputs) -> tuple[str, ...]:
-    names, data = _judged_names(experiment, given.references), (given.feeds, given.references, given.labels)
+    names = judged_outputs(experiment.rule, given.references[0])
+    data = given.feeds, given.references, given.labels
     warnings = tuple(data_warnings(experiment.network, names, *data, setup.options.memory_bytes))
     for warning in warnings:
         setup.progress.say(f"DATA: {warning}")
     return warnings
-
-
-def _judged_names(experiment: Experiment, references: Sequence[Outputs]) -> list[str]:
-    numeric = outputs_to_judge(references[0])
-    named = {output_of(name) for name in experiment.rule.outputs}
-    return [name for name in numeric if name in named] or numeric
 
 
 def _distinct(experiment: Experiment, spill: Spill) -> tuple[list[Feeds], list[tuple[str, str]]]:
@@ -646,7 +651,7 @@ def held_out_inputs(setup: Setup, experiment: Experiment, inputs: AnswerInputs) 
     feeds = [sample for _, sample in new.values()]
     labels = [held_out.label(held_out.place(position)) for position, _ in new.values()]
     references = _references(setup, experiment, feeds, labels, inputs.spill)
-    data = _judged_names(experiment, references), feeds, references, labels
+    data = judged_outputs(experiment.rule, references[0]), feeds, references, labels
     broken = not_finite_warning(experiment.network, *data, setup.options.memory_bytes, "held-out input")
     setup.notes += noted(DATA, [broken] if broken else [])
     return GivenInputs(feeds, references, labels, [held_out.source] * len(labels), _empty(experiment, references))
@@ -654,6 +659,8 @@ def held_out_inputs(setup: Setup, experiment: Experiment, inputs: AnswerInputs) 
 
 def _empty(experiment: Experiment, references: Sequence[Outputs]) -> frozenset[int]:
     if experiment.task is None:
-        return frozenset()
+        names = judged_outputs(experiment.rule, references[0])
+        rowless = {k for k, outputs in enumerate(references) if not any(outputs[name].size for name in names)}
+        return frozenset(rowless if len(rowless) < len(references) else ())
     judge = experiment.task.judge(references)
     return frozenset(k for k, outputs in enumerate(references) if finds_nothing(judge({k: outputs}).values))

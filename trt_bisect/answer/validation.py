@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
@@ -161,7 +161,7 @@ def check(plans: AnswerPlans, experiment: Experiment, plan: PrecisionPlan, *, jo
     return checked
 
 
-def losses_by_place(rule: Rule, trial: Trial, counting: tuple[int, ...]) -> dict[int, float]:
+def losses_by_place(rule: Rule, trial: Trial, counting: Collection[int]) -> dict[int, float]:
     """Returns a trial's loss on each input of ``counting``, by index; empty if the trial failed.
 
     The loss is infinite if the figure is not finite. Inputs on which a task finds nothing to compare are left out.

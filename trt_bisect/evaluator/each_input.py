@@ -29,7 +29,7 @@ class GivenInputs:
     Attributes:
         labels: the inputs' names in messages, such as ``calibration.npz 3`` or ``photos/cat.png``.
         sources: the name of each input's data set.
-        empty: the indices of inputs on which FP32 finds nothing for a task.
+        empty: the indices of inputs on which FP32 finds nothing for a task or, without a task, gives no row.
     """
 
     feeds: Sequence[Feeds]
@@ -45,7 +45,7 @@ class GivenInputs:
 
     @property
     def told(self) -> tuple[int, ...]:
-        """The indices of the inputs on which FP32 finds something; all without a task."""
+        """The indices of the inputs on which FP32 finds something."""
         return tuple(place for place in range(len(self)) if place not in self.empty)
 
     def __len__(self) -> int:
