@@ -122,6 +122,17 @@ def test_what_cannot_be_judged_is_not():
     assert not loud.outputs["y"].note  # the metric sees it
 
 
+@pytest.mark.parametrize("count", [2, 12])
+def test_an_output_that_is_the_same_on_nearly_equal_or_few_inputs_is_a_doubt(count):
+    fp32, _ = around_a_grid(0.0, count)
+    alike = np.arange(5.0) + 0.01 * np.random.default_rng(2).normal(size=(count, 1, 5))
+    same = judged(fp32, fp32[:1].repeat(count, axis=0), alike)
+    assert COSINE.meets(same)
+    (doubt,) = doubts(COSINE, same)
+    assert doubt.text == f"Only 0% of FP32's variation over {count} inputs is left in 'y'."
+    assert not doubts(COSINE, judged(fp32, fp32, alike))
+
+
 def test_inputs_vary_where_a_tenth_of_their_variance_is_between_them():
     random = np.random.default_rng(8)
     picture, noise = random.normal(size=(1, 1, 3, 8)), random.normal(size=(6, 1, 3, 8))

@@ -79,8 +79,9 @@ def with_variation(
     """Returns the figures of an output together with those of its varying part, compared with FP32's ``reference``,
     both by input.
 
-    Not judged are unequal shapes, values not finite, float noise, scores below 0.05, fewer than four inputs, and nearly
-    equal inputs (``unlike`` false); a note says so if the metric would not show the loss of variation.
+    Not judged are unequal shapes, values not finite, float noise and scores below 0.05. With fewer than four inputs, or
+    nearly equal ones (``unlike`` false), only an output that is the same on all inputs is judged; for others a note
+    says so if the metric would not show the loss of variation.
     """
     inputs, first = len(reference), reference[0]
     shapes = {array.shape for array in (*reference, *outputs)}
@@ -98,6 +99,8 @@ def with_variation(
         reason = f"{inputs} inputs are too few to tell if it still depends on the input (give {FEWEST_INPUTS} or more)"
     elif not unlike:
         reason = "the inputs are nearly equal: this cannot tell if it still depends on the input"
+    if reason and all(np.array_equal(output, outputs[0]) for output in outputs):
+        return replace(figures, values={**figures.values, LEFT: 0.0, INPUTS: float(inputs)})
     if reason:
         notes = [figures.note, reason if varies < _SMALL_POWER else ""]
         return replace(figures, note="; ".join(filter(None, notes)))
