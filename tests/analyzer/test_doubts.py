@@ -82,8 +82,15 @@ FIXED = {
     "the same twice": ([{"y": ALIVE}, {"y": ALIVE.copy()}], 1, 0),
     "two": ([{"y": ALIVE}, {"y": OTHER}], 0, 0),
     "dead once": ([{"y": DEAD}, {"y": OTHER}], 0, 0),
-    "the same class": ([{"y": each, "label": np.array([0])} for each in (ALIVE, OTHER)], 0, 0),
-    "a class alone": ([{"label": np.array([0])}] * 2, 0, 0),
+    "the same class": ([{"y": each, "label": np.array([0])} for each in (ALIVE, OTHER)], 0, 1),
+    "a class alone": ([{"label": np.array([0])}] * 2, 1, 0),
+    "a class once": ([{"label": np.array([0])}], 0, 0),
+    "a mask": ([{"mask": np.array([[False]])}] * 2, 1, 0),
+    "one of two classes": ([{"label": np.array([2]), "z": np.array([k])} for k in range(2)], 0, 1),
+    "the judged one of two classes": ([{"y": np.array([2]), "z": np.array([k])} for k in range(2)], 1, 0),
+    "no row": ([{"y": DEAD[:0]}], 1, 0),
+    "no row of integers": ([{"y": np.zeros((0, 3), np.int64)}] * 2, 1, 0),
+    "no row once": ([{"y": DEAD[:0]}, {"y": DEAD + 1}], 0, 0),
     "one of two": ([{"y": each, "x": DEAD} for each in (ALIVE, OTHER)], 0, 1),
     "the judged one of two": ([{"y": DEAD, "x": each} for each in (ALIVE, OTHER)], 1, 0),
 }
@@ -95,6 +102,7 @@ def test_fp32_outputs_that_do_not_depend_on_the_input(case):
     outputs = ["y"] if "judged" in case else []
     found, notes = constant_outputs(make_rule(BUILT_IN["cosine"], 0.9, outputs=outputs), references)
     assert ([doubt.kind for doubt in found], len(notes)) == ([CONSTANT] * doubted, noted)
+    assert all(("has no values" in doubt.text) is ("no row" in case) for doubt in found)
 
 
 def test_an_output_with_noise_as_large_as_itself_and_the_right_class_is_not_destroyed(random):

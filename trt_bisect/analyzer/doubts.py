@@ -10,7 +10,7 @@ import numpy as np
 
 from trt_bisect.analyzer.compare_output import WHERE_ZERO
 from trt_bisect.analyzer.integers import integers_text
-from trt_bisect.analyzer.judge import Rule, outputs_to_judge
+from trt_bisect.analyzer.judge import Rule, judged_outputs
 from trt_bisect.analyzer.metrics import AGREEMENT, ALL_EQUAL, BUILT_IN, EXACT_SQNR, KAPPA
 from trt_bisect.analyzer.rows import rows_doubted, rows_text
 from trt_bisect.analyzer.slices import output_of
@@ -141,24 +141,29 @@ def _of_counts(name: str, figures: OutputFigures) -> Iterator[Doubt]:
 
 
 def constant_outputs(rule: Rule, references: Sequence[Outputs]) -> tuple[tuple[Doubt, ...], tuple[str, ...]]:
-    """Returns doubts and notes: if no judged output depends on the input in FP32, a doubt on each; else a note on each
-    that does not.
+    """Returns doubts and notes: if no judged float output depends on the input in FP32, or without floats no judged
+    output, a doubt on each of these; and a note on each other one that does not.
 
-    A float output does not depend on the input if it is 0 everywhere, or bitwise equal on several inputs.
+    An output does not depend on the input if it has no values, if it is bitwise equal on several inputs or, of floats,
+    if it is 0 everywhere.
     """
-    floats = [name for name in outputs_to_judge(references[0]) if references[0][name].dtype.kind == "f"]
-    named = {output_of(name) for name in rule.outputs}
-    judged = [name for name in floats if name in named] or floats
+    judged = judged_outputs(rule, references[0])
     fixed = {name: text for name in judged if (text := _constant(name, [outputs[name] for outputs in references]))}
-    if judged and len(fixed) == len(judged):
-        wrong = "Comparing with this output means nothing. Check that the data is scaled and ordered as in training."
-        return tuple(Doubt(name, CONSTANT, f"{text}. {wrong}") for name, text in fixed.items()), ()
-    return (), tuple(f"{text[0].lower()}{text[1:]}: this output says nothing about the plan" for text in fixed.values())
+    deciding = [name for name in judged if references[0][name].dtype.kind == "f"] or judged
+    wrong = "Comparing with this output means nothing. Check that the data is scaled and ordered as in training."
+    found: tuple[Doubt, ...] = ()
+    if fixed.keys() >= set(deciding):
+        found = tuple(Doubt(name, CONSTANT, f"{fixed.pop(name)}. {wrong}") for name in deciding)
+    notes = (f"{text[0].lower()}{text[1:]}: this output says nothing about the plan" for text in fixed.values())
+    return found, tuple(notes)
 
 
 def _constant(name: str, arrays: Sequence[np.ndarray]) -> str:
     inputs = "the input" if len(arrays) == 1 else f"all {len(arrays)} inputs"
-    if not any(array.any() for array in arrays):
+    if not any(array.size for array in arrays):
+        return f"Output '{name}' of FP32 itself has no values on {inputs}"
+    # On one input, 0 may be its label.
+    if (len(arrays) > 1 or arrays[0].dtype.kind == "f") and not any(array.any() for array in arrays):
         return f"Output '{name}' of FP32 itself is 0 everywhere on {inputs}"
     if len(arrays) > 1 and all(np.array_equal(array, arrays[0]) for array in arrays):
         return f"Output '{name}' of FP32 itself is the same on {inputs}"
