@@ -294,12 +294,16 @@ def test_the_agreement_of_all_inputs_decides_and_the_similarity_stays_in_the_fig
     assert not make_rule(BUILT_IN["cosine"], None, outputs=["y"]).meets(trial)
 
 
-@pytest.mark.parametrize(("agreement", "worst"), [((0.9, 0.0, 0.6), 2), ((None, 0.0, None), 1)])
-def test_an_input_on_which_fp32_finds_nothing_is_the_worst_only_without_others(agreement, worst):
+@pytest.mark.parametrize(
+    ("agreement", "worst", "mean", "fifth"),
+    [((0.9, 0.0, 0.6), 2, 0.75, 0.6 + 0.05 * 0.3), ((None, 0.0, None), 1, 0.0, 0.0)],
+)
+def test_an_input_on_which_fp32_finds_nothing_counts_in_no_figure_while_others_do(agreement, worst, mean, fifth):
     found = [0.0 if share == 0.0 else 8.0 for share in agreement]
     figures = OutputFigures({"agreement": 0.0}, inputs={"agreement": agreement, "found": tuple(found)})
     by_input = make_rule(AGREEMENT, None).by_input(Trial("", MEASURED, {"task detect": figures}))
     assert (by_input.worst, by_input.invented) == (worst, 1)
+    assert (by_input.mean, by_input.fifth) == pytest.approx((mean, fifth))
 
 
 @pytest.mark.parametrize("task", ["detect", "segment", "text"])

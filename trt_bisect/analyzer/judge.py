@@ -170,8 +170,8 @@ class Rule:
         by_output += [values for figures in judged for values in self._pooled_by_input(figures, always=not own)]
         if not by_output:
             return None
-        counting = [[value for value in values if value is not None] for values in zip(*by_output, strict=True)]
-        worst = {place: self.metric.worst(values) for place, values in enumerate(counting) if values}
+        by_place = [[value for value in values if value is not None] for values in zip(*by_output, strict=True)]
+        worst = {place: self.metric.worst(values) for place, values in enumerate(by_place) if values}
         losses = {place: self.metric.loss(value) for place, value in worst.items()}
         empty = {
             place
@@ -181,18 +181,19 @@ class Rule:
         }
         losses_found = {place: loss for place, loss in losses.items() if place not in empty}
         finite = {place: value for place, value in worst.items() if math.isfinite(value)}
+        counting = losses_found or losses
         mean = fifth = None
-        if finite:
-            mean = sum(finite.values()) / len(finite)
-            fifth = float(np.percentile([*finite.values()], 5 if self.metric.higher else 95))
+        if figures_found := [value for place, value in finite.items() if place in counting]:
+            mean = sum(figures_found) / len(figures_found)
+            fifth = float(np.percentile(figures_found, 5 if self.metric.higher else 95))
         return ByInput(
             inputs=len(losses_found),
             misses=sum(loss > self.budget for loss in losses_found.values()),
             mean=mean,
             fifth=fifth,
-            worst=max(losses_found or losses, key=lambda place: losses[place], default=None),
-            values=tuple(map(finite.get, range(len(counting)))),
-            faint=tuple(place for place, values in enumerate(counting) if not values),
+            worst=max(counting, key=lambda place: losses[place], default=None),
+            values=tuple(map(finite.get, range(len(by_place)))),
+            faint=tuple(place for place, values in enumerate(by_place) if not values),
             together=self.metric is AGREEMENT or not own,
             invented=len(losses) - len(losses_found),
         )
@@ -239,8 +240,8 @@ class ByInput:
     Attributes:
         inputs: the number of inputs that are judged.
         misses: the number of these that miss the threshold.
-        mean: the mean of the finite ``values``.
-        fifth: the 5th percentile of ``values`` by NumPy's definition; the 95th if lower is better.
+        mean: the mean of the finite ``values`` of these; of all inputs if there are none.
+        fifth: as ``mean``, the 5th percentile by NumPy's definition; the 95th if lower is better.
         worst: the index of the worst of these; of all inputs if there are none.
         values: the metric on each input; None without a value, or if FP32's output is almost zero.
         faint: the indices of the inputs without a value.
