@@ -33,6 +33,9 @@ _MOVING = ("Identity", "Squeeze", "Unsqueeze", "Reshape", "Flatten", "Transpose"
 _DISCRETE = frozenset(
     "ArgMax ArgMin NonZero NonMaxSuppression Equal Greater GreaterOrEqual Less LessOrEqual And Or Xor Not".split()
 )
+# Their outputs are rows that may come in any order, along this axis of two.
+_ROWS = {"NonMaxSuppression": 0, "NonZero": 1}
+_TURNING = (*_IN_PLACE, "Transpose", "Squeeze")  # If one of the last two lies between, the rows are along the other.
 _LEVEL_TYPES = (onnx.TensorProto.UINT8, onnx.TensorProto.INT8)
 
 
@@ -43,13 +46,13 @@ class Integers:
     Attributes:
         sets: outputs of indices, with the axis along which their order has no meaning.
         levels: outputs of 8-bit quantities, such as pixels, which are judged like floats.
-        selections: outputs whose rows may come in any order, such as NonMaxSuppression's.
+        selections: outputs whose rows may come in any order, such as NonMaxSuppression's, with the axis of the rows.
         as_floats: float outputs cast from labels, indices or truth values, judged like integers.
     """
 
     sets: Mapping[str, int] = field(default_factory=dict)
     levels: frozenset[str] = frozenset()
-    selections: frozenset[str] = frozenset()
+    selections: Mapping[str, int] = field(default_factory=dict)
     as_floats: frozenset[str] = frozenset()
 
     def of(self, outputs: Outputs) -> tuple[str, ...]:
@@ -67,21 +70,23 @@ PLAIN = Integers()
 
 
 def integers_of(network: Network) -> Integers:
-    """Finds a network's outputs that are indices of TopK, rows of NonMaxSuppression, 8-bit quantities, or labels cast
-    to floats.
+    """Finds a network's outputs that are indices of TopK, rows of NonMaxSuppression, points of NonZero, 8-bit
+    quantities, or labels cast to floats.
     """
     makers = {name: node for node in network.skeleton.graph.node for name in node.output}
     sets: dict[str, int] = {}
     levels: set[str] = set()
-    selections: set[str] = set()
+    selections: dict[str, int] = {}
     as_floats: set[str] = set()
     for spec in network.outputs:
         name = _behind(spec.name, makers, _IN_PLACE)
         node = makers.get(name)
         if node is not None and (node.op_type, name) == ("TopK", node.output[-1]):
             sets[spec.name] = attribute(node, "axis", -1)
-        elif node is not None and node.op_type == "NonMaxSuppression":
-            selections.add(spec.name)
+        turned = makers.get(_behind(spec.name, makers, _TURNING))
+        if turned is not None and turned.op_type in _ROWS:
+            axis = _ROWS[turned.op_type]
+            selections[spec.name] = axis if turned is node else 1 - axis
         rounding = makers.get(_behind(spec.name, makers, _MOVING))
         if rounding is not None and _rounds(rounding, network):
             levels.add(spec.name)
@@ -89,7 +94,7 @@ def integers_of(network: Network) -> Integers:
         node = makers.get(discrete) if spec.dtype.kind == "f" else None
         if node is not None and (node.op_type in _DISCRETE or (node.op_type, discrete) == ("TopK", node.output[-1])):
             as_floats.add(spec.name)
-    return Integers(sets, frozenset(levels), frozenset(selections), frozenset(as_floats))
+    return Integers(sets, frozenset(levels), selections, frozenset(as_floats))
 
 
 def _behind(name: str, makers: Mapping[str, onnx.NodeProto], passed: Sequence[str]) -> str:
@@ -123,13 +128,15 @@ class IntegerJudge:
 
     Args:
         unordered: the axis along which indices are compared as sets; None to compare each element at its index.
-        by_rows: the rows may come in any order.
+        rows: the axis of rows that may come in any order; else None.
     """
 
-    def __init__(self, reference: Sequence[np.ndarray], unordered: int | None = None, *, by_rows: bool = False) -> None:
+    def __init__(
+        self, reference: Sequence[np.ndarray], unordered: int | None = None, *, rows: int | None = None
+    ) -> None:
         self._reference = [np.asarray(array) for array in reference]
-        self._unordered, self._by_rows = unordered, by_rows
-        self._are_indices = unordered is not None or by_rows
+        self._unordered, self._rows = unordered, rows
+        self._are_indices = unordered is not None or rows is not None
         self._axis = rows_axis(self._reference)
         self._few = median_low([array.size for array in self._reference]) < FEW_ELEMENTS
 
@@ -167,8 +174,8 @@ class IntegerJudge:
         # output has elements, all of them differ.
         reference, alike = self._reference[place], self._reference[place].shape == output.shape
         common = (reference, output) if alike else common_region(reference, output)
-        if (self._by_rows or not alike) and reference.ndim == output.ndim:
-            equal = _in_equal_rows(reference, output)
+        if (self._rows is not None or not alike) and reference.ndim == output.ndim:
+            equal = _in_equal_rows(reference, output, self._rows or 0)
         else:
             equal = self._equal(*common)
         return common, equal, common[0].size or max(reference.size, output.size)
@@ -205,10 +212,9 @@ class IntegerJudge:
         return sum((count / elements) ** 2 for count in counts.values())
 
 
-def _in_equal_rows(reference: np.ndarray, output: np.ndarray) -> int:
+def _in_equal_rows(reference: np.ndarray, output: np.ndarray, rows_axis: int) -> int:
     sizes = zip(reference.shape, output.shape, strict=True)
-    # Rows are along the first axis on which the shapes differ, or the first.
-    axis = next((k for k, (size, other) in enumerate(sizes) if size != other), 0)
+    axis = next((k for k, (size, other) in enumerate(sizes) if size != other), rows_axis)
     rows = [np.moveaxis(array, axis, 0).astype(np.int64) for array in (reference, output)]
     reference_rows, output_rows = (Counter(row.tobytes() for row in array) for array in rows)
     return (reference_rows & output_rows).total() * int(np.prod(rows[0].shape[1:]))

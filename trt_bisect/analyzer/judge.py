@@ -349,8 +349,8 @@ class Comparer:
         for name in numeric_outputs(parts[0]) if only is not AGREEMENT else ():
             arrays, group = [part[name] for part in parts], slices.group(name)
             if name in by_equality:
-                by_rows = name in integers.selections
-                self._judges[name] = IntegerJudge(arrays, integers.sets.get(name), by_rows=by_rows)
+                rows = integers.selections.get(name)
+                self._judges[name] = IntegerJudge(arrays, integers.sets.get(name), rows=rows)
                 continue
             if not metrics:
                 continue

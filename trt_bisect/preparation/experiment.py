@@ -41,10 +41,10 @@ from trt_bisect.support.text import JUDGED_BY, NETWORK, RANGES, noted
 
 # How figures are computed. It is part of the fingerprint: another text makes earlier trials those of another run.
 _ARITHMETIC = (
-    "each input by itself; integers and labels as floats by equality, those of NonMaxSuppression at any place, rows by "
-    "their number and on each input by whether there are any, floats by their variation too; types by the operators' "
-    "schemas, no Relu removed before FP8, reductions in parts; float sums in the order of the file, also those of the "
-    "curve"
+    "each input by itself; integers and labels as floats by equality, those of NonMaxSuppression and NonZero at any "
+    "place, rows by their number and on each input by whether there are any, floats by their variation too; types by "
+    "the operators' schemas, no Relu removed before FP8, reductions in parts; float sums in the order of the file, "
+    "also those of the curve"
 )
 
 
