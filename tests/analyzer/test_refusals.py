@@ -14,6 +14,7 @@ from onnx.backend.test.case import node as cases
 import trt_bisect
 from tests.support import networks
 from tests.support.editions import FULL
+from tests.support.flawed_pairs import pairs
 from tools import parser_table
 from trt_bisect.analyzer.structure import refusals
 from trt_bisect.analyzer.structure.check import structure_findings
@@ -291,6 +292,21 @@ def test_run_doubts_what_onnx_runtimes_optimiser_saved(tmp_path):
     assert report.exit_code == 1
     assert "graph_optimization_level" in report.lines[0].text
     assert run(plain, networks.samples(model, 2)).exit_code == 0
+
+
+def test_run_doubts_a_pass_with_pairs_that_tensorrt_refuses(tmp_path):
+    """A scale for each channel of an activation: 'check' of the file and of the recipe has an error."""
+    model = pairs()
+    for name in ("x.scale", "x.zero"):
+        networks.scale_constant(model, name, lambda value: value.repeat(3).reshape(3))
+    data = {"x": np.random.default_rng(0).normal(size=(6, 3, 8, 8)).astype(np.float32)}
+    report = run(networks.save(model, tmp_path), data)
+    assert (report.verdict, report.exit_code) == ("passes with doubts", 1)
+    assert report.lines[0].text.startswith("DOUBT: TensorRT cannot run this plan as measured: 3 scales on 'x'")
+    assert "trtexec" not in report.next.command
+    report.save(tmp_path / "run")
+    assert trt_bisect.check(tmp_path / "run/recipe/network.qdq.onnx").exit_code == 1
+    assert run(networks.save(pairs(), tmp_path, "single.onnx"), data).exit_code == 0
 
 
 def test_scales_that_are_denormal_in_fp16_are_not_called_wrong_in_our_own_recipe(tmp_path):

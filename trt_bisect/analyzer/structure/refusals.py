@@ -41,15 +41,17 @@ def settled(findings: Iterable[Finding], graph: FileGraph, plugins: Sequence[str
     return (*kept, *_of_parser(parser, refused, [finding for finding in kept if finding.severity == ERROR], graph))
 
 
-def in_lines(findings: Sequence[Finding]) -> tuple[Line, ...]:
-    """Returns a line for each kind of refusal: its first node, the number of others, and the remedy."""
+def in_lines(findings: Sequence[Finding], cannot: str = "build this network") -> tuple[Line, ...]:
+    """Returns a line for each kind of finding: what TensorRT ``cannot`` do, the first node, the number of others, and
+    the remedy.
+    """
     lines = []
     for kind in dict.fromkeys(finding.kind for finding in findings):
         first, *others = [finding for finding in findings if finding.kind == kind]
         where = f" (node {listed(first.layers)})" if first.layers else ""
         more = f" and {counted(len(others), 'other node')}" if others else ""
         layers = tuple(dict.fromkeys(name for finding in (first, *others) for name in finding.layers))
-        text = f"TensorRT cannot build this network: {first.what}{where}{more}. {first.remedy}"
+        text = f"TensorRT cannot {cannot}: {first.what}{where}{more}. {first.remedy}"
         lines.append(Line(REFUSED, text, layers))
     return tuple(lines)
 

@@ -15,7 +15,9 @@ from trt_bisect._version import versions
 from trt_bisect.analyzer.doubts import is_destroyed
 from trt_bisect.analyzer.judge import Rule
 from trt_bisect.analyzer.metrics import AGREEMENT
+from trt_bisect.analyzer.structure.findings import ERROR
 from trt_bisect.analyzer.structure.graph import FileGraph
+from trt_bisect.analyzer.structure.qdq import pair_findings
 from trt_bisect.analyzer.structure.refusals import in_lines, refusals
 from trt_bisect.answer.accuracy import TIE
 from trt_bisect.answer.candidates import losses_in_words
@@ -33,7 +35,9 @@ from trt_bisect.evaluator.trial import MEASURED, PASSING, Trial
 from trt_bisect.model.layers import CONSTANT, Layer
 from trt_bisect.model.network import Network
 from trt_bisect.model.qdq import GraphTarget, PlanWriter
+from trt_bisect.model.quantizer import Scales
 from trt_bisect.options.concerns import EXPLAIN_NOTHING, MIXED, RunOptions
+from trt_bisect.precision import PrecisionPlan
 from trt_bisect.preparation.experiment import Experiment, Setup, all_trials
 from trt_bisect.report.answer import Goal, RecipeLayers
 from trt_bisect.report.choices import ships_fp16
@@ -162,10 +166,22 @@ def facts_of_experiment(setup: Setup, experiment: Experiment, options: RunOption
 
 
 def _refused(experiment: Experiment, options: RunOptions) -> tuple[Line, ...]:
-    writer = PlanWriter(experiment.network, {}, GraphTarget.TENSORRT)
-    written = writer.write(experiment.network.free_plan())
-    graph = FileGraph.of(written.model, experiment.network.source, written.weights)
-    return in_lines(refusals(graph, options.plugins))
+    return in_lines(refusals(_written(experiment.network, {}, experiment.network.free_plan()), options.plugins))
+
+
+def _refused_pairs(answer: Answer) -> tuple[Line, ...]:
+    # Pairs of the user's own are written as they are; an engine that was built has taken them.
+    experiment = answer.experiment
+    if not experiment.network.has_pairs or experiment.builder.engine != ONNXRUNTIME:
+        return ()
+    graph = _written(experiment.network, experiment.ranges.scales, answer.recipe.plan)
+    errors = [finding for finding in pair_findings(graph) if finding.severity == ERROR]
+    return in_lines(errors, "run this plan as measured")
+
+
+def _written(network: Network, scales: Scales, plan: PrecisionPlan) -> FileGraph:
+    written = PlanWriter(network, scales, GraphTarget.TENSORRT).write(plan)
+    return FileGraph.of(written.model, network.source, written.weights)
 
 
 def _fingerprint(experiment: Experiment) -> dict[str, Any]:
@@ -305,6 +321,7 @@ def _on_answer(state: RunState, answer: Answer, known: Report, curve: Curve, *, 
         outputs=ByPlan(figures_of(full), figures_of(restored)),
         recipe=_recipe_layers(answer),
         ranges=_ranges_facts(experiment, of_curve if whole.findings.steps else experiment),
+        refused=(*known.refused, *(_refused_pairs(answer) if files else ())),
         answer=facts,
         bound=bound_on_held_out(answer),
         notes=tuple(dict.fromkeys(notes)),
