@@ -1,11 +1,10 @@
 """Compares the peak memory of runs with the limit that ``--memory`` promises.
 
     python -m benchmarks.memory --memory 128 512
-    python -m benchmarks.memory network.onnx data.npz ... --memory 512
 
 The promise: no more than the network's own engines take plus ``--memory``, in MiB. What the engines take is measured in
 a process that loads the network and runs an FP32 and a full INT8 engine on every sample, both alive at once. Each run
-is a process of its own, and its peak is the kernel's (``VmHWM``). Without files, four networks are made.
+is a process of its own, and its peak is the kernel's (``VmHWM``). Four networks are made.
 """
 
 from __future__ import annotations
@@ -21,13 +20,12 @@ from benchmarks.measure import apart, command_line, peak_mb, read
 from benchmarks.networks import Sketch
 
 
-def main(*files: str, memory: tuple[int, ...] = (128, 512)) -> None:
+def main(*, memory: tuple[int, ...] = (128, 512)) -> None:
     print("| network | activations, MiB | both engines, MiB | `--memory` | promised, MiB | measured, MiB |")
     print("| --- | --- | --- | --- | --- | --- |")
     with tempfile.TemporaryDirectory() as name:
-        drawn = () if files else (_descriptor(), _skips(), _attention(), _large_weights())
-        cases = list(zip(files[::2], files[1::2], strict=True)) or [_save(Path(name), *case) for case in drawn]
-        for network, data in cases:
+        for draw in (_descriptor, _skips, _attention, _large_weights):
+            network, data = _save(Path(name), *draw())
             activations, plain = apart(engines, network, data)
             for limit in memory:
                 peak, promised = apart(run, network, data, limit), plain + limit

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import onnx
-from onnx import helper, numpy_helper
+from onnx import numpy_helper
 
 from tests.support import networks
 
@@ -18,72 +18,48 @@ CULPRIT_FACTOR = 2000.0
 class Sketch(networks.Sketch):
     """A graph while it is being drawn; every weight is drawn from one seeded generator."""
 
-    def drawn(self, name: str, fan_in: int, *shape: int, gain: float = 1.0) -> str:
-        return self.constant(name, self.random.normal(0, (gain / fan_in) ** 0.5, shape))
-
-    def bias(self, name: str, width: int, deviation: float = 0.05) -> str:
-        return self.constant(name, self.random.normal(0, deviation, width))
-
-    def conv(  # type: ignore[override]
-        self,
-        x: str,
-        name: str,
-        inside: int,
-        outside: int,
-        size: int,
-        stride: int = 1,
-        group: int = 1,
-        gain: float = 2.0,
-    ) -> str:
-        shape = (outside, inside // group, size, size)
-        parameters = [self.drawn(f"{name}.weight", inside // group * size * size, *shape, gain=gain)]
-        parameters += [self.bias(f"{name}.bias", outside)]
-        pads = [size // 2] * 4
-        return self.node("Conv", [x, *parameters], name, pads=pads, strides=[stride, stride], group=group)
-
     def dense(self, x: str, name: str, inside: int, outside: int, gain: float = 1.0) -> str:
-        weight = self.drawn(f"{name}.weight", inside, inside, outside, gain=gain)
-        bias = self.bias(f"{name}.bias", outside)
-        return self.node("Add", [self.node("MatMul", [x, weight], name), bias], f"{name}_bias")
+        return str(super().dense(x, name, inside, outside, gain))
+
+    def varied(self, name: str, width: int, deviation: float = 0.0) -> str:
+        """A constant near one, or with a deviation near zero."""
+        if deviation:
+            return self.constant(name, self.random.normal(0, deviation, width))
+        return self.constant(name, self.random.uniform(0.8, 1.2, width))
 
     def norm(self, x: str, name: str, width: int) -> str:
-        scale = self.constant(f"{name}.scale", self.random.uniform(0.8, 1.2, width))
-        return self.node("LayerNormalization", [x, scale, self.bias(f"{name}.shift", width)], name, axis=-1)
+        parameters = [self.varied(f"{name}.scale", width), self.varied(f"{name}.shift", width, 0.05)]
+        return self.node("LayerNormalization", [x, *parameters], name, axis=-1)
 
     def batch_norm(self, x: str, name: str, width: int) -> str:
-        scale = self.constant(f"{name}.scale", self.random.uniform(0.8, 1.2, width))
-        means = [self.bias(f"{name}.{part}", width, 0.1) for part in ("shift", "mean")]
-        variance = self.constant(f"{name}.var", self.random.uniform(0.8, 1.2, width))
-        return self.node("BatchNormalization", [x, scale, *means, variance], name)
+        scale = self.varied(f"{name}.scale", width)
+        means = [self.varied(f"{name}.{part}", width, 0.1) for part in ("shift", "mean")]
+        return self.node("BatchNormalization", [x, scale, *means, self.varied(f"{name}.var", width)], name)
 
     def relu(self, x: str, name: str) -> str:
         return self.node("Relu", [x], name)
 
     def head(self, x: str, width: int, classes: int) -> None:
         x = self.node("Flatten", [self.node("GlobalAveragePool", [x], "pool")], "flatten")
-        parameters = [self.drawn("fc.weight", width, classes, width), self.bias("fc.bias", classes)]
-        self.nodes.append(helper.make_node("Gemm", [x, *parameters], ["y"], name="fc", transB=1))
-
-    def model(self, shape: list[int | str], out: list[int | str]) -> onnx.ModelProto:  # type: ignore[override]
-        model = super().model({"x": shape}, {"y": out})
-        model.graph.name = "benchmark"
-        return model
+        weight = self.random.normal(0, (1.0 / width) ** 0.5, (classes, width))
+        parameters = [self.constant("fc.weight", weight), self.varied("fc.bias", classes, 0.05)]
+        self.node("Gemm", [x, *parameters], "fc", out="y", transB=1)
 
 
 def resnet50(size: int = 224) -> onnx.ModelProto:
     """ResNet-50, BatchNormalization folded: 53 convolutions, 16 sums, two poolings, one Gemm."""
     sketch = Sketch(50)
-    x = sketch.relu(sketch.conv("x", "stem", 3, 64, 7, 2), "stem_relu")
+    x = sketch.relu(sketch.conv("x", "stem", 3, 64, 7, strides=[2, 2]), "stem_relu")
     x = sketch.node("MaxPool", [x], "stem_pool", kernel_shape=[3, 3], strides=[2, 2], pads=[1, 1, 1, 1])
     inside = 64
     for stage, (blocks, width) in enumerate(((3, 64), (4, 128), (6, 256), (3, 512))):
         for block in range(blocks):
             name, stride = f"layer{stage + 1}.{block}", 2 if stage and not block else 1
             y = sketch.relu(sketch.conv(x, f"{name}.conv1", inside, width, 1), f"{name}.relu1")
-            y = sketch.relu(sketch.conv(y, f"{name}.conv2", width, width, 3, stride), f"{name}.relu2")
+            y = sketch.relu(sketch.conv(y, f"{name}.conv2", width, width, strides=[stride] * 2), f"{name}.relu2")
             y = sketch.conv(y, f"{name}.conv3", width, 4 * width, 1, gain=0.4)
             if not block:
-                x = sketch.conv(x, f"{name}.downsample", inside, 4 * width, 1, stride, gain=1.0)
+                x = sketch.conv(x, f"{name}.downsample", inside, 4 * width, 1, gain=1.0, strides=[stride] * 2)
             x = sketch.relu(sketch.node("Add", [y, x], f"{name}.add"), f"{name}.relu3")
             inside = 4 * width
     sketch.head(x, inside, 1000)
@@ -98,7 +74,7 @@ def mobilenet_v2(size: int = 224) -> onnx.ModelProto:
         low, high = sketch.constant(f"{name}.low", np.array(0.0)), sketch.constant(f"{name}.high", np.array(6.0))
         return sketch.node("Clip", [x, low, high], name)
 
-    x = relu6(sketch.conv("x", "stem", 3, 32, 3, 2), "stem_relu")
+    x = relu6(sketch.conv("x", "stem", 3, 32, strides=[2, 2]), "stem_relu")
     inside, count = 32, 0
     for expand, outside, blocks, first in (
         (1, 16, 1, 1), (6, 24, 2, 2), (6, 32, 3, 2), (6, 64, 4, 2), (6, 96, 3, 1), (6, 160, 3, 2), (6, 320, 1, 1),
@@ -108,7 +84,8 @@ def mobilenet_v2(size: int = 224) -> onnx.ModelProto:
             y = x
             if expand > 1:
                 y = relu6(sketch.conv(y, f"{name}.expand", inside, hidden, 1), f"{name}.relu1")
-            y = relu6(sketch.conv(y, f"{name}.depthwise", hidden, hidden, 3, stride, group=hidden), f"{name}.relu2")
+            y = sketch.conv(y, f"{name}.depthwise", hidden, hidden, group=hidden, strides=[stride] * 2)
+            y = relu6(y, f"{name}.relu2")
             y = sketch.conv(y, f"{name}.project", hidden, outside, 1, gain=1.0)
             x = sketch.node("Add", [x, y], f"{name}.add") if stride == 1 and inside == outside else y
             inside, count = outside, count + 1
@@ -120,7 +97,7 @@ def mobilenet_v2(size: int = 224) -> onnx.ModelProto:
 def densenet121(size: int = 160) -> onnx.ModelProto:
     """DenseNet-121: every layer reads all before it; BatchNormalization and Relu stand before the convolutions."""
     sketch = Sketch(121)
-    x = sketch.relu(sketch.conv("x", "stem", 3, 64, 7, 2), "stem_relu")
+    x = sketch.relu(sketch.conv("x", "stem", 3, 64, 7, strides=[2, 2]), "stem_relu")
     x = sketch.node("MaxPool", [x], "stem_pool", kernel_shape=[3, 3], strides=[2, 2], pads=[1, 1, 1, 1])
     width, growth = 64, 32
     for stage, layers in enumerate((6, 12, 24, 16)):
@@ -172,8 +149,8 @@ def encoder(blocks: int = 12, width: int = 384, heads: int = 6, tokens: int = 12
         gelu = sketch.node("Mul", [gelu, half], f"{name}.gelu_half")
         y = sketch.dense(gelu, f"{name}.down", 4 * width, width, 0.5)
         x = sketch.node("Add", [y, x], f"{name}.add2")
-    weight = sketch.drawn("head.weight", width, width, 100)
-    sketch.nodes.append(helper.make_node("MatMul", [sketch.norm(x, "norm", width), weight], ["y"], name="head"))
+    weight = sketch.constant("head.weight", sketch.weight("head", width, 100, gain=1.0))
+    sketch.node("MatMul", [sketch.norm(x, "norm", width), weight], "head", out="y")
     return sketch.model(["n", tokens, width], ["n", tokens, 100])
 
 

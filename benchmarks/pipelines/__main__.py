@@ -12,7 +12,7 @@ from __future__ import annotations
 import json as to_json
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -109,13 +109,9 @@ def digits() -> list[np.ndarray]:
         return [digit[None] for digit in data["data"][::10]]
 
 
-def figure_of(subject: Subject, floats: Nets, recipe: Nets) -> float:
-    """Returns the worst cosine of any output over the samples."""
-    figures = []
-    for sample in subject.samples():
-        reference, outputs = subject.function(floats, sample), subject.function(recipe, sample)
-        figures.append(worst(reference, outputs, {}))
-    return min(figures)
+def nets_of(files: Mapping[str, Path]) -> Nets:
+    """Returns networks in ONNX Runtime, without its INT8 kernels."""
+    return {name: partial(infer, session(file, "float")) for name, file in files.items()}
 
 
 def row_of(subject: Subject, folder: Path) -> dict[str, Any]:
@@ -127,10 +123,9 @@ def row_of(subject: Subject, folder: Path) -> dict[str, Any]:
     how |= {"calibrator": subject.calibrator, "threshold": subject.threshold, "high": subject.high}
     how |= {"output": folder / "run", "history": "none"}
     report = trt_bisect.run_pipeline(subject.function, networks=files, inputs=subject.samples(), **how)
-    floats: Nets = {name: partial(infer, session(file, "float")) for name, file in files.items()}
-    in_recipe = {name: folder / "run" / "recipe" / name / "network.qdq.onnx" for name in files}
-    recipe: Nets = {name: partial(infer, session(file, "float")) for name, file in in_recipe.items()}
-    figure = figure_of(subject, floats, recipe)
+    floats = nets_of(files)
+    recipe = nets_of({name: folder / "run" / "recipe" / name / "network.qdq.onnx" for name in files})
+    figure = min(worst(subject.function(floats, x), subject.function(recipe, x)) for x in subject.samples())
     reported = report.similarity.recipe
     return {
         "pipeline": subject.name,

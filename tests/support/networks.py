@@ -32,19 +32,19 @@ class Sketch:
         self.nodes.append(helper.make_node(op, inputs, [out or f"{name}_out"], name=name, **attributes))
         return out or f"{name}_out"
 
-    def weight(self, name, *shape):
+    def weight(self, name, *shape, gain=2.0):
         fan_in = int(np.prod(shape[1:])) if len(shape) > 2 else shape[0]
-        return self.random.normal(0, (2.0 / fan_in) ** 0.5, shape)
+        return self.random.normal(0, (gain / fan_in) ** 0.5, shape)
 
-    def conv(self, x, name, inside, outside, size=3, group=1, **attributes):
+    def conv(self, x, name, inside, outside, size=3, group=1, gain=2.0, **attributes):
         """A convolution; its weight and bias can be reached as ``<name>.weight`` and ``<name>.bias``."""
         pads = [size // 2] * 4
-        weight = self.constant(f"{name}.weight", self.weight(name, outside, inside // group, size, size))
+        weight = self.constant(f"{name}.weight", self.weight(name, outside, inside // group, size, size, gain=gain))
         bias = self.constant(f"{name}.bias", self.random.normal(0, 0.05, outside))
         return self.node("Conv", [x, weight, bias], name, pads=pads, group=group, **attributes)
 
-    def dense(self, x, name, inside, outside):
-        weight = self.constant(f"{name}.weight", self.weight(name, inside, outside))
+    def dense(self, x, name, inside, outside, gain=2.0):
+        weight = self.constant(f"{name}.weight", self.weight(name, inside, outside, gain=gain))
         bias = self.constant(f"{name}.bias", self.random.normal(0, 0.05, outside))
         return self.node("Add", [self.node("MatMul", [x, weight], name), bias], f"{name}_bias")
 
