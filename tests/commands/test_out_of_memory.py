@@ -7,7 +7,7 @@ from onnx import helper
 
 import trt_bisect
 from tests.support import networks
-from tests.support.faulty_builder import FaultyBuilder
+from tests.support.fake_builders import faulty
 from tests.support.records import kinds, record_of, report_from
 from trt_bisect.builder.base import BuildOptions
 from trt_bisect.builder.onnxruntime import OnnxRuntimeBuilder
@@ -79,7 +79,7 @@ def measured(monkeypatch, given, tmp_path):
 
     def call(*too_large, output=tmp_path / "run"):
         def scarce(engine, typing, network, scales, options, shapes, workshop=None):
-            return FaultyBuilder(OnnxRuntimeBuilder(network, scales, options), dict.fromkeys(too_large, no_memory))
+            return faulty(OnnxRuntimeBuilder(network, scales, options), dict.fromkeys(too_large, no_memory))
 
         monkeypatch.setattr(job, "open_builder", scarce)
         how = {"engine": "onnxruntime", "calibrator": "minmax", "strategy": "exhaustive", "explain": "none"}

@@ -18,7 +18,7 @@ from trt_bisect.calibration.collect import calibrate
 from trt_bisect.errors import EngineUnavailable, TrialFailed
 from trt_bisect.model.network import load_network
 from trt_bisect.model.qdq import GraphTarget, PlanWriter
-from trt_bisect.precision import Precision, all_but, only
+from trt_bisect.precision import Precision, only
 from trt_bisect.report.model import RecipeLayers
 
 LENET = SUBJECTS[0]
@@ -50,26 +50,29 @@ def index_of(subject, name):
     return subject[0].layer_named(name).index
 
 
-def test_without_a_difference_it_computes_what_the_emulation_computes(subject):
-    full = subject[0].full(Precision.FP32)
-    for plan in (full, full.keeping([index_of(subject, "conv1")]), subject[0].free_plan()):
-        np.testing.assert_allclose(outputs_of(subject, plan, Difference()), outputs_of(subject, plan), rtol=1e-5)
+def full_but(subject, *high):
+    return subject[0].full(Precision.FP32).keeping([index_of(subject, name) for name in high])
 
 
-def test_a_layer_that_disobeys_computes_as_a_plan_with_it_in_fp32(subject):
-    full, conv2 = subject[0].full(Precision.FP32), index_of(subject, "conv2")
-    disobeyed = outputs_of(subject, full, Difference(disobeys=("conv2",)))
-    np.testing.assert_allclose(disobeyed, outputs_of(subject, full.keeping([conv2])), rtol=1e-5)
-    assert not np.allclose(disobeyed, outputs_of(subject, full), rtol=1e-5)
+@pytest.mark.parametrize(
+    ("difference", "high", "as_with_high"),
+    [
+        (Difference(), [], []),
+        (Difference(), ["conv1"], ["conv1"]),
+        (Difference(disobeys=("conv2",)), [], ["conv2"]),
+        (Difference(wrong={"fc": 0.5}), ["fc"], ["fc"]),
+        (Difference(refuses=("conv3",)), ["conv3"], ["conv3"]),
+    ],
+)
+def test_it_computes_what_the_emulation_computes_of_a_plan(subject, difference, high, as_with_high):
+    found = outputs_of(subject, full_but(subject, *high), difference)
+    np.testing.assert_allclose(found, outputs_of(subject, full_but(subject, *as_with_high)), rtol=1e-5)
 
 
-def test_a_wrong_kernel_adds_a_share_of_the_magnitude_and_only_in_int8(subject):
-    count, fc = len(subject[0].layers), index_of(subject, "fc")
-    right = outputs_of(subject, only(count, fc))
-    wrong = outputs_of(subject, only(count, fc), Difference(wrong={"fc": 0.5}))
+def test_a_wrong_kernel_adds_a_share_of_the_magnitude(subject):
+    plan = only(len(subject[0].layers), index_of(subject, "fc"))
+    right, wrong = outputs_of(subject, plan), outputs_of(subject, plan, Difference(wrong={"fc": 0.5}))
     np.testing.assert_allclose(wrong, right + 0.5 * np.abs(right), rtol=1e-5)
-    high = all_but(count, [fc])
-    np.testing.assert_allclose(outputs_of(subject, high, Difference(wrong={"fc": 0.5})), outputs_of(subject, high))
 
 
 def scales_in(written):
@@ -102,15 +105,11 @@ def test_a_base_in_fp16_rounds_what_int8_does_not(subject):
     assert 2e-5 < error < 5e-3, "FP16 has 11 significant bits"
 
 
-def test_a_layer_that_is_refused_fails_the_builds_that_have_it_in_int8(subject):
-    full, refusing = subject[0].full(Precision.FP32), Difference(refuses=("conv3",), tells=True)
-    with pytest.raises(TrialFailed, match="conv3"):
-        outputs_of(subject, full, refusing)
-    with pytest.raises(TrialFailed) as untold:
-        outputs_of(subject, full, replace(refusing, tells=False))
-    assert "conv3" not in str(untold.value)
-    kept = full.keeping([index_of(subject, "conv3")])
-    np.testing.assert_allclose(outputs_of(subject, kept, refusing), outputs_of(subject, kept), rtol=1e-5)
+@pytest.mark.parametrize("tells", [True, False])
+def test_a_layer_that_is_refused_fails_the_builds_that_have_it_in_int8(subject, tells):
+    with pytest.raises(TrialFailed) as failed:
+        outputs_of(subject, full_but(subject), Difference(refuses=("conv3",), tells=tells))
+    assert ("conv3" in str(failed.value)) == tells
 
 
 @pytest.mark.parametrize("tells", [True, False])

@@ -16,11 +16,8 @@ from tests.support.recorded import explained
 from tests.support.records import kinds, record_of
 from tests.support.statements import check_advice, check_statements
 from trt_bisect.analyzer.doubts import CONSTANT, HELD_OUT
-from trt_bisect.analyzer.metrics import JUDGING
-from trt_bisect.answer.confidence import CLOSE, KEEPS_MARGIN, ONE_SETTING
 from trt_bisect.history.store import History
 from trt_bisect.report import next_step, summary as headline
-from trt_bisect.report.answer import DECIDING
 from trt_bisect.report.choices import FP16_INSTEAD
 from trt_bisect.report.explanation import DIGITS
 from trt_bisect.report.given import DATA
@@ -118,6 +115,8 @@ def test_one_word_one_colour_and_one_exit_code(case):
     page = page_data(report)
     assert page.tones["verdict"] == page.tones["int8"] == TONES[report.verdict]
     assert spoken(report.verdict) in page.headline
+    if report.verdict == FAILS and report.recipe.meets:
+        assert ("by less than the noise" in page.headline) == report.answer.close
     [entry] = Runs(parent).rows()
     assert entry.verdict.startswith(spoken(report.verdict))
     assert entry.tone == TONES[report.verdict]
@@ -176,22 +175,15 @@ def test_the_next_step_is_the_first_that_is_not_done(case):
     assert (report.next.kind in builds) == report.next.command.startswith("trtexec")
 
 
-def test_the_advice_knows_the_runs_own_recipe_and_names_all_its_layers(case):
+def test_the_advice_keeps_the_recipes_layers_high_and_says_what_is_to_blame(case):
     report, _ = case
-    kept = {row.name: row.recipe.upper() for row in report.layers}
+    kept = [f"^{re.escape(name)}$" for name in report.recipe.high]
     for advice in report.advice:
-        done = [remedy for remedy in advice.remedies if remedy.tried and remedy.tried.own]
-        assert [remedy.remedy for remedy in done] == [kept[advice.culprit]]
-        assert done[0].tried.similarity == pytest.approx(report.similarity.recipe, abs=0.6 * 10.0**-DIGITS)
-        assert done[0].tried.high == len(report.recipe.high)
         for command in (command for remedy in advice.remedies for command in remedy.commands):
-            words = shlex.split(command.text) if command.tool == "ModelOpt" and "_exclude" in command.text else []
-            if words:
-                named = words[words.index("--nodes_to_exclude") + 1 : words.index("--high_precision_dtype")]
-                assert named == [f"^{re.escape(name)}$" for name in report.recipe.high]
-        assert advice.blame is None or f"the {advice.blame} is to blame" in advice.evidence or advice.blame == "both"
-    for cause in report.explanation.causes if report.explanation else ():
-        assert {kept[name] for name in cause.culprits}.isdisjoint(remedy.remedy for remedy in cause.remedies)
+            if command.tool == "ModelOpt" and "_exclude" in command.text:
+                words = shlex.split(command.text)
+                assert words[words.index("--nodes_to_exclude") + 1 : words.index("--high_precision_dtype")] == kept
+        assert advice.blame in (None, "both") or f"the {advice.blame} is to blame" in advice.evidence
 
 
 def test_every_statement_follows_from_the_figures(case):
@@ -199,19 +191,3 @@ def test_every_statement_follows_from_the_figures(case):
     check_statements(record_of(report))
     if report.explanation:
         check_advice(record_of(report), record_of(shortened(report.explanation, DIGITS)))
-
-
-def test_noise_and_margin_are_those_of_the_figures(case):
-    report, _ = case
-    answer, metric = report.answer, JUDGING[report.metric]
-    deciding = [answer.settings[name] for name in DECIDING if name in answer.settings]
-    said = kinds(answer.confidence)
-    assert len(deciding) <= 1 or ONE_SETTING not in said
-    assert answer.close == (CLOSE in said)
-    if report.verdict == FAILS and report.recipe.meets:
-        assert answer.close == ("by less than the noise" in page_data(report).headline)
-    if answer.margin and report.metric != "agreement":
-        kept = report.budget * (1.0 - answer.margin) * (1.0 + 1e-9)
-        with_margin = sum(metric.loss(value) <= kept for value in answer.given.figures.values())
-        assert KEEPS_MARGIN in said
-        assert with_margin == answer.given.inputs

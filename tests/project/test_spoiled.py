@@ -7,7 +7,6 @@ import resource
 import subprocess
 import sys
 import zipfile
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -35,7 +34,6 @@ from trt_bisect.report.model import read_report
 from trt_bisect.report.parts import REPORT
 from trt_bisect.runs.cached_inputs import RANGES, load_inputs, save_inputs
 from trt_bisect.runs.journal import Journal
-from trt_bisect.support import codec
 from trt_bisect.support.files import write_whole
 from trt_bisect.support.progress import Silent
 
@@ -195,11 +193,6 @@ def test_data_in_the_clothes_of_another_kind(tmp_path):
         read_labels(tmp_path / "labels.npy")
 
 
-def test_json_that_is_too_deep_is_no_record(tmp_path):
-    (tmp_path / "deep.json").write_text('{"a":' * 100_000)
-    assert codec.read(dict, tmp_path / "deep.json") is None
-
-
 def test_a_report_without_its_figures_is_none(recorded, tmp_path):
     found = json.loads((recorded("fronted") / "runs/fronted" / REPORT).read_text())
     file = tmp_path / REPORT
@@ -239,7 +232,8 @@ def test_trials_in_a_journal_that_somebody_altered_are_measured_again(tmp_path):
     lines[3] = lines[3].replace("0.5", '"0.5"')
     (tmp_path / "journal.jsonl").write_text("\n".join(lines) + "\n")
     with Journal(tmp_path, "run", {}) as journal:
-        assert list(journal.trials) == ["good"]
+        assert journal.trials == {"good": sound("good")}
+        assert journal.under("another", {}) is journal.under("another", {})
 
 
 def test_a_journal_that_met_a_full_disk_takes_the_next_trial_whole(tmp_path):
@@ -274,31 +268,12 @@ def test_a_run_that_was_stopped_chooses_as_one_that_was_not(lenet, tmp_path):
         assert len(journal.read_bytes().splitlines()) == len(lines)
 
 
-def test_a_fingerprint_has_one_journal_and_finds_what_an_earlier_run_kept(tmp_path):
-    with Journal(tmp_path, "run", {}) as journal:
-        journal.keep(sound("before"))
-    with Journal(tmp_path, "run", {}) as journal:
-        assert journal.find("before") == sound("before")
-        assert journal.under("another", {}) is journal.under("another", {})
-
-
 def test_a_file_that_finds_no_room_leaves_the_old_one_and_nothing_else(tmp_path):
     path = tmp_path / "report.json"
     write_whole(path, b"old")
     with room_for(1000), pytest.raises(BadInput, match=rf"report\.json'.* {os.strerror(errno.EFBIG)}"):
         write_whole(path, bytes(2000))
     assert {file.name: file.read_bytes() for file in tmp_path.iterdir()} == {"report.json": b"old"}
-
-
-def test_a_pipe_is_written_to_and_stays_a_pipe(tmp_path):
-    pipe = tmp_path / "pipe"
-    os.mkfifo(pipe)
-    with ThreadPoolExecutor(1) as other:
-        read = other.submit(pipe.read_bytes)
-        write_whole(pipe, b"content")
-        assert read.result() == b"content"
-    assert pipe.is_fifo()
-    assert list(tmp_path.iterdir()) == [pipe]
 
 
 def test_kept_inputs_are_those_that_were_kept(tmp_path):

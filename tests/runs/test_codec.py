@@ -57,7 +57,9 @@ def test_a_wrong_field_is_named_with_its_path() -> None:
         decode(_Table, '{"rows": [{"name": 1, "value": 1}], "by_name": {}}')
 
 
-@pytest.mark.parametrize("text", ["", "[", "[]", "null", '{"rows": ', '{"rows": NaN, "by_name": {}}'])
+@pytest.mark.parametrize(
+    "text", ["", "[", "[]", "null", '{"rows": ', '{"rows": NaN, "by_name": {}}', '{"a":' * 100_000]
+)
 def test_a_damaged_file_gives_nothing(text: str, tmp_path: Path) -> None:
     (tmp_path / "a.json").write_text(text)
     assert read(_Table, tmp_path / "a.json") is None

@@ -1,11 +1,13 @@
-"""Builders for the worker process that really crash, hang and run out of memory."""
+"""Builders for the worker process that really crash, hang and run out of memory, for tests and ``tools/gpu_check``."""
 
 from __future__ import annotations
 
+import ctypes
 import os
 import signal
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -22,8 +24,9 @@ NO_IMPLEMENTATION = "no implementation for node fc"
 
 
 def segfault():
+    """Reads address 0."""
     print(LAST_WORDS, file=sys.stderr, flush=True)
-    os.kill(os.getpid(), signal.SIGSEGV)
+    ctypes.string_at(0)
 
 
 def say_and_segfault():
@@ -106,14 +109,18 @@ class FakeBuilder:
     """Builds ``FakeEngine``; ``faults`` has functions to call first, by plan and method (and for ``start``)."""
 
     faults: dict
+    version: str = "1"
 
     engine = "fake"
     typing = "strong"
     arithmetic = MEASURED
-    versions = {"fake": "1"}  # noqa: RUF012
 
     def __post_init__(self):
         self.faults.get("start", lambda: None)()
+
+    @property
+    def versions(self):
+        return {"fake": self.version}
 
     def build(self, plan):
         faults = self.faults.get(plan, {})
@@ -129,19 +136,39 @@ def made(faults, _options):
     return FakeBuilder(faults)
 
 
-@dataclass(frozen=True)
-class OtherBuilder(FakeBuilder):
-    """A builder with other figures on a certain GPU."""
-
-    device: str = ""
-
-    @property
-    def versions(self):
-        return {"fake": "2" if os.environ["CUDA_VISIBLE_DEVICES"] == self.device else "1"}
-
-
 def made_elsewhere(device, _options):
-    return OtherBuilder({}, device)
+    """Makes a builder with other figures on a certain GPU."""
+    return FakeBuilder({}, "2" if os.environ["CUDA_VISIBLE_DEVICES"] == device else "1")
+
+
+def made_by_node(_options):
+    """Makes a builder with other figures on nodes that have ``OTHER_FIGURES`` in their environment."""
+    return FakeBuilder({}, os.environ.get("OTHER_FIGURES", "1"))
+
+
+@dataclass(frozen=True)
+class Interrupted:
+    """Works as ``builder``, and calls a function with each plan before it builds it."""
+
+    builder: object
+    before: Callable
+
+    def __getattr__(self, name):
+        return getattr(self.builder, name)
+
+    def build(self, plan):
+        self.before(plan)
+        return self.builder.build(plan)
+
+
+def faulty(builder, faults):
+    """Calls the fault of a plan, by its key, before the plan is built."""
+    return Interrupted(builder, lambda plan: faults.get(plan.key(), lambda: None)())
+
+
+def make_faulty(make, faults):
+    """Makes the faulty builder, in the worker process."""
+    return faulty(make(), faults)
 
 
 def wait_for(file):
@@ -154,18 +181,6 @@ def begun_and_wait(folder, file):
     """Writes that this process has begun, and waits until a file exists."""
     (folder / str(os.getpid())).touch()
     wait_for(file)
-
-
-def made_by_node(_options):
-    """Makes a builder with other figures on nodes that have ``OTHER_FIGURES`` in their environment."""
-    return NodeBuilder({})
-
-
-@dataclass(frozen=True)
-class NodeBuilder(FakeBuilder):
-    @property
-    def versions(self):
-        return {"fake": os.environ.get("OTHER_FIGURES", "1")}
 
 
 def unavailable():
@@ -194,20 +209,11 @@ class Waiting:
     go_on: str
 
     def __call__(self, *arguments, **options):
-        return WaitingBuilder(self.make(*arguments, **options), self)
+        return Interrupted(self.make(*arguments, **options), self.wait)
 
-
-class WaitingBuilder:
-    def __init__(self, builder, waiting):
-        self.builder, self.waiting = builder, waiting
-
-    def __getattr__(self, name):
-        return getattr(self.builder, name)
-
-    def build(self, plan):
+    def wait(self, plan):
         if 2 in plan.int8 and 7 not in plan.int8:
-            begun_and_wait(Path(self.waiting.begun), Path(self.waiting.go_on))
-        return self.builder.build(plan)
+            begun_and_wait(Path(self.begun), Path(self.go_on))
 
 
 @dataclass(frozen=True)
@@ -224,4 +230,4 @@ class TimedBuilder(FakeBuilder):
 
 
 def made_with_timings(faults, options):
-    return TimedBuilder(faults, options)
+    return TimedBuilder(faults, options=options)

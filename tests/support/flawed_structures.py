@@ -4,11 +4,9 @@ import numpy as np
 from onnx import TensorProto, helper
 
 from tests.support import networks
-from tests.support.norm_in_parts import in_parts
+from tests.support.norm_in_parts import PARTS, in_parts
 
 ACTIVATION = 0.05
-PARTS = ("mean", "sub", "pow", "var", "add", "sqrt", "div", "by_scale", "by_bias")
-"""The nodes of ``in_parts``."""
 
 
 def pair(sketch, x, name, scale=ACTIVATION, zero=0, dtype=np.int8, axis=None, kind=np.float32):

@@ -8,27 +8,9 @@ import numpy as np
 from onnx import helper
 
 from tests.support.networks import Sketch, save
+from tests.support.norm_in_parts import WIDTH, layer_norm
 
-WIDTH, TOKENS = 16, 4
-
-
-def scalar(sketch: Sketch, name: str, value: float) -> str:
-    """A float32 scalar."""
-    return sketch.constant(name, np.float32(value))
-
-
-def layer_norm(sketch: Sketch, x: str, name: str, axis: int, size: int, epsilon: float) -> str:
-    """A LayerNormalization as exporters write it before opset 17: Sub, Pow, ReduceMean, Sqrt, Div, Mul, Add."""
-    mean = sketch.node("ReduceMean", [x], f"{name}_mean", axes=[axis], keepdims=1)
-    centred = sketch.node("Sub", [x, mean], f"{name}_sub")
-    square = sketch.node("Pow", [centred, scalar(sketch, f"{name}_two", 2.0)], f"{name}_pow")
-    variance = sketch.node("ReduceMean", [square], f"{name}_var", axes=[axis], keepdims=1)
-    shifted = sketch.node("Add", [variance, scalar(sketch, f"{name}_epsilon", epsilon)], f"{name}_add")
-    divided = sketch.node("Div", [centred, sketch.node("Sqrt", [shifted], f"{name}_sqrt")], f"{name}_div")
-    shape = (size,) if axis == -1 else (size, 1, 1)
-    gamma = sketch.constant(f"{name}_gamma", sketch.random.normal(1, 0.1, shape))
-    beta = sketch.constant(f"{name}_beta", sketch.random.normal(0, 0.1, shape))
-    return sketch.node("Add", [sketch.node("Mul", [divided, gamma], f"{name}_scale"), beta], f"{name}_shift")
+TOKENS = 4
 
 
 def encoder(sketch: Sketch, x: str) -> str:
@@ -40,7 +22,7 @@ def encoder(sketch: Sketch, x: str) -> str:
         queries = sketch.dense(x, f"q{block}", WIDTH, WIDTH)
         keys = sketch.node("Transpose", [sketch.dense(x, f"k{block}", WIDTH, WIDTH)], f"k{block}_t", perm=[0, 2, 1])
         scores = sketch.node("MatMul", [queries, keys], f"scores{block}")
-        scores = sketch.node("Mul", [scores, scalar(sketch, f"scale{block}", WIDTH**-0.5)], f"scaled{block}")
+        scores = sketch.node("Mul", [scores, sketch.constant(f"scale{block}", WIDTH**-0.5)], f"scaled{block}")
         shares = sketch.node("Softmax", [scores], f"softmax{block}", axis=-1)
         mixed = sketch.node("MatMul", [shares, sketch.dense(x, f"v{block}", WIDTH, WIDTH)], f"mixed{block}")
         x = sketch.node("Add", [x, sketch.dense(mixed, f"o{block}", WIDTH, WIDTH)], f"residual{block}")
@@ -48,7 +30,7 @@ def encoder(sketch: Sketch, x: str) -> str:
             loud = np.zeros(WIDTH)
             loud[3] = 600.0
             x = sketch.node("Add", [x, sketch.constant("loud", loud)], "loud_add")
-        x = layer_norm(sketch, x, f"ln{block}", -1, WIDTH, 1e-5)
+        x = layer_norm(sketch, x, f"ln{block}_")
         up = sketch.node("Tanh", [sketch.dense(x, f"up{block}", WIDTH, WIDTH)], f"tanh{block}")
         x = sketch.node("Add", [x, sketch.dense(up, f"down{block}", WIDTH, WIDTH)], f"out{block}")
     return x
@@ -61,8 +43,8 @@ def restorer(sketch: Sketch, x: str) -> str:
     Div by itself, with an epsilon of 1e-6. Here pixels are in 0..255 and the first layer makes them four times larger.
     """
     x = sketch.conv(x, "intro", 3, 8)
-    x = sketch.node("Mul", [x, scalar(sketch, "four", 4.0)], "loud_mul")
-    y = layer_norm(sketch, x, "norm", 1, 8, 1e-6)
+    x = sketch.node("Mul", [x, sketch.constant("four", 4.0)], "loud_mul")
+    y = layer_norm(sketch, x, "norm_", shape=(8, 1, 1), axes=(1,), epsilon=1e-6)
     y = sketch.conv(y, "wide", 8, 16)
     halves = sketch.constant("halves", [8, 8], np.int64)
     sketch.nodes.append(helper.make_node("Split", [y, halves], ["left", "right"], name="split", axis=1))
@@ -72,11 +54,11 @@ def restorer(sketch: Sketch, x: str) -> str:
 
 def faint(sketch: Sketch, x: str) -> str:
     """Values of about 1e-9 between two layers, which are zero in FP16; FP32 makes them large again."""
-    x = sketch.node("Mul", [sketch.dense(x, "fc", WIDTH, WIDTH), scalar(sketch, "small", 1e-3)], "small_mul")
+    x = sketch.node("Mul", [sketch.dense(x, "fc", WIDTH, WIDTH), sketch.constant("small", 1e-3)], "small_mul")
     x = sketch.node("Mul", [x, x], "tiny")
-    x = sketch.node("Mul", [x, scalar(sketch, "less", 1e-3)], "tinier")
-    x = sketch.node("Mul", [x, scalar(sketch, "more", 3e4)], "larger")
-    x = sketch.node("Mul", [x, scalar(sketch, "most", 3e4)], "largest")
+    x = sketch.node("Mul", [x, sketch.constant("less", 1e-3)], "tinier")
+    x = sketch.node("Mul", [x, sketch.constant("more", 3e4)], "larger")
+    x = sketch.node("Mul", [x, sketch.constant("most", 3e4)], "largest")
     return sketch.dense(x, "out", WIDTH, WIDTH)
 
 

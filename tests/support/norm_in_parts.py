@@ -1,46 +1,49 @@
-"""A network with a LayerNormalization as exporters below opset 17 write it."""
+"""A LayerNormalization as exporters below opset 17 write it."""
 
 import numpy as np
 import onnx
-from onnx import helper, numpy_helper
 
-from tests.support.networks import model_of
+from tests.support.networks import Sketch
 
 WIDTH = 16
+PARTS = ("mean", "sub", "pow", "var", "add", "sqrt", "div", "by_scale", "by_bias")
+"""Its nodes."""
 
 
-def in_parts(axes=(-1,), square="Pow", scale=True, bias=True, read_twice=False, opset=13):
-    """Gemm, a LayerNormalization as exporters below opset 17 write it, Gemm."""
-    random = np.random.default_rng(0)
-    weights = {name: random.normal(size=(WIDTH, WIDTH)).astype(np.float32) for name in ("a", "b")}
-    weights |= {name: random.normal(size=WIDTH).astype(np.float32) for name in ("scale", "bias")}
-    weights |= {"two": np.float32(2), "epsilon": np.float32(1e-5), "axes": np.array(axes, np.int64)}
-    listed = {} if opset >= 18 else {"axes": list(axes)}
-    more = ["axes"] if opset >= 18 else []
-    node = helper.make_node
-    nodes = [
-        node("MatMul", ["x", "a"], ["h"], "first"),
-        node("ReduceMean", ["h", *more], ["mean"], "mean", **listed),
-        node("Sub", ["h", "mean"], ["d"], "sub"),
-        node("Pow", ["d", "two"], ["sq"], "pow") if square == "Pow" else node("Mul", ["d", "d"], ["sq"], "pow"),
-        node("ReduceMean", ["sq", *more], ["var"], "var", **listed),
-        node("Add", ["var", "epsilon"], ["shifted"], "add"),
-        node("Sqrt", ["shifted"], ["std"], "sqrt"),
-        node("Div", ["d", "std"], ["n0"], "div"),
-    ]
-    last = "n0"
-    for on, operator, name in ((scale, "Mul", "scale"), (bias, "Add", "bias")):
-        if on:
-            nodes.append(node(operator, [last, name], [f"{last}_{name}"], f"by_{name}"))
-            last = f"{last}_{name}"
-    nodes.append(node("MatMul", [last, "b"], ["y"], "last"))
+def layer_norm(
+    sketch, x, prefix="", *, shape=(WIDTH,), axes=(-1,), epsilon=1e-5, square="Pow", scale=True, bias=True, opset=13
+):
+    """Draws one whose scale and bias have a shape; the names of nodes and constants begin with a prefix."""
+
+    def node(op, inputs, name, **attributes):
+        return sketch.node(op, inputs, f"{prefix}{name}", **attributes)
+
+    def constant(name, values, dtype=np.float32):
+        return sketch.constant(f"{prefix}{name}", values, dtype)
+
+    more, listed = ([constant("axes", axes, np.int64)], {}) if opset >= 18 else ([], {"axes": list(axes)})
+    centred = node("Sub", [x, node("ReduceMean", [x, *more], "mean", **listed)], "sub")
+    squared = node(square, [centred, constant("two", 2.0) if square == "Pow" else centred], "pow")
+    variance = node("ReduceMean", [squared, *more], "var", **listed)
+    shifted = node("Add", [variance, constant("epsilon", epsilon)], "add")
+    last = node("Div", [centred, node("Sqrt", [shifted], "sqrt")], "div")
+    if scale:
+        last = node("Mul", [last, constant("scale", sketch.random.normal(1, 0.1, shape))], "by_scale")
+    if bias:
+        last = node("Add", [last, constant("bias", sketch.random.normal(0, 0.1, shape))], "by_bias")
+    return last
+
+
+def in_parts(*, read_twice=False, opset=13, **options):
+    """MatMul, a LayerNormalization, MatMul."""
+    sketch = Sketch()
+    a, b = (sketch.constant(name, sketch.random.normal(size=(WIDTH, WIDTH))) for name in ("a", "b"))
+    x = layer_norm(sketch, sketch.node("MatMul", ["x", a], "first"), opset=opset, **options)
+    sketch.node("MatMul", [x, b], "last", out="y")
     outputs = {"y": [1, 4, WIDTH]}
     if read_twice:
-        nodes.append(node("Relu", ["std"], ["z"], "reads"))
-        outputs["z"] = None
-    used = {name for each in nodes for name in each.input}
-    constants = [numpy_helper.from_array(values, name) for name, values in weights.items() if name in used]
-    return model_of(nodes, {"x": [1, 4, WIDTH]}, outputs, constants, opset)
+        outputs[sketch.node("Relu", ["sqrt_out"], "reads")] = None
+    return sketch.model({"x": [1, 4, WIDTH]}, outputs, opset)
 
 
 def saved(model, folder):

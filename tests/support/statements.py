@@ -506,6 +506,10 @@ def settings_of(report):
     return [loss(report, value) for name, value in report["answer"]["settings"].items() if name in DECIDING]
 
 
+def one_setting(report, text):
+    assert len(settings_of(report)) <= 1
+
+
 def inputs(report, text):
     answer = report["answer"]
     assert f"{answer['given']['inputs']} input" in text
@@ -570,8 +574,8 @@ def close(report, text):
 
 SURE = {
     "inputs": inputs, "margin": margin, "beyond the noise": clear, "within the noise": close, "weak culprit": weak,
-    "unquantized layers": unquantized, "cheaper set": cheaper,
-    **dict.fromkeys(("few inputs", "arithmetic", "one setting", "unquantized layers round"), unsaid),
+    "unquantized layers": unquantized, "cheaper set": cheaper, "one setting": one_setting,
+    **dict.fromkeys(("few inputs", "arithmetic", "unquantized layers round"), unsaid),
 }  # fmt: skip
 
 
@@ -629,8 +633,10 @@ def check_advice(report, explanation):
     if report["answer"]["changes"]:
         return
     for advice in explanation["advice"]:
-        own = [remedy["remedy"] for remedy in advice["remedies"] if remedy["tried"] and remedy["tried"]["own"]]
-        assert own == [kept[advice["culprit"]]]
+        (own,) = (remedy for remedy in advice["remedies"] if remedy["tried"] and remedy["tried"]["own"])
+        assert own["remedy"] == kept[advice["culprit"]]
+        assert own["tried"]["high"] == len(report["recipe"]["high"])
+        assert math.isclose(own["tried"]["similarity"], report["similarity"]["recipe"], abs_tol=1e-6)
     for cause in explanation["causes"]:
         unmeasured = {remedy["remedy"] for remedy in cause["remedies"]}
         assert not unmeasured & {kept[name] for name in cause["culprits"]}

@@ -9,7 +9,7 @@ from typing import Any
 import subjects
 from bench import Experiment
 
-from tests.support.faulty_builder import crash, hang, make_faulty, run_out_of_memory
+from tests.support.fake_builders import hang, make_faulty, say_and_run_out_of_memory, segfault
 from trt_bisect.builder.base import Engine
 from trt_bisect.builder.isolation import IsolatedBuilder
 from trt_bisect.builder.tensorrt_engine import Device, open_device
@@ -27,7 +27,7 @@ def isolation(bench: Experiment) -> None:
     """Builds that crash, hang or raise MemoryError cost one trial each; the ones before and after are measured."""
     subject = subjects.lenet(bench.folder)
     plans = [prefix(len(subject.network.layers), k) for k in subject.network.quantizable]
-    faults = {plans[1].key(): crash, plans[2].key(): run_out_of_memory, plans[4].key(): hang}
+    faults = {plans[1].key(): segfault, plans[2].key(): say_and_run_out_of_memory, plans[4].key(): hang}
     make = partial(make_faulty, subjects.maker_of(subject, bench.engine), faults)
     builder = IsolatedBuilder(make, HANG_SECONDS)
     trials: list[dict[str, Any]] = []
