@@ -81,15 +81,17 @@ def _rows(options: Sequence[Option], in_python: set[str]) -> list[str]:
     lines = []
     for option in options:
         names = option.flags or ([option.keyword.upper()] if option.is_argument else [])
-        flags = ", ".join(f"`{name}`" for name in names) or "-"
-        expert = " (`--help-all`)" if option.expert else ""
-        name = (
-            f"`{option.keyword}`" if option.keyword in in_python or not option.flags else f"`{option.keys[-1]}` (TOML)"
-        )
+        cells = [", ".join(f"`{name}`" for name in names) or "-"]
+        if option.expert:
+            cells[0] += " (`--help-all`)"
+        if option.keyword in in_python or not option.flags:
+            cells.append(f"`{option.keyword}`")
+        else:
+            cells.append(f"`{option.keys[-1]}` (TOML)")
         default = option.shown_default
-        without = option.without or (f"`{default}`" if default else "")
-        text = option.with_facts(option.effect, option.kind.choices)
-        lines.append(" | ".join((f"| {flags}{expert}", name, without, text.strip().replace("|", "\\|") + " |")))
+        cells.append(option.without or (f"`{default}`" if default else ""))
+        cells.append(option.with_facts(option.effect, option.kind.choices).strip().replace("|", "\\|"))
+        lines.append(f"| {' | '.join(cells)} |")
     return lines
 
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import copy
 import hashlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -41,8 +41,6 @@ from trt_bisect.model.session import make_session
 from trt_bisect.precision import Precision, PrecisionPlan
 
 VERSION = "11.4.1"
-SHOWN = 4
-"""The most layers that the text of a build names."""
 
 
 @dataclass(frozen=True)
@@ -241,13 +239,8 @@ def _text_of(plan: PrecisionPlan, network: Network) -> str:
     if not high:
         return "full INT8"
     if len(high) <= len(low):
-        return f"all in INT8 but {_listed(high)} in {kinds}"
-    return f"only {_listed(low)} in INT8"
-
-
-def _listed(names: Sequence[str]) -> str:
-    more = len(names) - SHOWN
-    return ", ".join(names[:SHOWN]) + (f" and {more} more" if more > 0 else "")
+        return f"all in INT8 but {', '.join(high)} in {kinds}"
+    return f"only {', '.join(low)} in INT8"
 
 
 def _digest_of(written: Written) -> str:

@@ -16,7 +16,6 @@ import re
 import shutil
 import tempfile
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.reliability.forked import Ended, Process, import_everything, start, start_function, watch
@@ -27,16 +26,6 @@ from benchmarks.reliability.subjects import tell
 SECONDS, MIB = 30.0, 2048
 _ALLOWED = (0, 1, 2, 3)
 _OWN_FAULT = "an error of trt-bisect itself"
-
-
-@dataclass(frozen=True)
-class Tried:
-    """A case and its result; ``fault`` is empty if the result is allowed."""
-
-    number: int
-    case: Case
-    ended: Ended
-    fault: str
 
 
 def measure(
@@ -55,25 +44,25 @@ def measure(
         seeds = make_seeds(Path(work) / "seeds")
         numbers = range(first, first + count)
         tried = list(tried_all(seeds, seed, numbers, Path(work), workers, keep, only))
-    faults = [each for each in tried if each.fault]
-    codes = collections.Counter(f"{each.case.kind}: exit {each.ended.code}" for each in tried)
+    faults = {number: (case, fault) for number, case, _, fault in tried if fault}
+    codes = collections.Counter(f"{case.kind}: exit {ended.code}" for _, case, ended, _ in tried)
     figures = {
         "seed": seed,
         "inputs": len(tried),
         "findings": len(faults),
-        "slowest_seconds": round(max(each.ended.seconds for each in tried), 1),
-        "most_mib": max(each.ended.peak_mib for each in tried),
+        "slowest_seconds": round(max(ended.seconds for _, _, ended, _ in tried), 1),
+        "most_mib": max(ended.peak_mib for _, _, ended, _ in tried),
         "by_kind": dict(sorted(codes.items())),
-        "faults": {str(each.number): each.fault for each in faults},
+        "faults": {str(number): fault for number, (_, fault) in faults.items()},
     }
-    broken = [f"case {each.number} ({' '.join(each.case.arguments[:2])}): {each.fault}" for each in faults]
+    broken = [f"case {k} ({' '.join(case.arguments[:2])}): {fault}" for k, (case, fault) in faults.items()]
     return tell(figures, broken, json)
 
 
 def tried_all(
     seeds: Seeds, seed: int, numbers: range, work: Path, workers: int, keep: Path, only: str
-) -> Iterator[Tried]:
-    """Tries cases, ``workers`` at a time."""
+) -> Iterator[tuple[int, Case, Ended, str]]:
+    """Tries cases, ``workers`` at a time; yields number, case, result, and what is not allowed of it."""
     waiting = iter(numbers)
     going: dict[Process, tuple[int, Case, Path]] = {}
     while True:
@@ -91,7 +80,7 @@ def tried_all(
                 shutil.copytree(case_folder, keep / str(number), symlinks=True, dirs_exist_ok=True)
                 print(f"{number} {case.kind}: {fault}\n    {' '.join(case.arguments)}", flush=True)
             shutil.rmtree(case_folder)
-            yield Tried(number, case, ended, fault)
+            yield number, case, ended, fault
 
 
 def _begin(case: Case, folder: Path) -> Process:

@@ -81,9 +81,8 @@ _PARSED = {
 
 @dataclass(frozen=True)
 class Seed:
-    """A valid network with its data."""
+    """A folder with a valid network and its data."""
 
-    name: str
     folder: Path
 
     @property
@@ -134,14 +133,13 @@ def make_seeds(folder: Path) -> Seeds:
         "transformer": networks.transformer(1, 8, 4),
         **{name: _with_weights(parser.parse_model(text)) for name, text in _PARSED.items()},
     }
-    seeds = {name: _written(name, model, folder) for name, model in made.items()}
-    seeds["external"] = _with_external_data(made["chain"], folder)
+    seeds = {name: _written(folder / name, model) for name, model in made.items()}
+    seeds["external"] = _written(folder / "external", made["chain"], external=True)
     finished = {name: _finished(seeds[name], folder) for name in ("chain", "residual")}
-    quantized = folder / "quantized"
-    quantized.mkdir()
-    shutil.copy(finished["residual"] / "recipe/network.qdq.onnx", quantized / "network.onnx")
-    shutil.copy(seeds["residual"].data, quantized / "data.npz")
-    seeds["quantized"] = Seed("quantized", quantized)
+    seeds["quantized"] = Seed(folder / "quantized")
+    seeds["quantized"].folder.mkdir()
+    shutil.copy(finished["residual"] / "recipe/network.qdq.onnx", seeds["quantized"].network)
+    shutil.copy(seeds["residual"].data, seeds["quantized"].data)
     files, suite = _files(seeds["chain"], finished["chain"], folder), _suite(seeds["chain"], folder)
     return Seeds(seeds, files, finished, suite)
 
@@ -157,24 +155,16 @@ def _with_weights(model: onnx.ModelProto) -> onnx.ModelProto:
     return model
 
 
-def _written(name: str, model: onnx.ModelProto, folder: Path) -> Seed:
-    written = folder / name
-    written.mkdir(parents=True)
-    networks.save(model, written)
-    np.savez(written / "data.npz", **networks.samples(model, 2))  # type: ignore[arg-type]
-    return Seed(name, written)
-
-
-def _with_external_data(model: onnx.ModelProto, folder: Path) -> Seed:
-    written = folder / "external"
-    written.mkdir()
-    onnx.save(model, str(written / "network.onnx"), save_as_external_data=True, location="w.bin", size_threshold=16)
-    np.savez(written / "data.npz", **networks.samples(model, 2))  # type: ignore[arg-type]
-    return Seed("external", written)
+def _written(folder: Path, model: onnx.ModelProto, *, external: bool = False) -> Seed:
+    seed = Seed(folder)
+    folder.mkdir(parents=True)
+    onnx.save(model, seed.network, save_as_external_data=external, location="w.bin", size_threshold=16)
+    np.savez(seed.data, **networks.samples(model, 2))  # type: ignore[arg-type]
+    return seed
 
 
 def _finished(seed: Seed, folder: Path) -> Path:
-    run_folder = folder / "runs" / seed.name
+    run_folder = folder / "runs" / seed.folder.name
     run_folder.mkdir(parents=True)
     options = ["--calibration", str(seed.data), "--threshold", "0.999999", "--output", str(run_folder)]
     options += ["--trt-version", "10.3.0"]

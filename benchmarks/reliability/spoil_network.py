@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterator
 from random import Random
 from typing import Any
@@ -13,6 +14,7 @@ from google.protobuf.message import Message
 from onnx import TensorProto, helper, numpy_helper
 
 from benchmarks.reliability.spoil import ODD_FLOATS, ODD_INTS, ODD_TEXTS, spoiled_bytes
+from trt_bisect.model.file import refill
 
 Spoil = Callable[[onnx.ModelProto, Random], None]
 _INTS = (FieldDescriptor.CPPTYPE_INT32, FieldDescriptor.CPPTYPE_INT64, FieldDescriptor.CPPTYPE_UINT64)
@@ -22,8 +24,7 @@ _FLOATS = (FieldDescriptor.CPPTYPE_FLOAT, FieldDescriptor.CPPTYPE_DOUBLE)
 
 def spoiled_network(model: onnx.ModelProto, random: Random) -> bytes:
     """The file of a spoiled copy of ``model``."""
-    made = onnx.ModelProto()
-    made.CopyFrom(model)
+    made = copy.deepcopy(model)
     how = random.randrange(200)
     if how == 0:
         return _too_deep(random.choice((30, 100, 10_000)))
@@ -67,10 +68,11 @@ def _spoil_field(model: onnx.ModelProto, random: Random) -> None:
     fields: list[Any] = list(message.DESCRIPTOR.fields)
     present: list[Any] = [field for field, _ in message.ListFields()]
     field = random.choice(present) if present and random.randrange(4) else random.choice(fields)
+    is_message = field.cpp_type == FieldDescriptor.CPPTYPE_MESSAGE
     if not field.is_repeated:
         if not random.randrange(4):
             message.ClearField(field.name)
-        elif field.cpp_type == FieldDescriptor.CPPTYPE_MESSAGE:
+        elif is_message:
             _copy_from_elsewhere(model, getattr(message, field.name), random)
         else:
             setattr(message, field.name, _odd_scalar(model, field, random))
@@ -78,10 +80,9 @@ def _spoil_field(model: onnx.ModelProto, random: Random) -> None:
     values = getattr(message, field.name)
     if len(values) and not random.randrange(3):
         del values[random.randrange(len(values))]
-    elif field.cpp_type == FieldDescriptor.CPPTYPE_MESSAGE:
-        _copy_from_elsewhere(
-            model, random.choice(values) if len(values) and random.randrange(2) else values.add(), random
-        )
+    elif is_message:
+        chosen = random.choice(values) if len(values) and random.randrange(2) else values.add()
+        _copy_from_elsewhere(model, chosen, random)
     elif len(values) and random.randrange(3):
         values[random.randrange(len(values))] = _odd_scalar(model, field, random)
     else:
@@ -90,9 +91,8 @@ def _spoil_field(model: onnx.ModelProto, random: Random) -> None:
 
 def _copy_from_elsewhere(model: onnx.ModelProto, message: Message, random: Random) -> None:
     alike = [other for other in _messages(model) if other.DESCRIPTOR is message.DESCRIPTOR and other is not message]
-    copies = [type(message).FromString(other.SerializeToString()) for other in alike[:50]]
-    if copies:
-        message.CopyFrom(random.choice(copies))
+    if alike:
+        message.CopyFrom(copy.deepcopy(random.choice(alike[:50])))
 
 
 def _odd_scalar(model: onnx.ModelProto, field: Any, random: Random) -> Any:
@@ -115,13 +115,6 @@ def _names(model: onnx.ModelProto) -> list[str]:
     return names or [""]
 
 
-def _taken(messages: Any) -> list[Any]:
-    """Takes all messages out of a field and returns copies of them."""
-    copies = [type(message).FromString(message.SerializeToString()) for message in messages]
-    del messages[:]
-    return copies
-
-
 def _node(model: onnx.ModelProto, random: Random) -> onnx.NodeProto:
     return random.choice(model.graph.node) if model.graph.node else model.graph.node.add()
 
@@ -137,9 +130,9 @@ def _cycle(model: onnx.ModelProto, random: Random) -> None:
 
 
 def _shuffled(model: onnx.ModelProto, random: Random) -> None:
-    nodes = _taken(model.graph.node)
+    nodes = list(model.graph.node)
     random.shuffle(nodes)
-    model.graph.node.extend(nodes)
+    refill(model.graph.node, nodes)
 
 
 def _missing_initializer(model: onnx.ModelProto, random: Random) -> None:
@@ -205,12 +198,8 @@ def _same_names(model: onnx.ModelProto, random: Random) -> None:
 
 def _deep(model: onnx.ModelProto, random: Random) -> None:
     """Nests subgraphs in subgraphs."""
-    body = helper.make_graph(
-        [helper.make_node("Identity", [(*_names(model), "x")[0]], ["inner"])],
-        "deepest",
-        [],
-        [helper.make_tensor_value_info("inner", 1, None)],
-    )
+    innermost = helper.make_node("Identity", [(*_names(model), "x")[0]], ["inner"])
+    body = helper.make_graph([innermost], "deepest", [], [helper.make_tensor_value_info("inner", 1, None)])
     for level in range(random.choice((2, 10, 20, 28))):
         out = f"inner{level}"
         node = helper.make_node("If", ["condition"], [out], then_branch=body, else_branch=onnx.GraphProto())
@@ -262,7 +251,7 @@ def _odd_pair(model: onnx.ModelProto, random: Random) -> None:
         helper.make_node("DequantizeLinear", [f"{tag}.q", *parameters], [f"{tag}.d"], name=f"{tag}.D", **axis),
     ]
     node.input[at] = f"{tag}.d"
-    model.graph.node.extend([*pair, *_taken(model.graph.node)])
+    refill(model.graph.node, [*pair, *model.graph.node])
 
 
 def _opset(model: onnx.ModelProto, random: Random) -> None:
@@ -307,8 +296,8 @@ def _attribute(model: onnx.ModelProto, random: Random) -> None:
         [1 << 40, 1 << 40], [0.5], ["a", "b"], helper.make_tensor("t", 1, [2], [1.0, 2.0]),
         helper.make_graph([], "empty", [], []),
     )  # fmt: skip
-    kept = [attribute for attribute in _taken(node.attribute) if attribute.name != name]
-    node.attribute.extend([*kept, helper.make_attribute(name, random.choice(odd))])
+    kept = [attribute for attribute in node.attribute if attribute.name != name]
+    refill(node.attribute, [*kept, helper.make_attribute(name, random.choice(odd))])
 
 
 def _large_constant(model: onnx.ModelProto, random: Random) -> None:

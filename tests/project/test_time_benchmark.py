@@ -10,7 +10,7 @@ from statistics import fmean
 
 import pytest
 
-from benchmarks.time import Engine, engines_in, fitted, main
+from benchmarks.time import engines_in, fitted, main
 from trt_bisect.model.gpu_time import FIT, GPUS, seconds
 from trt_bisect.precision import Precision
 
@@ -77,19 +77,12 @@ def test_published_engines(capsys, name, measured, macs, model, reformats):
 
 @needs_profiles
 def test_the_order_of_variants_and_the_ratios_to_fp16(engines):
-    measured, model = ({name: ms(one) for name, one in engines.items()} for ms in (_measured, _predicted))
+    measured = {name: engine.measured_ms for name, engine in engines.items()}
+    model = {name: engine.predicted().ms for name, engine in engines.items()}
     assert sorted(model, key=model.__getitem__) == sorted(measured, key=measured.__getitem__)
     for name in ("resnet-qat", "resnet-qat-residual"):
         ratio = measured[name] / measured["resnet-fp16"]
         assert model[name] / model["resnet-fp16"] == pytest.approx(ratio, rel=0.15)
-
-
-def _measured(engine: Engine) -> float:
-    return engine.measured_ms
-
-
-def _predicted(engine: Engine) -> float:
-    return engine.predicted().ms
 
 
 @needs_profiles

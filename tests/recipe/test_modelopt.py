@@ -1,7 +1,7 @@
 """The recipe's list in FP8 and FP16, run through NVIDIA Model Optimizer's quantizer and its AutoCast.
 
-``benchmarks.dialects`` does so in INT8. They run where ModelOpt is installed (``pip install nvidia-modelopt[onnx]``):
-in this Python, or in the one that ``TRT_BISECT_MODELOPT`` names, as it needs another version of ONNX.
+They run where ModelOpt is installed (``pip install nvidia-modelopt[onnx]``): in this Python, or in the one that
+``TRT_BISECT_MODELOPT`` names, as it needs another version of ONNX.
 """
 
 import importlib.util

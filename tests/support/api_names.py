@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections import defaultdict
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,8 +25,6 @@ SINCE_10_8 = ("debug_tensors.py",)
 
 WEAK = ("tensorrt_weak.py",)
 """The files that run with TensorRT before 11 only."""
-
-_CONSTRUCTOR = ".__init__"
 
 MODULES = {"trt", "rt.module", "self._rt.module", "rt.rt.module"}
 """Expressions that stand for TensorRT's module."""
@@ -94,28 +93,43 @@ def calls_in(path: Path) -> list[Called]:
     found = []
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
-            name = _called(ast.unparse(node.func.value), node.func.attr, _objects(path))
+            kind, name = _class_of(ast.unparse(node.func.value), node.func.attr, _objects(path)), node.func.attr
             keywords = tuple(keyword.arg for keyword in node.keywords if keyword.arg)
             is_plain = len(keywords) == len(node.keywords) and not any(isinstance(a, ast.Starred) for a in node.args)
-            if name and is_plain:
-                count = len(node.args) - name.endswith(_CONSTRUCTOR)
-                found.append(Called(name.removesuffix(_CONSTRUCTOR), count, keywords))
-        elif isinstance(node, ast.ClassDef):
-            for base in (ast.unparse(base).rpartition(".") for base in node.bases):
-                methods = (part for part in node.body if isinstance(part, ast.FunctionDef))
-                public = (method for method in methods if base[0] in MODULES and not method.name.startswith("_"))
-                found += [Called(f"{base[2]}.{method.name}", len(method.args.args) - 1, ()) for method in public]
+            if kind and is_plain:
+                is_made = name == "__init__"
+                if kind == MODULE:
+                    called = name
+                else:
+                    called = kind if is_made else f"{kind}.{name}"
+                found.append(Called(called, len(node.args) - is_made, keywords))
+        else:
+            found += [
+                Called(f"{kind}.{method.name}", len(method.args.args) - 1, ()) for kind, method in _overridden(node)
+            ]
     return found
 
 
-def _called(of: str, name: str, objects: dict[str, str]) -> str:
-    """Returns the name of a function of TensorRT that is called on an expression; empty if it is none of these."""
+def _class_of(of: str, name: str, objects: dict[str, str]) -> str:
+    """Returns the class of TensorRT whose attribute ``name`` is taken of an expression; empty if it is none of these.
+
+    ``MODULE`` stands for the module.
+    """
     module, _, kind = of.rpartition(".")
     if of in MODULES:
-        return name
+        return MODULE
     if module in MODULES:
-        return f"{kind}.{name}"
-    return f"{objects[of]}.{name}" if of in objects and name not in OURS.get(of, ()) else ""
+        return kind
+    return objects.get(of, "") if name not in OURS.get(of, ()) else ""
+
+
+def _overridden(node: ast.AST) -> Iterator[tuple[str, ast.FunctionDef]]:
+    """Yields the public methods of a subclass of TensorRT's, each with the name of that class."""
+    for base in node.bases if isinstance(node, ast.ClassDef) else ():
+        of, _, kind = ast.unparse(base).rpartition(".")
+        for part in node.body:
+            if of in MODULES and isinstance(part, ast.FunctionDef) and not part.name.startswith("_"):
+                yield kind, part
 
 
 def signatures_in(path: Path) -> dict[str, list[str]]:
@@ -133,34 +147,18 @@ def _objects(path: Path) -> dict[str, str]:
 
 def names_used(path: Path) -> dict[str, set[str]]:
     """Returns, by class, the names of TensorRT that a file uses; ``*`` stands for the module."""
-    tree = ast.parse(path.read_text())
-    objects = _objects(path)
-    found: dict[str, set[str]] = defaultdict(set)
-    for node in ast.walk(tree):
+    objects, found = _objects(path), defaultdict(set)
+    for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Attribute) and not node.attr.startswith("_"):
-            _add(found, ast.unparse(node.value), node.attr, objects)
+            found[_class_of(ast.unparse(node.value), node.attr, objects)].add(node.attr)
         elif isinstance(node, ast.Call) and ast.unparse(node.func) in ("getattr", "hasattr") and len(node.args) > 1:
             of, name = node.args[:2]
             if isinstance(name, ast.Constant):
-                _add(found, ast.unparse(of), name.value, {**objects, "layer": "ILayer"})
-        elif isinstance(node, ast.ClassDef):
-            for base in node.bases:
-                of, _, kind = ast.unparse(base).rpartition(".")
-                if of in MODULES:
-                    methods = (part.name for part in node.body if isinstance(part, ast.FunctionDef))
-                    found[kind].update(name for name in methods if not name.startswith("_"))
+                found[_class_of(ast.unparse(of), name.value, {**objects, "layer": "ILayer"})].add(name.value)
+        for kind, method in _overridden(node):
+            found[kind].add(method.name)
+    found.pop("", None)
     return found
-
-
-def _add(found: dict[str, set[str]], of: str, name: str, objects: dict[str, str]) -> None:
-    if of in MODULES:
-        found[MODULE].add(name)
-        return
-    module, _, kind = of.rpartition(".")
-    if module in MODULES:
-        found[kind].add(name)
-    elif of in objects and name not in OURS.get(of, ()):
-        found[objects[of]].add(name)
 
 
 def cuda_names_used() -> set[str]:

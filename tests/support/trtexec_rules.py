@@ -64,9 +64,7 @@ def read(argv, version, inputs):
     for flag, values in options.items():
         assert len(values) == 1 or flag in ("--plugins", "--staticPlugins"), f"Unknown option: {flag}"
     for flag in ("--layerPrecisions", "--layerOutputTypes"):
-        for entry in ",".join(options.get(flag, [])).split(",") if flag in options else []:
-            for kind in entry.rsplit(":", 1)[1].split("+"):
-                assert kind in since(TYPES, version), f"Invalid DataType {kind}"
+        layer_entries(options.get(flag, [""])[0], version)
     if "--memPoolSize" in options:
         pool, size = options["--memPoolSize"][0].split(":")
         assert pool == "workspace", f"Unknown memory pool: {pool}"
@@ -112,24 +110,23 @@ def documented(folder, tools):
 
 def by_rules(argv):
     """The precisions and output types that trtexec reads in its arguments, by layer name."""
-    options = {}
-    for word in argv:
-        flag, _, value = word.partition("=")
-        options.setdefault(flag, value)
-    is_told = bool(options.keys() & {"--layerPrecisions", "--layerOutputTypes"})
-    assert not is_told or options["--precisionConstraints"] == "obey"
-    read = []
-    for flag in ("--layerPrecisions", "--layerOutputTypes"):
-        entries = {}
-        for entry in options.get(flag, "").split(",") if options.get(flag) else []:
-            parts = entry.split("'")
-            if len(parts) not in (1, 3):
-                raise ValueError(f"invalid number of quotes in {entry}")
-            name, value = (parts[0] + parts[1], parts[2][1:]) if len(parts) == 3 else entry.rsplit(":", 1)
-            entries[name] = value.split("+")
-            assert set(entries[name]) <= {"fp32", "fp16", "int8", "int32", "int64", "bool", "uint8"}
-        read.append(entries)
-    return read
+    options = dict(word.partition("=")[::2] for word in argv)
+    texts = [options.get(flag, "") for flag in ("--layerPrecisions", "--layerOutputTypes")]
+    assert not any(texts) or options["--precisionConstraints"] == "obey"
+    return [layer_entries(text, "10.0") for text in texts]
+
+
+def layer_entries(text, version):
+    """The types of each layer in the value of an option."""
+    entries = {}
+    for entry in text.split(",") if text else []:
+        parts = entry.split("'")
+        if len(parts) not in (1, 3):
+            raise ValueError(f"invalid number of quotes in {entry}")
+        name, value = (parts[0] + parts[1], parts[2][1:]) if len(parts) == 3 else entry.rsplit(":", 1)
+        entries[name] = value.split("+")
+        assert set(entries[name]) <= set(since(TYPES, version)), f"Invalid DataType {value}"
+    return entries
 
 
 def obeyed(argv, definition):
