@@ -1,6 +1,7 @@
 """A run's logs for TensorBoard: scores, curve, histograms, graph, and the page that serves them."""
 
 import json
+import urllib.request
 
 import numpy as np
 import onnx
@@ -10,6 +11,7 @@ from tensorboard.compat.proto.graph_pb2 import GraphDef
 import trt_bisect
 from tests.support.compared import stacked_tensors
 from tests.support.event_files import assert_is_histogram_of, read, run_named, text
+from tools.make_tensorboard_picture import serving
 from trt_bisect.model.qdq import GraphTarget, PlanWriter
 from trt_bisect.precision import int8_set
 
@@ -132,3 +134,20 @@ def test_the_graph_has_every_layer_and_edge(planted, lenet):
     assert [dim.size for dim in shape.dim] == [1, 20, 24, 24]
     recipe = {node.name: node.device for node in run_named(runs, "tune_2").Graph().node}
     assert (recipe["ip1"], recipe["ip2"], recipe["relu1"], recipe["data"]) == ("int8", "fp32", "follows", "")
+
+
+@pytest.mark.subprocess
+def test_plain_tensorboard_serves_all_of_it(planted):
+    """Each plugin of TensorBoard has the runs and the tags that were written for it."""
+    _, folder, runs = planted
+    with serving(str(folder)) as served:
+
+        def tags_of(plugin):
+            return json.load(urllib.request.urlopen(f"{served}/data/plugin/{plugin}/tags"))
+
+        for plugin, tags in (("histograms", "histograms"), ("distributions", "histograms"), ("scalars", "scalars")):
+            found = {run: set(each) for run, each in tags_of(plugin).items() if each}
+            assert found == {name: set(run.Tags()[tags]) for name, run in runs.items() if run.Tags()[tags]}
+        assert set(tags_of("text")["curve"]) == {"summary", "culprits", "runs"}
+        graphs = json.load(urllib.request.urlopen(f"{served}/data/plugin/graphs/info"))
+        assert {name for name, found in graphs.items() if found["run_graph"]} == set(runs) - {"curve", "plans"}
