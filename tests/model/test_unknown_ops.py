@@ -14,7 +14,6 @@ from onnx import TensorProto, helper
 import trt_bisect
 from tests.support import networks
 from tests.support.networks import Sketch, model_of
-from tests.support.norm_in_parts import saved
 from tests.support.quantized import in_plan, plain_session
 from tests.support.records import texts
 from trt_bisect.errors import BadInput
@@ -69,9 +68,9 @@ def test_what_comes_before_is_kept_and_computes_the_same(domain, op):
 def test_a_run_judges_what_comes_before_and_its_pass_is_no_pass_of_the_network(tmp_path):
     """Full INT8 of the part meets the threshold by far. The exit code is 1, and the first line says why."""
     data = {"x": networks.normal(1, 8, 3, 8, 8)}
-    path = saved(with_unknown(), tmp_path)
+    model = with_unknown()
     command = {"threshold": 0.9, "calibrator": "minmax", "explain": "none", "strategy": "bisect"}
-    report = trt_bisect.run(path, data, **command)
+    report = trt_bisect.run(model, data, **command)
     assert set(report.outputs.int8) == {"conv2_out", "relu1_out"}
     assert any("'conv3'" in note for note in texts(report.notes))
     assert report.recipe == RecipeLayers(meets=True)
@@ -79,7 +78,7 @@ def test_a_run_judges_what_comes_before_and_its_pass_is_no_pass_of_the_network(t
     for word in ("before", "'wobble'", "3 of 6 nodes"):
         assert word in report.lines[0].text
     assert report.exit_code == 1
-    accepted = trt_bisect.run(path, data, **command, accept=True)
+    accepted = trt_bisect.run(model, data, **command, accept=True)
     assert (report.verdict, accepted.verdict, accepted.exit_code) == (WITH_DOUBTS, PASSES, 0)
     assert accepted.lines[0] == report.lines[0]
     assert headline(accepted) != headline(replace(accepted, inputs=JudgedInputs()))
@@ -133,7 +132,8 @@ def test_every_session_gets_the_operators_of_a_library(tmp_path):
     other.write_bytes(b"initLibNvInferPlugins")
     build = RunOptions(plugins=[str(library), str(other)]).build_options()
     assert (build.operators, build.plugins) == ((str(library),), (str(other),))
-    path = saved(with_unknown(), tmp_path)
+    path = tmp_path / "network.onnx"
+    onnx.save(with_unknown(), path)
     script = (
         "import sys, numpy as np, trt_bisect; "
         "data = {'x': np.ones((8, 3, 8, 8), np.float32)}; "

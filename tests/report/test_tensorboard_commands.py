@@ -222,8 +222,12 @@ def test_memory_does_not_grow_with_the_samples(command, tmp_path, monkeypatch):
     ranges = trt_bisect.calibrate(network, trt_bisect.open_dataset(networks.samples(model), network.inputs))
 
     def job(count):
+        def samples():
+            for seed in range(count):
+                yield {"x": networks.normal(seed, 1, 3, 64, 64)}
+
         logs = {"tensorboard": tmp_path / f"{count}", "tensorboard_detail": {"channels": 1, "samples": 2}}
-        command(network, ranges, networks.streamed(count, size=64), **logs)
+        command(network, ranges, samples, **logs)
 
     assert_memory_stays(monkeypatch, job, 1_500_000)  # of eight samples 2.5 MB, of both runs of compare twice as much
     for count in (2, 10):

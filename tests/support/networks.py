@@ -287,17 +287,6 @@ def given(model: onnx.ModelProto, folder: Path, count: int = 8) -> tuple[Path, d
     return save(model, folder), samples(model, count)
 
 
-def streamed(count: int, size: int = 16):
-    """Returns a function that yields ``count`` samples for ``x`` of 3 x ``size`` x ``size`` and keeps none."""
-
-    def samples():
-        random = np.random.default_rng(0)
-        for _ in range(count):
-            yield {"x": random.normal(0, 1, (1, 3, size, size)).astype(np.float32)}
-
-    return samples
-
-
 def save(model: onnx.ModelProto, folder: Path, name: str = "network.onnx") -> Path:
     """Checks a network and writes it; returns the path."""
     onnx.checker.check_model(model, full_check=True)

@@ -1,7 +1,6 @@
 """A LayerNormalization as exporters below opset 17 write it."""
 
 import numpy as np
-import onnx
 
 from tests.support.networks import Sketch
 
@@ -44,10 +43,3 @@ def in_parts(*, read_twice=False, opset=13, **options):
     if read_twice:
         outputs[sketch.node("Relu", ["sqrt_out"], "reads")] = None
     return sketch.model({"x": [1, 4, WIDTH]}, outputs, opset)
-
-
-def saved(model, folder):
-    """Writes a network that ONNX's checker need not know, and returns the path."""
-    path = folder / "network.onnx"
-    onnx.save(model, path)
-    return path
