@@ -28,7 +28,7 @@ def recipe(tmp_path_factory):
     options = {"engine": "onnxruntime", "calibrator": "percentile=99", "explain": "none", "precision": "fp32"}
     options |= {"threshold": 0.98, "output": place / "run", "one_scale": ["conv2"]}
     report = trt_bisect.run(path, samples, samples, **options)
-    assert report.attached.files is not None
+    assert report.files is not None
     return path, samples["x"], place / "run"
 
 
