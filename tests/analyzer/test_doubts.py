@@ -9,6 +9,7 @@ from trt_bisect.analyzer.doubts import (
     CLIPPED,
     CONSTANT,
     DISAGREE,
+    ELSEWHERE,
     FROM_NOTHING,
     SHORT,
     VANISHED,
@@ -17,8 +18,8 @@ from trt_bisect.analyzer.doubts import (
     is_destroyed,
 )
 from trt_bisect.analyzer.judge import compare_arrays, make_rule
-from trt_bisect.analyzer.metrics import BUILT_IN
-from trt_bisect.evaluator.trial import MEASURED, Trial
+from trt_bisect.analyzer.metrics import AGREEMENT, BUILT_IN
+from trt_bisect.evaluator.trial import MEASURED, OutputFigures, Trial
 
 RULE = make_rule(BUILT_IN["cosine"], 0.9)
 
@@ -135,6 +136,14 @@ def test_values_on_inputs_on_which_fp32_has_none(random, error, found):
     assert kinds(reference, output) == found
     text = [doubt.text for doubt in doubts(RULE, on(reference, output))]
     assert all("an error of 30% of FP32's median norm" in line for line in text)
+
+
+@pytest.mark.parametrize(
+    ("key", "mean", "found"), [("mean_oks", 0.76, []), ("mean_oks", 0.53, [ELSEWHERE]), ("mean_iou", 0.7, [ELSEWHERE])]
+)
+def test_detections_that_are_all_kept_and_lie_elsewhere(key, mean, found):
+    trial = Trial("", MEASURED, {"task pose": OutputFigures({AGREEMENT.name: 1.0, key: mean})})
+    assert [doubt.kind for doubt in doubts(make_rule(AGREEMENT, 0.99), trial)] == found
 
 
 def test_a_class_that_int8_never_predicts():

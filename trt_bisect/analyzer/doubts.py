@@ -14,7 +14,7 @@ from trt_bisect.analyzer.judge import Rule, judged_outputs
 from trt_bisect.analyzer.metrics import AGREEMENT, ALL_EQUAL, BUILT_IN, EXACT_SQNR, KAPPA
 from trt_bisect.analyzer.rows import rows_doubted, rows_text
 from trt_bisect.analyzer.slices import output_of
-from trt_bisect.analyzer.tasks.task import LOST_OBJECTS, OBJECTS
+from trt_bisect.analyzer.tasks.task import LIKENESS_KEYS, LOST_OBJECTS, OBJECTS
 from trt_bisect.analyzer.variation import variation_doubted
 from trt_bisect.builder.base import Outputs
 from trt_bisect.evaluator.trial import OutputFigures, Trial
@@ -23,7 +23,7 @@ from trt_bisect.support.text import percent
 CLIPPED, SHORT, VANISHED, DISAGREE = "clipped", "short", "class vanished", "metrics disagree"
 CONSTANT, HELD_OUT, NOT_LOW = "constant FP32 output", "held-out inputs miss", "not low"
 BY_CHANCE, LENGTH, OBJECTS_LOST = "equal by chance", "rows lost or won", "objects lost"
-VARIES_LESS, FROM_NOTHING = "variation lost", "values where FP32 has none"
+VARIES_LESS, FROM_NOTHING, ELSEWHERE = "variation lost", "values where FP32 has none", "detections elsewhere"
 # An output is clipped if it reaches less than the first share of FP32's largest magnitude, and at least the second
 # share of FP32's large values lie beyond. An output that a task reads must be short too.
 _CLIPPED_REACH, _CLIPPED_SHARE = 0.9, 0.05
@@ -31,6 +31,8 @@ _SHORT_REACH = 0.8  # An output is short if it reaches less than this share of F
 # An error on inputs with an almost zero FP32 output is a doubt from this share of FP32's median norm on: at a cosine of
 # 99 % the error has 14 % of the norm.
 _FROM_NOTHING = 0.25
+# A lower mean IoU or OKS of the detections kept is a doubt: good recipes have 0.9 and more.
+_LEAST_LIKENESS = 0.75
 _ALLOWED_DECIBELS = 3.0
 _SHOWN_CLASSES = 8
 _FEWEST_LOST, _LOST_SHARE = 2, 0.05  # Lost objects are a doubt from this number, and this share of all objects, on.
@@ -92,6 +94,7 @@ def _found(rule: Rule, trial: Trial) -> Iterator[Doubt]:
             yield from _of_reach(name, figures, _SHORT_REACH if is_read else _CLIPPED_REACH)
             if not is_read:
                 yield from _of_counts(name, figures)
+                yield from _of_likeness(name, figures)
             if not (is_read and task_tells):
                 yield from _of_classes(name, figures)
     yield from _of_metrics(rule, trial)
@@ -125,6 +128,15 @@ def _of_classes(name: str, figures: OutputFigures) -> Iterator[Doubt]:
     if not figures.vanished and gone >= _FEWEST_LOST and gone >= _LOST_SHARE * objects:
         share = f"{gone:.0f} of {objects:.0f} objects (a class in an image)"
         yield Doubt(name, OBJECTS_LOST, f"'{name}' lost {share}: no pixel of them is left where FP32 is confident.")
+
+
+def _of_likeness(name: str, figures: OutputFigures) -> Iterator[Doubt]:
+    for likeness, key in LIKENESS_KEYS.items():
+        mean = figures.values.get(key, 1.0)
+        if mean < _LEAST_LIKENESS:
+            yield Doubt(
+                name, ELSEWHERE, f"The detections that INT8 keeps have a mean {likeness} of {percent(mean)} only."
+            )
 
 
 def _of_counts(name: str, figures: OutputFigures) -> Iterator[Doubt]:
