@@ -6,10 +6,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
 
 import trt_bisect
-from tests.model.test_unknown_ops import saved, with_unknown
+from tests.model.test_unknown_ops import with_unknown
 from tests.support import networks
 from tests.support.recorded import explained
 from trt_bisect.answer.plans import AnswerPlans
@@ -225,7 +226,8 @@ def test_where_all_layers_are_fixed_no_search_is_named(chain):
 
 
 def test_of_a_part_that_fails_the_same_command_is_not_named_again(asked, tmp_path):
-    network = saved(with_unknown(), tmp_path).name
+    network = "network.onnx"
+    onnx.save(with_unknown(), tmp_path / network)
     np.savez("data.npz", x=networks.normal(1, 8, 3, 8, 8))
     for threshold, verdict in (("0.9", WITH_DOUBTS), ("0.9999999", FAILS)):
         how = ("--threshold", threshold, "--calibrator", "minmax", "--explain", "none")

@@ -141,9 +141,10 @@ class RoundingStatistics:
         values = np.where(np.isfinite(values), values, 0).astype(np.float32)
         quantizers = [quantizer.of_part(part) for quantizer in self._quantizers]
         first = quantizers[0]
-        levels = np.nan_to_num(first.levels(values))  # A scale that is NaN has no levels.
-        clipped, rounded = np.zeros(values.shape, bool), values
-        for quantizer in quantizers:
+        levels = first.levels(values)
+        np.nan_to_num(levels, copy=False)  # A scale that is NaN has no levels.
+        clipped, rounded = (levels < self._least) | (levels > self._largest), first.round_trip(values)
+        for quantizer in quantizers[1:]:
             reached = quantizer.levels(rounded)
             clipped |= (reached < self._least) | (reached > self._largest)
             rounded = quantizer.round_trip(rounded)

@@ -166,7 +166,8 @@ def make_session(
         options.intra_op_num_threads = threads
     if not integers:
         options.add_session_config_entry(*NO_QDQ_FUSION)
-        options.add_session_config_entry(*KEEPS_DOUBLE_PAIRS)
+        if _rounds_twice(written.model.graph):
+            options.add_session_config_entry(*KEEPS_DOUBLE_PAIRS)
     options.graph_optimization_level = level
     options.enable_cpu_mem_arena = arena
     try:
@@ -177,6 +178,11 @@ def make_session(
         return ort.InferenceSession(model.SerializeToString(), options, providers=providers, disabled_optimizers=off)
     except Exception as error:
         raise TrialFailed("build failed", first_line(error)) from error
+
+
+def _rounds_twice(graph: onnx.GraphProto) -> bool:
+    rounded = {name for node in graph.node if node.op_type == "DequantizeLinear" for name in node.output}
+    return any(node.op_type == "QuantizeLinear" and node.input[0] in rounded for node in graph.node)
 
 
 def _with_weights(written: Written, options: ort.SessionOptions) -> onnx.ModelProto:
