@@ -138,6 +138,14 @@ def test_values_on_inputs_on_which_fp32_has_none(random, error, found):
     assert all("an error of 30% of FP32's median norm" in line for line in text)
 
 
+def test_infinite_values_on_an_input_without_others_give_no_doubt_and_no_warning_of_numpy(random, recwarn):
+    reference = random.normal(size=(6, 50))
+    reference[2] = 0.0
+    reference[2, 3] = -np.inf
+    assert kinds(reference, reference.copy()) == []
+    assert not recwarn.list
+
+
 @pytest.mark.parametrize(
     ("key", "mean", "found"), [("mean_oks", 0.76, []), ("mean_oks", 0.53, [ELSEWHERE]), ("mean_iou", 0.7, [ELSEWHERE])]
 )

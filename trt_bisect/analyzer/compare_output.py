@@ -155,11 +155,12 @@ class OutputJudge:
             return {}
         norms = [judged_norm(array) for k, array in enumerate(self._reference) if k not in self._faint]
         usual = median_low(norms) if norms else math.inf
-        errors = [
-            judged_norm(arrays[k] - self._reference[k])
-            for k in sorted(self._faint)
-            if arrays[k].shape == self._reference[k].shape
-        ]
+        with np.errstate(invalid="ignore"):  # Infinite in both: the difference is NaN, which the norm leaves out.
+            errors = [
+                judged_norm(arrays[k] - self._reference[k])
+                for k in sorted(self._faint)
+                if arrays[k].shape == self._reference[k].shape
+            ]
         finite = [error for error in errors if math.isfinite(error)]
         return {WHERE_ZERO: max(finite) / usual} if finite and 0.0 < usual < math.inf else {}
 

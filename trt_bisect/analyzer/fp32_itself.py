@@ -158,7 +158,7 @@ def started_at(network: Network, broken: Feeds, good: Sequence[Feeds], memory: i
 
     Args:
         broken: an input on which FP32 gives NaN or infinity.
-        good: inputs on which it does not: a tensor that is not finite on any of them, as beside a mask, is no start.
+        good: inputs on which FP32 gives neither. A tensor that is not finite on one of them is not named.
         memory: the limit of memory in bytes.
     """
     bad_feeds = [name for name, array in broken.items() if _is_not_finite(array)]
