@@ -427,6 +427,24 @@ def test_a_margin_is_left_on_all_inputs_given_where_that_costs_little_more(narro
         assert all(row.put_back < 1.0 - budget for row in report.layers if row.culprit)
 
 
+def test_units_that_go_from_fp32_to_fp16_leave_the_margin(tmp_path):
+    """FP16 rounds conv1's input by up to 0.125, because an offset of 300 is added before it and taken off behind."""
+    model, budget = networks.chain(6), 5e-5
+    networks.plant_between(model, "conv4", "conv5", factor=3e6)  # beyond FP16, so that the search is in FP32 first
+    weight = next(onnx.numpy_helper.to_array(t) for t in model.graph.initializer if t.name == "conv1.weight")
+    networks.change_at(model, "conv0.bias", 1, lambda bias: bias + 300)
+    networks.change_at(model, "conv1.bias", np.s_[:], lambda bias: bias - 300 * weight[:, 1].sum((1, 2)))
+    path, data = networks.given(model, tmp_path, 12)
+    wanted = {"threshold": 1.0 - budget, "validation": 0.0, "calibrator": "minmax", "as_is": True, "effort": "default"}
+    wanted |= {"precision": "mixed", "margin": 0.5}
+    report = trt_bisect.run(path, data, output=tmp_path / "run", **{**HOW, **wanted})
+    assert report.answer.margin == 0.5
+    for setting in (OWN, NUDGED, FUSED):
+        assert 1.0 - report.answer.settings[setting] <= 0.5 * budget
+    each = cosines(path, tmp_path / "run/recipe/network.qdq.onnx", data["x"], OFF)
+    assert 1.0 - min(each) <= 0.5 * budget
+
+
 def test_of_the_sets_that_cost_little_more_the_likeliest_to_hold_is_taken(with_margin):
     """It costs at most a quarter more than the cheapest set, which ``--margin 0`` takes, and loses less on average."""
     (cheapest, _), (usual, _) = with_margin(0.0), with_margin(0.5)

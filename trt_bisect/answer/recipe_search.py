@@ -190,7 +190,7 @@ def _searched(
         in_fp32 = replace(recipe, space=space)
         if recipe.holds and in_fp32.cost <= recipe.cost + saves:
             in_fp32 = in_fp32.checked_by(target)
-            recipe = in_fp32 if in_fp32.holds else recipe
+            recipe = in_fp32 if in_fp32.checked.worst <= recipe.aim else recipe
         if recipe.holds:
             return recipe, search.sets_by_calibrator()
     search = RecipeSearch(plans, target, space, ranges, effort, on_recipe)
@@ -229,14 +229,15 @@ def _partly_in_fp16(recipe: Recipe, plans: AnswerPlans, target: Target, effort: 
     space, units = recipe.space, sorted(recipe.kept)
     if not recipe.holds or not units:
         return None
-    middle = middle_space(space, units, plans.costs)
+    # FP16 must not use up the recipe's reserve.
+    middle = replace(middle_space(space, units, plans.costs), budget=recipe.aim)
     high = RecipeSearch(plans, target, middle, [recipe.experiment.ranges], effort, lambda _: None).cheapest()
     lowered = {unit for number, unit in enumerate(units) if number not in high.kept}
     changed = replace(recipe, space=with_units_in(space, lowered, Precision.FP16, plans.costs))
     if not high.holds or not lowered or changed.cost > recipe.cost - saves:
         return None
     changed = changed.checked_by(target)
-    return changed if changed.holds else None
+    return changed if changed.checked.worst <= recipe.aim else None
 
 
 @dataclass
