@@ -170,6 +170,10 @@ def test_a_run_names_the_layer_and_finds_a_recipe(tmp_path):
     assert report.exit_code == 1
     assert report.culprits == ("offset",)
     assert "0% of FP32's variation over 16 inputs is left in 'centre'" in report.summary
+    first = report.lines[0].text
+    assert first.startswith("FAILS: full INT8 misses the threshold: 0% on the worst of 16 inputs")
+    assert "FP32's variation of 'centre' over the inputs (at least 25% must be left)" in first
+    assert "CULPRIT: 'offset'. If put back in INT8: 0% (at least 25% must be left)." in report.summary
     assert not any(row.meets for row in report.answer.calibrators)
     session = ort.InferenceSession(tmp_path / "run" / "recipe" / "network.qdq.onnx")
     float_session = ort.InferenceSession(path)

@@ -91,3 +91,20 @@ def test_a_base_that_overflows_is_told_as_such(tmp_path):
     raised = trt_bisect.run(path, data, base="fp16", precision="fp32", high=["*_mul"], **options)
     assert BASE not in kinds(raised.lines)
     assert raised.similarity.int8 > 0.99
+
+
+def test_the_base_is_judged_on_all_inputs_where_the_worst_in_int8_is_another(tmp_path):
+    """On input 5 the square is 0 in FP16, and its logarithm infinite; INT8 bounds what it reads."""
+    sketch = networks.Sketch(1)
+    x = sketch.node("Mul", ["x", "x"], "square")
+    x = sketch.node("Log", [sketch.node("Add", [x, sketch.constant("least", 1e-10)], "floor")], "log")
+    sketch.pooled_classes(sketch.conv(x, "conv1", 3, 8), 8)
+    path, data = networks.given(sketch.model(["n", 3, 16, 16], ["n", 10]), tmp_path, 12)
+    samples = np.sign(data["x"]) * np.maximum(np.abs(data["x"]), 0.3)
+    samples[5, 0, :4] = 1e-4
+    wanted = {"threshold": 0.9999, "validation": 0.0, "base": "fp16", "explain": "none", "calibrator": "minmax"}
+    report = trt_bisect.run(path, {"x": samples}, engine="onnxruntime", **wanted)
+    assert report.by_input.int8.worst != 5
+    assert BASE in kinds(report.lines)
+    assert report.next.what.startswith("find the layers that FP16 cannot hold")
+    assert "'floor' (Add) underflows FP16: its weight 'least' is 1e-10 and becomes zero" in " ".join(texts(report.notes))

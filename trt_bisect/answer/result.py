@@ -25,7 +25,7 @@ from trt_bisect.model.network import Network
 from trt_bisect.model.quantizer import Scales
 from trt_bisect.options.concerns import RunOptions
 from trt_bisect.options.declare import repeated
-from trt_bisect.precision import PrecisionPlan
+from trt_bisect.precision import Precision, PrecisionPlan
 from trt_bisect.preparation.experiment import Experiment, Setup
 from trt_bisect.recipe.commands import Setting
 from trt_bisect.recipe.files import RecipeFiles, pipeline_files, recipe_files
@@ -129,6 +129,15 @@ class Answer:
     def experiment(self) -> Experiment:
         """The experiment with the network and the ranges of the recipe."""
         return self.recipe.experiment
+
+    @property
+    def base(self) -> Trial | None:
+        """The trial with no layer low; None if only the curve measured it, on the inputs of the search."""
+        if self.engines is not None:
+            return self.engines.base
+        experiment = self.of_user.experiment
+        all_in_fp16 = experiment.network.base is experiment.whole.high is Precision.FP16
+        return self.fp16 if all_in_fp16 else None
 
     @property
     def plan(self) -> str:

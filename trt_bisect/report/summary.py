@@ -11,7 +11,7 @@ from trt_bisect.analyzer.doubts import BY_AGREEMENT, BY_CLASS, VARIES_LESS, Boun
 from trt_bisect.analyzer.integers import CLASSES, integers_text
 from trt_bisect.analyzer.judge import Rule
 from trt_bisect.analyzer.metrics import FRACTIONS, threshold_text
-from trt_bisect.analyzer.rows import ROWS, rows_text
+from trt_bisect.analyzer.rows import FEW_ROWS, ROWS, rows_text
 from trt_bisect.analyzer.tasks.task import LIKENESS_KEYS
 from trt_bisect.analyzer.variation import VARIATION, variation_text
 from trt_bisect.driver.search import Findings
@@ -145,6 +145,9 @@ def _on_plans(
     calibrator = f", calibrator {chosen[0]}" if chosen else ""
     figure = f"{int8}; {_measure(report, rule, full)}{calibrator}."
     threshold = f"the {asked_for(report)} of {least_text(report)}"
+    share, _ = _share_that_decides(report, rule, full)
+    if share and rule.metric.name in FRACTIONS:
+        threshold = "the threshold"  # the share has a limit of its own, which stands beside the figure
     if recipe.meets:
         yield from doubt_lines(answer)
     if (recipe.meets and not report.has_recipe) or report.verdict in (PASSES, WITH_DOUBTS):
@@ -198,20 +201,35 @@ def _on_plans(
 
 
 def _measure(report: Report, rule: Rule, full: Trial) -> str:
-    name, kind = ("", "") if report.goal.drop else rule.deciding(full)
+    name, _ = rule.deciding(full)
     measure = FIGURES.get(report.figure, report.figure)
-    found = report.outputs.int8.get(name, {})
+    found = {} if report.goal.drop else report.outputs.int8.get(name, {})
     for likeness, key in LIKENESS_KEYS.items():
         value = found.get(key)
         measure += "" if value is None else f", mean {likeness} {percent(value)}"
-    counted_as = {
-        ROWS: f"rows of '{name}' as in FP32",
-        CLASSES: f"agreement of '{name}' with FP32 beyond chance",
-        VARIATION: f"share of FP32's variation over the inputs that is left in '{name}'",
-    }.get(kind)
-    if counted_as is None:
+    share, least = _share_that_decides(report, rule, full)
+    if not share:
         return measure
-    return counted_as if rule.metric.name in FRACTIONS else f"{measure}, decided by the {counted_as}"
+    if rule.metric.name in FRACTIONS:
+        return f"{share} ({least})"
+    return f"{measure}, decided by {share} ({least})"
+
+
+def _share_that_decides(report: Report, rule: Rule, full: Trial) -> tuple[str, str]:
+    """Returns the share over all inputs by which full INT8 misses, and its limit; both empty if the metric decides."""
+    name, kind = ("", "") if report.goal.drop else rule.deciding(full)
+    share = {
+        ROWS: f"FP32's rows of '{name}'",
+        CLASSES: f"the agreement of '{name}' with FP32 beyond chance",
+        VARIATION: f"FP32's variation of '{name}' over the inputs",
+    }.get(kind)
+    if share is None:
+        return "", ""
+    _, of_all = full.outputs[name].pooled[kind]
+    enough = f"at least {percent(1.0 - rule.missed(kind))}"
+    if kind == ROWS and of_all < FEW_ROWS:
+        enough = "more than half"
+    return share, f"{enough} must be left"
 
 
 def counted_lines(report: Report, rule: Rule, low: str) -> Iterator[Line]:
@@ -310,7 +328,7 @@ def _base_alone(report: Report, network: Network, rule: Rule, nothing: Trial) ->
     elif base_misses(network, rule, nothing):
         value = rule.similarity(nothing)
         figure = "no figure (not finite)" if value is None else rule.text(value)
-        measured = f"{figure} on the inputs used in the search"
+        measured = f"{figure} on the worst input"
     if measured:
         names = "" if network.has_pairs else f"'trt-bisect run --low {network.base}' names the layers; "
         if report.base_high:
@@ -359,11 +377,10 @@ def _culprits(report: Report, rule: Rule, full: Trial) -> str:
     (main, weak), parts = report.ranked_culprits, []
     if main:
         goal = "accuracy" if report.goal.drop else "threshold"
-        put_back, least = _put_back(main, report), f"{goal} {least_text(report)}"
-        if rule.only_varies_less(full):
-            least = (
-                f"the share of FP32's variation that is left; below {percent(1.0 - rule.missed(VARIATION))} is a miss"
-            )
+        put_back = _put_back(main, report)
+        _, least = _share_that_decides(report, rule, full)
+        if not least or rule.metric.name not in FRACTIONS:
+            least = f"{goal} {least_text(report)}"
         kind = "CULPRITS" if len(main) > 1 else "CULPRIT"
         parts.append(f"{kind}{report.of_unchanged}: {put_back} ({least}).")
     if weak:

@@ -328,8 +328,7 @@ def _on_answer(state: RunState, answer: Answer, known: Report, curve: Curve, *, 
     )
     report = report.changed(verdict=_verdict(report, answer, trials), **_engine_facts(answer))
     report = report.changed(choices=choices_of(report, answer))
-    nothing = whole.nothing if answer.engines is None else answer.engines.base
-    lines = verdict_lines(report, network, rule, whole.findings, nothing, full)
+    lines = verdict_lines(report, network, rule, whole.findings, answer.base or whole.nothing, full)
     notes = [note for note in report.notes if note.kind != FITTING_TASK]
     notes.sort(key=lambda note: note.kind in (TENSORS, EXPLANATION))
     report = report.changed(lines=lines, notes=tuple(notes))
@@ -546,7 +545,7 @@ def _curve_notes(experiment: Experiment, curve: Curve, answer: Experiment) -> li
 
 def _destroyed_notes(answer: Answer, curve: Curve) -> list[Note]:
     network, rule = answer.experiment.network, answer.experiment.rule
-    explained = unusable_scales(network) or base_misses(network, rule, curve.nothing)
+    explained = unusable_scales(network) or base_misses(network, rule, answer.base or curve.nothing)
     few_high = answer.meets and 2 * len(answer.recipe.high) < len(network.quantizable)
     if explained or few_high or not is_destroyed(rule, answer.full):
         return []

@@ -388,7 +388,7 @@ class _Run:
         curve = self.state.curve
         if curve is not None and self.found.engines is None:
             with lifted(self.shown):
-                self._measure_base(curve.nothing)
+                self._measure_base(self.found.base or curve.nothing)
         self.live.watch(self.state)
         if self.folder is not None and curve is not None:
             self._note_on_tensors(save_boundaries(self.options, of_user, curve.findings, self.folder, self.shown))
