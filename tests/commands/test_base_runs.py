@@ -107,4 +107,6 @@ def test_the_base_is_judged_on_all_inputs_where_the_worst_in_int8_is_another(tmp
     assert report.by_input.int8.worst != 5
     assert BASE in kinds(report.lines)
     assert report.next.what.startswith("find the layers that FP16 cannot hold")
-    assert "'floor' (Add) underflows FP16: its weight 'least' is 1e-10 and becomes zero" in " ".join(texts(report.notes))
+    assert "'floor' (Add) underflows FP16: its weight 'least' is 1e-10 and becomes zero" in " ".join(
+        texts(report.notes)
+    )

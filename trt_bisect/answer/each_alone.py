@@ -5,19 +5,22 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 from functools import partial
 
+from trt_bisect.analyzer.hidden_nan import hidden_nan
 from trt_bisect.answer.in_fp16 import may_be_in_fp16, with_units_in
 from trt_bisect.answer.plans import AnswerPlans
 from trt_bisect.answer.result import Answer, figures_of, similarity_of
 from trt_bisect.answer.search import EXPENSIVE_RECIPE
 from trt_bisect.answer.validation import Recipe
+from trt_bisect.builder.base import Builder
 from trt_bisect.builder.engines import ONNXRUNTIME
+from trt_bisect.builder.onnxruntime import OnnxRuntimeBuilder
 from trt_bisect.calibration.ranges import Ranges
 from trt_bisect.driver.search_space import Kept, Sensitivities, Space
 from trt_bisect.evaluator.each_input import GivenInputs
 from trt_bisect.evaluator.trial import Trial
 from trt_bisect.model.merged import prefix_of, split
 from trt_bisect.model.quantizer import FLOAT_TYPES
-from trt_bisect.precision import Precision
+from trt_bisect.precision import Precision, PrecisionPlan
 from trt_bisect.report.advice import HIGH
 from trt_bisect.report.answer import ExpensiveLayer, PlanFigures
 from trt_bisect.report.parts import NetworkRow
@@ -90,7 +93,8 @@ def _saved(before: float, after: float) -> float:
 
 def with_fp16(plans: AnswerPlans, answer: Answer) -> Answer:
     """Returns the answer with ``fp16`` measured, and with ``fp16_held_out`` if the recipe misses on held-out inputs.
-    Nothing is measured if the low precision is a float type, or a layer is in FP16 already.
+    Nothing is measured if the low precision is a float type, or a layer is in FP16 already. NaN that the outputs hide
+    makes their figures not finite.
     """
     experiment = answer.of_user.experiment
     network = experiment.network
@@ -106,7 +110,27 @@ def with_fp16(plans: AnswerPlans, answer: Answer) -> Answer:
     fp16, on_held_out = measured(None, "all inputs"), None
     if answer.misses_held_out:
         on_held_out = measured(plans.held_out, "held-out inputs")
-    return replace(answer, fp16=fp16, fp16_held_out=on_held_out)
+    nan = _hidden_nan(plans, experiment.builder, plan) if experiment.rule.meets(fp16) else ""
+    if fp16 is not None and nan:
+        fp16 = _not_finite(fp16)
+    return replace(answer, fp16=fp16, fp16_held_out=on_held_out, nan_in_fp16=nan)
+
+
+def with_hidden_nan(plans: AnswerPlans, answer: Answer) -> Answer:
+    """Returns the answer of an emulation with ``nan_in_recipe``."""
+    recipe, builder = answer.recipe, answer.experiment.builder
+    return replace(answer, nan_in_recipe=_hidden_nan(plans, builder, recipe.plan)) if answer.meets else answer
+
+
+def _hidden_nan(plans: AnswerPlans, builder: Builder, plan: PrecisionPlan) -> str:
+    if not isinstance(builder, OnnxRuntimeBuilder):
+        return ""
+    plans.setup.progress.stage("Looking for NaN inside the network", None)
+    return hidden_nan(builder.writer, plan, plans.inputs.given.feeds)
+
+
+def _not_finite(trial: Trial) -> Trial:
+    return trial.judged({name: replace(figures, finite=False) for name, figures in trial.outputs.items()})
 
 
 def networks_alone(plans: AnswerPlans, answer: Answer) -> tuple[NetworkRow, ...]:
@@ -174,6 +198,8 @@ def _around_in_fp16(plans: AnswerPlans, recipe: Recipe) -> PlanFigures | None:
     builder = plans.setup.builder_for(network, ONNXRUNTIME, experiment.ranges, plans.inputs.given.feeds)
     name, build = "all inputs, FP16 around INT8", partial(builder.build, plan)
     trial = plans.whole(plan, experiment, name=name, kind="fp16", build=build)
+    if experiment.rule.meets(trial) and _hidden_nan(plans, builder, plan):
+        trial = _not_finite(trial)
     changed = replace(recipe, space=with_units_in(recipe.space, recipe.kept, Precision.FP16, plans.costs))
     return None if trial.failed else figures_of(changed, trial)
 

@@ -17,6 +17,7 @@ from trt_bisect.analyzer.doubts import (
     constant_outputs,
     doubts,
 )
+from trt_bisect.analyzer.hidden_nan import HIDES_NAN, NAN_HIDDEN
 from trt_bisect.analyzer.judge import Rule
 from trt_bisect.analyzer.metrics import AGREEMENT
 from trt_bisect.answer.confidence import confidence, is_close, ranked
@@ -37,7 +38,7 @@ from trt_bisect.report.answer import (
     PlanFigures,
 )
 from trt_bisect.report.precision_check import obedience_doubts
-from trt_bisect.support.text import REFUSED, Line, Note
+from trt_bisect.support.text import RANGE, REFUSED, Line, Note
 
 ANOTHER_READER = "its rounded tensor has another {low} reader, so that keeping it high saves little"
 COVERED = "the layers that stay high make up for it: with them high, it can stay in {low}"
@@ -178,6 +179,13 @@ def _of_cheapest(recipe: Recipe) -> PlanFigures:
     return PlanFigures(recipe.cost, names_of(recipe), similarity, meets=True)
 
 
+def nan_in_fp16(answer: Answer) -> list[Note]:
+    """Returns a note if the outputs of the network in FP16 hide NaN, else no note."""
+    if not answer.nan_in_fp16:
+        return []
+    return [Note(RANGE, f"in FP16 {answer.nan_in_fp16}. {HIDES_NAN}")]
+
+
 def refused_by_default(answer: Answer) -> list[Note]:
     """Returns a note if ONNX Runtime refuses the recipe's file with its default options, else no note."""
     if answer.plain is None or not answer.plain.failed:
@@ -194,6 +202,8 @@ def _doubts(answer: Answer, held_out: Held | None) -> Iterator[Line]:
     constant, _ = constant_outputs(rule, answer.inputs.given.references)
     for doubt in (*constant, *doubts(rule, answer.restored)):
         yield Line(doubt.kind, doubt.text)
+    if answer.nan_in_recipe:
+        yield Line(NAN_HIDDEN, f"In {answer.plan} {answer.nan_in_recipe}. {HIDES_NAN}.")
     if held_out is not None and answer.misses_held_out:
         worst = "no figure" if held_out.worst is None else rule.text(held_out.worst)
         stricter = "--margin" if answer.recipe.reserve else "--threshold"

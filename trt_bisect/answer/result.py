@@ -80,6 +80,7 @@ class Answer:
         not_done: the parts that a stopped run left out, a clause each.
         fp16: the trial of the network in FP16; None if FP16 is the low precision or cannot run.
         fp16_held_out: the same on held-out inputs; None unless the recipe misses there.
+        nan_in_fp16, nan_in_recipe: a clause on NaN inside the plan that its outputs hide; empty if there is none.
         most: the largest cost allowed (``--budget``); None without it.
         by_accuracy: an accuracy decides: losses are parts of FP32's accuracy, and no input is judged by itself.
         own: the answer on the user's network, if this answer has a changed network with a cheaper recipe; else None.
@@ -107,6 +108,8 @@ class Answer:
     around_fp16: PlanFigures | None = None
     fp16: Trial | None = None
     fp16_held_out: Trial | None = None
+    nan_in_fp16: str = ""
+    nan_in_recipe: str = ""
     expensive: tuple[ExpensiveLayer, ...] = ()
     not_done: tuple[str, ...] = ()
     most: float | None = None

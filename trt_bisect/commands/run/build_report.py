@@ -22,7 +22,14 @@ from trt_bisect.analyzer.structure.refusals import in_lines, refusals
 from trt_bisect.answer.accuracy import TIE
 from trt_bisect.answer.candidates import losses_in_words
 from trt_bisect.answer.choices import choices_of
-from trt_bisect.answer.facts import answer_facts, bound_on_held_out, put_back_fields, reason_for, refused_by_default
+from trt_bisect.answer.facts import (
+    answer_facts,
+    bound_on_held_out,
+    nan_in_fp16,
+    put_back_fields,
+    reason_for,
+    refused_by_default,
+)
 from trt_bisect.answer.result import Answer, recipe_of
 from trt_bisect.builder.base import UNPROVEN
 from trt_bisect.builder.engines import ONNXRUNTIME
@@ -299,6 +306,7 @@ def _on_answer(state: RunState, answer: Answer, known: Report, curve: Curve, *, 
         *known.notes,
         *_curve_notes(of_curve, whole, experiment),
         *refused_by_default(answer),
+        *nan_in_fp16(answer),
         *_notes(answer, whole, by_engine),
         *float_kernel_notes(network, full, answer.restored, known.latency),
         *noted(RECIPE, recipe.notes if recipe else ()),

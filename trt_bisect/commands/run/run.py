@@ -17,7 +17,7 @@ from trt_bisect.answer.accuracy import AskedAccuracy, asked_accuracy, chance_war
 from trt_bisect.answer.answer import AnswerSearch, answer_search, measure_front
 from trt_bisect.answer.candidates import with_changes
 from trt_bisect.answer.costs import foreseen_times, predicted_times, time_costs
-from trt_bisect.answer.each_alone import networks_alone, with_costs, with_fp16
+from trt_bisect.answer.each_alone import networks_alone, with_costs, with_fp16, with_hidden_nan
 from trt_bisect.answer.on_engines import NoKernels, OnEngines, Trials
 from trt_bisect.answer.result import Answer, latencies_of, setting_of
 from trt_bisect.builder.base import EMULATED
@@ -289,7 +289,7 @@ class _Run:
             deploying, answer = with_changes(search, answer) or (search, answer)
             self._now(answer=answer, phase=Phase.SEARCH)
         if self.engine == ONNXRUNTIME:
-            self._now(answer=with_fp16(search.plans, answer))
+            self._now(answer=with_fp16(search.plans, with_hidden_nan(deploying.plans, answer)))
         else:
             self._decide_on_engines(deploying, search)
         return deploying
