@@ -309,6 +309,21 @@ def test_run_doubts_a_pass_with_pairs_that_tensorrt_refuses(tmp_path):
     assert run(networks.save(pairs(), tmp_path, "single.onnx"), data).exit_code == 0
 
 
+@pytest.mark.parametrize(("removed", "half"), [("x", True), ("w", True), ("", False)])
+def test_run_doubts_a_pass_of_layers_with_a_pair_on_one_operand_alone(tmp_path, removed, half):
+    """TensorRT runs them in float, whatever the figures."""
+    model = pairs()
+    (layer,) = [node for node in model.graph.node if node.op_type == "Conv"]
+    for slot, operand in enumerate(("x", "w")):
+        if operand == removed:
+            layer.input[slot] = operand
+    onnx.checker.check_model(model)
+    data = {"x": np.random.default_rng(0).normal(size=(6, 3, 8, 8)).astype(np.float32)}
+    report = run(networks.save(model, tmp_path), data)
+    assert report.exit_code == half
+    assert any(f"Not in INT8: '{layer.name}'." in line.text for line in report.answer.doubts) is half
+
+
 def test_scales_that_are_denormal_in_fp16_are_not_called_wrong_in_our_own_recipe(tmp_path):
     """Values of about 1e-3 have scales of about 3e-5: below FP16's smallest normal, 6.1e-5, normal in float32."""
     model = networks.chain(depth=2)

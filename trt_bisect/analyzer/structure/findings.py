@@ -10,6 +10,7 @@ from trt_bisect.support.table import NAME, Column
 
 ERROR, WARNING, NOTE = "error", "warning", "note"
 SEVERITIES = (ERROR, WARNING, NOTE)
+HALF_QUANTIZED = "half quantized"
 
 
 @dataclass(frozen=True)
@@ -301,7 +302,7 @@ KINDS: dict[str, FindingKind] = {
         "Check the values; calibrate with entropy or a percentile, equalise the channels, or keep the layer in float.",
         loses_accuracy=True,
     ),
-    "half quantized": FindingKind(
+    HALF_QUANTIZED: FindingKind(
         WARNING,
         "TensorRT runs a layer in INT8 only if both operands are quantized: here one operand is rounded needlessly.",
         "Quantize both operands, or neither.",

@@ -11,7 +11,7 @@ from typing import Annotated
 import numpy as np
 import onnx
 
-from trt_bisect.analyzer.structure.findings import Finding, found
+from trt_bisect.analyzer.structure.findings import HALF_QUANTIZED, Finding, found
 from trt_bisect.analyzer.structure.graph import (
     ACTIVATIONS,
     DEQUANTIZE,
@@ -336,7 +336,7 @@ def _coverage_findings(graph: FileGraph, other: set[str]) -> Iterator[Finding]:
             yield found("never quantized", node.name, f"{node.op_type} without a Q/DQ pair on its inputs")
         elif bare:
             what = "weight" if bare[0] in graph.constants else "input"
-            yield found("half quantized", node.name, f"its {what} '{bare[0]}' has no Q/DQ pair, the other operand has")
+            yield found(HALF_QUANTIZED, node.name, f"its {what} '{bare[0]}' has no Q/DQ pair, the other operand has")
 
 
 INPUT, WEIGHT, CONSTANT, OUTPUT = "input", "weight", "constant", "output"

@@ -12,10 +12,10 @@ from typing import Any
 import msgspec
 
 from trt_bisect._version import versions
-from trt_bisect.analyzer.doubts import is_destroyed
+from trt_bisect.analyzer.doubts import NOT_LOW, is_destroyed
 from trt_bisect.analyzer.judge import Rule
 from trt_bisect.analyzer.metrics import AGREEMENT
-from trt_bisect.analyzer.structure.findings import ERROR
+from trt_bisect.analyzer.structure.findings import ERROR, HALF_QUANTIZED
 from trt_bisect.analyzer.structure.graph import FileGraph
 from trt_bisect.analyzer.structure.qdq import pair_findings
 from trt_bisect.analyzer.structure.refusals import in_lines, refusals
@@ -48,7 +48,7 @@ from trt_bisect.precision import PrecisionPlan
 from trt_bisect.preparation.experiment import Experiment, Setup, all_trials
 from trt_bisect.report.answer import Goal, RecipeLayers
 from trt_bisect.report.choices import ships_fp16
-from trt_bisect.report.given import above_verdict, base_misses
+from trt_bisect.report.given import NAMED, above_verdict, base_misses
 from trt_bisect.report.model import Report
 from trt_bisect.report.network_graph import graph_of
 from trt_bisect.report.parts import (
@@ -94,6 +94,7 @@ from trt_bisect.support.text import (
     TENSORS,
     Line,
     Note,
+    listed,
     noted,
 )
 
@@ -176,14 +177,22 @@ def _refused(experiment: Experiment, options: RunOptions) -> tuple[Line, ...]:
     return in_lines(refusals(_written(experiment.network, {}, experiment.network.free_plan()), options.plugins))
 
 
-def _refused_pairs(answer: Answer) -> tuple[Line, ...]:
-    # Pairs of the user's own are written as they are; an engine that was built has taken them.
+def _own_pairs(answer: Answer) -> tuple[tuple[Line, ...], tuple[Line, ...]]:
+    # Two kinds of doubts on pairs of the user's own, which are written as they are: TensorRT refuses them, or runs
+    # their layers in high precision. An engine that was built has taken them.
     experiment = answer.experiment
     if not experiment.network.has_pairs or experiment.builder.engine != ONNXRUNTIME:
-        return ()
-    graph = _written(experiment.network, experiment.ranges.scales, answer.recipe.plan)
-    errors = [finding for finding in pair_findings(graph) if finding.severity == ERROR]
-    return in_lines(errors, "run this plan as measured")
+        return (), ()
+    findings = [*pair_findings(_written(experiment.network, experiment.ranges.scales, answer.recipe.plan))]
+    refused = in_lines([finding for finding in findings if finding.severity == ERROR], "run this plan as measured")
+    half = [name for finding in findings if finding.kind == HALF_QUANTIZED for name in finding.layers]
+    if not half:
+        return refused, ()
+    text = (
+        f"Not in INT8: {listed(half, NAMED)}. TensorRT runs a layer in INT8 only if both operands have a Q/DQ pair, "
+        "and the file has one on one operand alone. Quantize both operands, or neither."
+    )
+    return refused, (Line(NOT_LOW, text, tuple(half)),)
 
 
 def _written(network: Network, scales: Scales, plan: PrecisionPlan) -> FileGraph:
@@ -318,6 +327,9 @@ def _on_answer(state: RunState, answer: Answer, known: Report, curve: Curve, *, 
     if not is_found:
         given = facts.given if restored is not None else None
         facts = replace(facts, given=given, not_done=tuple(_not_done(state, known)))
+    refused_pairs, half_quantized = _own_pairs(answer) if files else ((), ())
+    if answer.meets:
+        facts = replace(facts, doubts=(*facts.doubts, *half_quantized))
     report = known.changed(
         **_fingerprint(of_curve),
         layers=_answered_rows(rows["layers"], answer, state.alone),
@@ -329,7 +341,7 @@ def _on_answer(state: RunState, answer: Answer, known: Report, curve: Curve, *, 
         outputs=ByPlan(figures_of(full), figures_of(restored)),
         recipe=_recipe_layers(answer),
         ranges=_ranges_facts(experiment, of_curve if whole.findings.steps else experiment),
-        refused=(*known.refused, *(_refused_pairs(answer) if files else ())),
+        refused=(*known.refused, *refused_pairs),
         answer=facts,
         bound=bound_on_held_out(answer),
         notes=tuple(dict.fromkeys(notes)),
