@@ -93,8 +93,7 @@ def _saved(before: float, after: float) -> float:
 
 def with_fp16(plans: AnswerPlans, answer: Answer) -> Answer:
     """Returns the answer with ``fp16`` measured, and with ``fp16_held_out`` if the recipe misses on held-out inputs.
-    Nothing is measured if the low precision is a float type, or a layer is in FP16 already. NaN that the outputs hide
-    makes their figures not finite.
+    Nothing is measured if the low precision is a float type, or a layer is in FP16 already.
     """
     experiment = answer.of_user.experiment
     network = experiment.network
@@ -110,16 +109,26 @@ def with_fp16(plans: AnswerPlans, answer: Answer) -> Answer:
     fp16, on_held_out = measured(None, "all inputs"), None
     if answer.misses_held_out:
         on_held_out = measured(plans.held_out, "held-out inputs")
-    nan = _hidden_nan(plans, experiment.builder, plan) if experiment.rule.meets(fp16) else ""
-    if fp16 is not None and nan:
-        fp16 = _not_finite(fp16)
-    return replace(answer, fp16=fp16, fp16_held_out=on_held_out, nan_in_fp16=nan)
+    return replace(answer, fp16=fp16, fp16_held_out=on_held_out)
 
 
 def with_hidden_nan(plans: AnswerPlans, answer: Answer) -> Answer:
-    """Returns the answer of an emulation with ``nan_in_recipe``."""
-    recipe, builder = answer.recipe, answer.experiment.builder
-    return replace(answer, nan_in_recipe=_hidden_nan(plans, builder, recipe.plan)) if answer.meets else answer
+    """Returns an answer of the emulation with ``nan_in_fp16`` and ``nan_in_recipe``, after ``with_fp16``. NaN inside
+    FP16, and inside the recipe with FP16 around it, makes their figures not finite.
+    """
+    of_user, fp16, around = answer.of_user.experiment, answer.fp16, answer.around_fp16
+    in_fp16 = in_recipe = ""
+    if of_user.rule.meets(fp16):
+        in_fp16 = _hidden_nan(plans, of_user.builder, of_user.network.all_in(Precision.FP16))
+        if fp16 is None or not in_fp16:
+            return answer  # what all layers in FP16 hold, some of them hold too
+        fp16 = fp16.judged({name: replace(figures, finite=False) for name, figures in fp16.outputs.items()})
+    experiment, plan = answer.experiment, answer.recipe.plan
+    if answer.meets and (Precision.FP16 in plan.precisions or experiment.network.base is Precision.FP16):
+        in_recipe = _hidden_nan(plans, experiment.builder, plan)
+    if around is not None and around.meets and _hidden_nan(plans, *_around_in_fp16(plans, answer.recipe)):
+        around = replace(around, similarity=None, meets=False)
+    return replace(answer, fp16=fp16, around_fp16=around, nan_in_fp16=in_fp16, nan_in_recipe=in_recipe)
 
 
 def _hidden_nan(plans: AnswerPlans, builder: Builder, plan: PrecisionPlan) -> str:
@@ -127,10 +136,6 @@ def _hidden_nan(plans: AnswerPlans, builder: Builder, plan: PrecisionPlan) -> st
         return ""
     plans.setup.progress.stage("Looking for NaN inside the network", None)
     return hidden_nan(builder.writer, plan, plans.inputs.given.feeds)
-
-
-def _not_finite(trial: Trial) -> Trial:
-    return trial.judged({name: replace(figures, finite=False) for name, figures in trial.outputs.items()})
 
 
 def networks_alone(plans: AnswerPlans, answer: Answer) -> tuple[NetworkRow, ...]:
@@ -172,7 +177,7 @@ def with_costs(plans: AnswerPlans, answer: Answer) -> Answer:
     if recipe.space.others:
         in_fp32 = _all_in(plans, answer, Precision.FP32)
     if in_fp16 or in_fp32:
-        around = _around_in_fp16(plans, recipe)
+        around = _figures_around(plans, recipe)
     if not recipe.kept:
         return replace(answer, around_fp16=around)
     return replace(answer, in_fp16=in_fp16, in_fp32=in_fp32, around_fp16=around, expensive=_expensive(plans, recipe))
@@ -188,20 +193,22 @@ def _all_in(plans: AnswerPlans, answer: Answer, precision: Precision) -> PlanFig
     return None if trial.failed else figures_of(changed, trial)
 
 
-def _around_in_fp16(plans: AnswerPlans, recipe: Recipe) -> PlanFigures | None:
-    experiment = recipe.experiment
+def _figures_around(plans: AnswerPlans, recipe: Recipe) -> PlanFigures | None:
     # Engines are deployed with FP16 in place of FP32. An NVIDIA engine would have to parse the network anew.
-    if experiment.builder.engine != ONNXRUNTIME:
+    if recipe.experiment.builder.engine != ONNXRUNTIME:
         return None
-    network = replace(experiment.network, base=Precision.FP16)
-    plan = network.in_base(recipe.plan.keeping(recipe.high, Precision.FP16), Precision.FP16)
-    builder = plans.setup.builder_for(network, ONNXRUNTIME, experiment.ranges, plans.inputs.given.feeds)
+    builder, plan = _around_in_fp16(plans, recipe)
     name, build = "all inputs, FP16 around INT8", partial(builder.build, plan)
-    trial = plans.whole(plan, experiment, name=name, kind="fp16", build=build)
-    if experiment.rule.meets(trial) and _hidden_nan(plans, builder, plan):
-        trial = _not_finite(trial)
+    trial = plans.whole(plan, recipe.experiment, name=name, kind="fp16", build=build)
     changed = replace(recipe, space=with_units_in(recipe.space, recipe.kept, Precision.FP16, plans.costs))
     return None if trial.failed else figures_of(changed, trial)
+
+
+def _around_in_fp16(plans: AnswerPlans, recipe: Recipe) -> tuple[Builder, PrecisionPlan]:
+    experiment = recipe.experiment
+    network = replace(experiment.network, base=Precision.FP16)
+    plan = network.in_base(recipe.plan.keeping(recipe.high, Precision.FP16), Precision.FP16)
+    return plans.setup.builder_for(network, ONNXRUNTIME, experiment.ranges, plans.inputs.given.feeds), plan
 
 
 def _expensive(plans: AnswerPlans, recipe: Recipe) -> tuple[ExpensiveLayer, ...]:

@@ -289,7 +289,7 @@ class _Run:
             deploying, answer = with_changes(search, answer) or (search, answer)
             self._now(answer=answer, phase=Phase.SEARCH)
         if self.engine == ONNXRUNTIME:
-            self._now(answer=with_fp16(search.plans, with_hidden_nan(deploying.plans, answer)))
+            self._now(answer=with_hidden_nan(search.plans, with_fp16(search.plans, answer)))
         else:
             self._decide_on_engines(deploying, search)
         return deploying
