@@ -47,6 +47,7 @@ TAKES_TENSORS = frozenset(
 """The operators whose constant operands are layers of their own in TensorRT."""
 CONSTANT = "Constant"
 NO_RANGE = "has no usable range"
+RECURRENT = ("LSTM", "GRU", "RNN")
 MODULE = ("Module", "Module in PyTorch")
 SOURCE_LINE = ("Source line", "Line of the program that PyTorch exported")
 _PAIRS = ("QuantizeLinear", "DequantizeLinear")
@@ -376,6 +377,8 @@ def _low_roundings(
     node: onnx.NodeProto, types: TensorTypes, wiring: Wiring, low: LowPrecision
 ) -> tuple[tuple[Rounding, ...], str]:
     slots = low.slots.get(node.op_type) if not node.domain else None
+    if slots is None and node.op_type in RECURRENT:
+        return (), f"TensorRT has no {node.op_type} in {low.title}"
     if slots is None:
         return (), f"{node.op_type} follows the layers around it"
     if slots == (EVERY_INPUT,):

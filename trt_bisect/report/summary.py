@@ -17,7 +17,7 @@ from trt_bisect.analyzer.variation import VARIATION, variation_text
 from trt_bisect.driver.search import Findings
 from trt_bisect.errors import OUT_OF_MEMORY
 from trt_bisect.evaluator.trial import Trial
-from trt_bisect.model.layers import NO_RANGE
+from trt_bisect.model.layers import NO_RANGE, RECURRENT, Layer
 from trt_bisect.model.network import Network
 from trt_bisect.precision import Precision
 from trt_bisect.report.answer import DECIDING, DIFFUSE, Accuracies, AnswerFacts, PlanFigures
@@ -129,11 +129,31 @@ def _fp16_line(report: Report, why: str) -> Line:
 
 def _layers_left_high(network: Network) -> str:
     without_range = [layer.name for layer in network.layers if NO_RANGE in layer.why_not]
+    recurrent = [layer for layer in network.layers if layer.op_type in RECURRENT and not layer.quantizable]
+    clauses = []
     if without_range:
         stay = "stays" if len(without_range) == 1 else "stay"
-        return f"{listed(without_range, NAMED)} {stay} in high precision without a usable range; no other layer has to."
+        clauses.append(f"{listed(without_range, NAMED)} {stay} in high precision without a usable range")
+    if recurrent:
+        stay = "stays" if len(recurrent) == 1 else "stay"
+        share = percent(_share_of_weights(network, recurrent))
+        clauses.append(
+            f"{listed([layer.name for layer in recurrent], NAMED)} {stay} in high precision, with {share} of the "
+            f"weights, because TensorRT has no recurrent layers in {network.low.title}"
+        )
+    if clauses:
+        return f"{'; '.join(clauses)}; no other layer has to."
     word = "other " if any(layer.fixed is not None for layer in network.layers) else ""
     return f"No {word}layer has to stay in high precision."
+
+
+def _share_of_weights(network: Network, layers: Sequence[Layer]) -> float:
+    nodes, constants = network.skeleton.graph.node, network.constants
+    sizes = {}
+    for layer in network.layers:
+        read = [constants[name] for name in nodes[layer.index].input if name in constants]
+        sizes[layer.index] = sum(array.size for array in read if array.dtype.kind == "f")
+    return sum(sizes[layer.index] for layer in layers) / max(sum(sizes.values()), 1)
 
 
 def _on_plans(

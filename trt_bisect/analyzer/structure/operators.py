@@ -16,6 +16,7 @@ import onnx
 from trt_bisect.analyzer.structure.findings import Finding, found
 from trt_bisect.analyzer.structure.graph import PAIR, FileGraph, in_scope
 from trt_bisect.model.file import attribute
+from trt_bisect.model.layers import RECURRENT
 from trt_bisect.support.codec import decode
 
 TABLE = Path(__file__).with_name("refused.json")
@@ -121,7 +122,7 @@ def operator_findings(graph: FileGraph) -> Iterator[Finding]:
 
 def _ignored(node: onnx.NodeProto) -> str:
     # The parser of RTX 1.7 ignores layout 1 of recurrent operators, and takes the first axis for time.
-    is_batch_first = node.op_type in ("LSTM", "GRU", "RNN") and attribute(node, "layout", 0)
+    is_batch_first = node.op_type in RECURRENT and attribute(node, "layout", 0)
     return "layout 1, which the parser ignores" if is_batch_first else ""
 
 
