@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -105,8 +105,11 @@ def bound_on_held_out(answer: Answer) -> Bound | None:
     return bound_of(len(agreements), sum(value < 1.0 for value in agreements), BY_CLASS)
 
 
-def answer_facts(answer: Answer) -> AnswerFacts:
-    """Returns the facts of an answer (figures, culprits, doubts, margins) that the report shows."""
+def answer_facts(answer: Answer, half_quantized: Sequence[Line] = ()) -> AnswerFacts:
+    """Returns the facts of an answer (figures, culprits, doubts, margins) that the report shows.
+
+    ``half_quantized``: the doubt on layers of a file that have a pair on one operand alone.
+    """
     rule, recipe, network = answer.experiment.rule, answer.recipe, answer.experiment.network
     held_out, held_out_inputs = None, answer.held_out_inputs
     if answer.held_out is not None and held_out_inputs is not None:
@@ -144,7 +147,7 @@ def answer_facts(answer: Answer) -> AnswerFacts:
         expensive=answer.expensive,
         ranked=(*main, *weak),
         weak=tuple(weak),
-        doubts=tuple(_doubts(answer, held_out)) if answer.meets else (),
+        doubts=(*_doubts(answer, held_out), *half_quantized) if answer.meets else (),
         confidence=confidence(answer, unquantized),
         close=is_close(answer),
         not_done=answer.not_done,

@@ -165,9 +165,6 @@ def _on_plans(
     calibrator = f", calibrator {chosen[0]}" if chosen else ""
     figure = f"{int8}; {_measure(report, rule, full)}{calibrator}."
     threshold = f"the {asked_for(report)} of {least_text(report)}"
-    share, _ = _share_that_decides(report, rule, full)
-    if share and rule.metric.name in FRACTIONS:
-        threshold = "the threshold"  # the share has a limit of its own, which stands beside the figure
     if recipe.meets:
         yield from doubt_lines(answer)
     if (recipe.meets and not report.has_recipe) or report.verdict in (PASSES, WITH_DOUBTS):
@@ -186,12 +183,7 @@ def _on_plans(
         if answer.around_fp16 is not None and not recipe.high:
             yield Line(HOLDS, _with_fp16_around(report, answer.around_fp16, rule))
         return
-    misses = f"misses {threshold}: {figure}"
-    if full.failed:
-        misses = "could not be built or run."
-    elif rule.meets(full) and not report.goal.drop:
-        misses = f"meets {threshold}, but misses it in another setting of the engine: {figure}"
-    yield line_of(FAILS, f"full {low} {misses}")
+    yield line_of(FAILS, f"full {low} {_miss(report, rule, full, threshold, figure)}")
     yield from counted_lines(report, rule, "full " + low)
     yield from scale_lines(network)
     yield from _base_alone(report, network, rule, nothing)
@@ -218,6 +210,17 @@ def _on_plans(
         return
     yield from _expensive(report, answer, rule, low)
     yield from _too_expensive(report, answer, rule, low)
+
+
+def _miss(report: Report, rule: Rule, full: Trial, threshold: str, figure: str) -> str:
+    if full.failed:
+        return "could not be built or run."
+    if rule.meets(full) and not report.goal.drop:
+        return f"meets {threshold}, but misses it in another setting of the engine: {figure}"
+    # A share that decides has a limit of its own, which stands beside the figure.
+    if any(_share_that_decides(report, rule, full)) and rule.metric.name in FRACTIONS:
+        threshold = "the threshold"
+    return f"misses {threshold}: {figure}"
 
 
 def _measure(report: Report, rule: Rule, full: Trial) -> str:

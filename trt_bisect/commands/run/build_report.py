@@ -323,13 +323,11 @@ def _on_answer(state: RunState, answer: Answer, known: Report, curve: Curve, *, 
     # A run stopped before its search knows full INT8, which is no recipe unless it passes.
     is_known = state.phase >= Phase.VERDICT or (is_found and answer.recipe.high)
     restored = answer.restored if is_known or answer.meets else None
-    facts = answer_facts(answer)
+    refused_pairs, half_quantized = _own_pairs(answer) if files else ((), ())
+    facts = answer_facts(answer, half_quantized)
     if not is_found:
         given = facts.given if restored is not None else None
         facts = replace(facts, given=given, not_done=tuple(_not_done(state, known)))
-    refused_pairs, half_quantized = _own_pairs(answer) if files else ((), ())
-    if answer.meets:
-        facts = replace(facts, doubts=(*facts.doubts, *half_quantized))
     report = known.changed(
         **_fingerprint(of_curve),
         layers=_answered_rows(rows["layers"], answer, state.alone),
