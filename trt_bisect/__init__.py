@@ -93,11 +93,9 @@ __all__ += list(_HOME)
 
 
 def _disable_telemetry() -> None:
-    """Switches ONNX Runtime's telemetry off, here and in child processes; ``ORT_DISABLE_TELEMETRY=0`` leaves it on.
-
-    ONNX Runtime 1.29 and later read the variable once, when imported. If it was imported before, its interface stops
-    the events, but not the uploader.
-    """
+    """Switches ONNX Runtime's telemetry off, here and in child processes; ``ORT_DISABLE_TELEMETRY=0`` leaves it on."""
+    # ONNX Runtime 1.29 and later read the variable once, when imported. If it was imported before, its interface stops
+    # the events, but not the uploader.
     if os.environ.get("ORT_DISABLE_TELEMETRY"):
         return
     os.environ["ORT_DISABLE_TELEMETRY"] = "1"

@@ -219,7 +219,7 @@ class Bound:
         missed: the number of these that miss.
         most: the bound: with probability ``sure``, at most this share misses.
         sure: the probability of the bound.
-        next: a lower, round bound that more held-out inputs could give; None if there is none.
+        next: a lower, round bound that more held-out inputs could give; None without one.
         more: the number of further held-out inputs that gives ``next``, if the same share misses.
         by: the way in which an input misses: empty by the threshold, ``class`` by another class than in FP32,
             ``agreement`` by an agreement below the task's threshold.

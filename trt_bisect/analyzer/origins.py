@@ -127,7 +127,7 @@ def activation_origins(
 ) -> dict[str, Origin]:
     """Returns the float inputs and activations by name, in execution order.
 
-    ``writer`` has the scales, ``int8`` are the low layers' indices, ``sides`` the precisions of layers rounded in part.
+    ``writer`` has the scales, ``int8`` the low layers' indices, ``sides`` what ``sides_of`` returns for the plan.
     """
     rounded, as_result = _roundings(network, writer, int8, sides)
     axes = _channel_axes(network)
@@ -164,7 +164,7 @@ def weight_origins(
 ) -> list[Origin]:
     """Returns the weights that can be rounded, in the order of their layers; those of high layers without quantizers.
 
-    ``writer`` has the scales, ``int8`` are the low layers' indices, ``sides`` the precisions of layers rounded in part.
+    ``writer`` has the scales, ``int8`` the low layers' indices, ``sides`` what ``sides_of`` returns for the plan.
     """
     types = network.types
     origins = []

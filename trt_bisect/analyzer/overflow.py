@@ -103,7 +103,9 @@ def overflows_of(network: Network, inputs: Sequence[Feeds], memory: int) -> tupl
 
 
 def overflow_notes(network: Network, found: Sequence[Overflow], *, emulated: bool) -> list[Note]:
-    """Returns notes on the first two overflows; if not ``emulated``, also a note that emulation found them."""
+    """Returns notes on the first two overflows, the number of others, and normalizations in parts; if not ``emulated``,
+    also a note that emulation found them.
+    """
     low = network.low
     if not found:
         return []
@@ -131,7 +133,9 @@ def base_overflows(
     network: Network, inputs: Sequence[Feeds], memory: int, *, emulated: bool
 ) -> tuple[list[Note], tuple[Overflow, ...]]:
     """Returns notes on the values that the network's base, FP16 or BF16, cannot hold if all layers are in it, and these
-    values; both empty for FP32 or a file with Q/DQ pairs. ``memory`` and ``emulated`` as for the functions above.
+    values; both empty for FP32 or a file with Q/DQ pairs.
+
+    ``memory`` is the limit in bytes; if not ``emulated``, a note says that emulation found the values.
     """
     if network.base is None or network.has_pairs:
         return [], ()

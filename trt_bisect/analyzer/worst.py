@@ -122,7 +122,7 @@ class WorstSamples:
         self._held = [sample for sample in (*self._held, new) if sample.beaten < self._count]
 
     def faint(self) -> tuple[int, ...]:
-        """Returns the indices of samples with an almost zero FP32 output."""
+        """Returns the indices of faint samples."""
         if not any(self._scores):
             return faint_places(self._octaves)
         compared = [k for k, is_score in enumerate(self._scores) if not is_score]

@@ -184,6 +184,9 @@ def accuracy_by_masks(
         folder: a PNG for each image, of one channel or a palette, with the class of each pixel.
         letterbox: images keep their aspect ratio in the input.
         classes: the number of the network's classes; None if unknown.
+
+    Raises:
+        BadInput: a mask cannot be read, or the masks do not fit the network's classes.
     """
     files = sorted(folder.glob("*.png"))
     place_of = place_finder(samples, [file.name for file in files], "mask")

@@ -71,7 +71,7 @@ class AnswerSearch:
             cheapest.
         target: judges plans, by default by similarity.
         on_answer: called when full INT8 is known on all inputs, and with each cheaper recipe.
-        recipe: the cheapest recipe so far; None if there is none.
+        recipe: the cheapest recipe so far; None without one.
     """
 
     space: Space

@@ -59,7 +59,7 @@ _LARGEST_SEARCHED_LOSS = 0.8
 
 def with_changes(search: AnswerSearch, answer: Answer) -> tuple[AnswerSearch, Answer] | None:
     """Returns the search and the answer of a changed network with a cheaper recipe than ``answer``, which ``search``
-    found; None if there is none.
+    found; None without one.
     """
     if _is_left(search, answer):
         return None

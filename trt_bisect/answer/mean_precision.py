@@ -136,6 +136,9 @@ def accuracy_by_boxes(
         reader: the task that reads the detections: ``detect``, ``pose`` or ``instances``.
         reference: FP32's outputs for some inputs, which tell boxes in pixels from boxes in shares of the input.
         letterbox: images keep their aspect ratio in the input.
+
+    Raises:
+        BadInput: the task does not fit the outputs, or ``truth`` lacks keypoints, outlines or the images' sizes.
     """
     if letterbox and all(image.size == (1.0, 1.0) for image in truth.images):
         raise BadInput("YOLO's text files do not say how large the images are.", "Give COCO's JSON with --letterbox.")
@@ -165,7 +168,7 @@ def accuracy_by_boxes(
 
 
 def input_size(feeds: Feeds) -> tuple[int, int]:
-    """Returns the width and the height of the picture among the feeds."""
+    """Returns the width and the height of the picture among the feeds; raises BadInput if there is none."""
     shape = next((value.shape for value in feeds.values() if value.ndim == 4), None)
     if shape is None:
         raise BadInput(

@@ -108,7 +108,7 @@ class AnswerPlans:
         return self.session is not None
 
     def cost(self, plan: PrecisionPlan) -> float:
-        """Returns the share of the low precision's speedup over FP16 that a plan gives up."""
+        """Returns a plan's cost."""
         if self.cost_of is not None:
             return self.cost_of(plan)
         return sum(by.get(plan.precisions[k], 0.0) for k, by in self.costs.items())
@@ -126,7 +126,7 @@ class AnswerPlans:
 
     @cached_property
     def held_out(self) -> GivenInputs | None:
-        """The held-out inputs; None if there are none."""
+        """The held-out inputs; None without any."""
         return held_out_inputs(self.setup, self.experiment, self.inputs)
 
     def loss_on_held_out(self, plan: PrecisionPlan, ranges: Ranges) -> float:
@@ -267,7 +267,7 @@ class AnswerPlans:
         )
 
     def loss(self, plan: PrecisionPlan, ranges: Ranges) -> float:
-        """Returns a plan's loss on the inputs on which it was run so far; infinite if there are none."""
+        """Returns a plan's loss on the inputs on which it was run so far; infinite without any."""
         return max(self.each(ranges).loss(plan), self.by_variation(plan, ranges))
 
     def join(self, missed: Iterable[int]) -> bool:
@@ -294,9 +294,7 @@ class AnswerPlans:
         return self.losses(plans, ranges, among, to_the_end=True)
 
     def on_all(self, plan: PrecisionPlan, ranges: Ranges) -> dict[int, float]:
-        """Returns by index a plan's loss on every given input on which FP32's output is not almost zero; empty if it
-        cannot run.
-        """
+        """Returns by index a plan's loss on every given input that is not faint; empty if it cannot run."""
         counting = self.inputs.counting
         (loss,) = self.to_the_end([plan], ranges, counting)
         losses = self.each(ranges).by_place(plan)
@@ -359,7 +357,7 @@ class AnswerPlans:
 
         Args:
             name: words for the inputs on the progress bar.
-            kind: a word in the trial's key, another for each ``build``, such as ``plain``.
+            kind: a word in the trial's key that tells trials with different ``build`` apart, such as ``plain``.
             build: makes another engine for the plan; None: the usual one.
         """
         canonical, inputs = experiment.whole.canonical(plan), self.inputs.given if inputs is None else inputs
@@ -524,7 +522,7 @@ class AnswerInputs:
 
     Attributes:
         given: the inputs of the curve come first.
-        counting: the indices of the inputs that are measured: all but those on which FP32's output is almost zero.
+        counting: the indices of the inputs that are measured: all but faint ones.
         first: the indices of the inputs of the curve.
         warnings: sentences on inputs for which FP32 itself gives nothing to compare with.
     """
@@ -627,7 +625,7 @@ def _outputs(setup: Setup, engine: Engine, samples: Sequence[Feeds], spill: Spil
 
 
 def held_out_inputs(setup: Setup, experiment: Experiment, inputs: AnswerInputs) -> GivenInputs | None:
-    """Runs FP32 on the held-out inputs and returns them; None if there are none.
+    """Runs FP32 on the held-out inputs and returns them; None without any.
 
     Inputs equal to given ones or to calibration samples are left out, with a note.
     """

@@ -44,7 +44,7 @@ class EngineResult:
         base: the trial with no layer low.
         builds: the number of engines built.
         kernels: the units that the engine does not compute as its file says.
-        lines: sentences on the contradictions between engine and emulation; empty if there are none.
+        lines: sentences on the contradictions between engine and emulation; else empty.
     """
 
     proposal: Answer

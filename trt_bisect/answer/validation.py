@@ -107,7 +107,7 @@ class Recipe:
 
     @property
     def cost(self) -> float:
-        """The share of the low precision's speedup over FP16 that the recipe gives up."""
+        """The recipe's cost."""
         return self.space.cost(self.kept)
 
     @property
@@ -207,7 +207,7 @@ class Target(Protocol):
         """
 
     def known(self, experiment: Experiment, plan: PrecisionPlan) -> Checked | None:
-        """Returns a plan's check in the settings that were measured before on all inputs; None if there are none."""
+        """Returns a plan's check in the settings that were measured before on all inputs; None without any."""
 
     def worse(self, plan: PrecisionPlan, ranges: Ranges) -> tuple[int, ...]:
         """Returns the indices of inputs outside the search on which a plan loses more than inside it, worst first."""

@@ -44,7 +44,7 @@ class EngineStatus:
         version: empty if the engine's Python module cannot be imported.
         typings: the choices for ``--typing``, the default first.
         why_not: the reason why it cannot be used, with a remedy; empty if it can.
-        note: a limit of the installed version, with a remedy; empty if there is none.
+        note: a limit of the installed version, with a remedy; else empty.
     """
 
     name: Annotated[str, Column("engine", rank=0)]

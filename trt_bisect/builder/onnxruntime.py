@@ -6,11 +6,7 @@ of the activations.
 
 The plans of a search differ in few layers. So the graph is cut into pieces, each a session, and the tensors between
 pieces are cached by the input, and by the precisions and scales of all earlier layers. A plan starts after the last
-piece whose tensors are cached. Here 8 is a layer in INT8 and f one in FP32:
-
-    piece       0        1        2        3
-    plan A   8888---->8888---->ffff---->ffff---->  outputs
-    plan B   (cached) (cached) 8fff---->ffff---->  outputs       differs from A in piece 2
+piece whose tensors are cached.
 
 **Invariants.** The outputs are, bit for bit, those of the plan's own graph without ONNX Runtime's optimisations. No
 piece ends where a tensor has two versions, rounded and unrounded (``model.pieces``). Cached tensors are never changed.

@@ -165,7 +165,7 @@ def refuse_without_low(network: Network) -> None:
 
 
 def non_finite_weight(network: Network) -> str:
-    """Returns a clause on the first weight with NaN or infinite values; empty if there is none."""
+    """Returns a clause on the first weight with NaN or infinite values; else empty."""
     for layer in network.layers:
         for rounding in layer.roundings:
             if rounding.is_weight and not np.isfinite(network.constant(rounding.tensor)).all():

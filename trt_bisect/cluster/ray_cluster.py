@@ -269,7 +269,7 @@ class RayProcess:
 
     def wait(self, seconds: float) -> _Event:
         """Waits at most ``seconds`` for a plan to end; returns its key and result, if any, messages, and the number
-        of tasks that can run."""
+        of tasks that can run. Raises EngineUnavailable if the cluster is gone."""
         try:
             done, _ = self._ray.wait(list(self._under_way), timeout=seconds)
         except (self._ray.exceptions.RayError, ConnectionError) as error:

@@ -49,9 +49,6 @@ def check(
 ) -> CheckReport:
     """Checks the structure of an ONNX file, before any measurement.
 
-    The findings: weights and layers with several consumers, fusions that the graph prevents, misplaced Q/DQ pairs,
-    unusual scales, layers that are never quantized, and opsets, operators and types that TensorRT refuses.
-
     Args:
         model: an ONNX file, with or without Q/DQ pairs, an ``onnx.ModelProto``, or a loaded network, whose file is
             checked.

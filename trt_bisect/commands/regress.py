@@ -100,7 +100,7 @@ def nightly_runs(output: Path) -> list[NightlyRun]:
 
 
 def latest_baseline(nights: Sequence[NightlyRun]) -> NightlyRun | None:
-    """Returns the newest nightly run with a baseline; None if there is none."""
+    """Returns the newest nightly run with a baseline; None without one."""
     return next((night for night in reversed(nights) if night.is_baseline and night.baseline.is_dir()), None)
 
 
@@ -109,8 +109,7 @@ def begin(output: Path, nights: Sequence[NightlyRun], suite: str) -> tuple[Night
     one.
 
     Args:
-        output: the folder of the nightly runs, which is locked.
-        nights: those that are there.
+        output: the folder of the nightly runs ``nights``, which is locked.
         suite: the digest of the suite.
 
     Returns the nightly run, and true if it is resumed. Raises BadInput if the folder cannot be written.

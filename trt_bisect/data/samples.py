@@ -112,7 +112,8 @@ class ImageInput:
     def samples(self, files: Sequence[Path]) -> Iterator[Feeds]:
         """Yields samples of pictures; leaves out pictures at the end that do not fill a batch.
 
-        Raises BadInput that names all pictures which cannot be used.
+        Raises BadInput for pictures that cannot be used, with their number and the first names, or if the pictures of
+        a batch differ in size.
         """
         for start in range(0, len(files) - self.batch + 1, self.batch):
             try:

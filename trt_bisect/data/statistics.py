@@ -21,7 +21,7 @@ _PIXELS_FROM = 100.0
 
 @dataclass(frozen=True)
 class Spread(NanForNull):
-    """Moments of a tensor's finite values; NaN if there are none. Variance and deviation are the population's."""
+    """Moments of a tensor's finite values; NaN without any. Variance and deviation are the population's."""
 
     count: int
     nonfinite: Annotated[int, Column("Not finite", "Values that are NaN or infinite")]

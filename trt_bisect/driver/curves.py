@@ -124,7 +124,7 @@ def _leftmost(
     question: Question, low: int, high: int, so_far: LossSoFar, after: Loss, kept: tuple[int, ...], noted: list[Step]
 ) -> Search[Step | None]:
     """Returns the first step between ``low`` (-1: before all layers) and ``high`` that is a suspect or cannot be
-    measured; None if there is none. ``after`` is the loss at ``high``.
+    measured; None without one. ``after`` is the loss at ``high``.
     """
     layers = question.quantizable[low + 1 : high + 1]
     step_of_all = so_far.step(layers, after, question.prefix(layers[-1], kept))
@@ -144,10 +144,7 @@ def _leftmost(
 def _between(
     question: Question, low: int, high: int, after: Loss, kept: tuple[int, ...]
 ) -> Search[tuple[int, Loss] | None]:
-    """Returns the boundary nearest to the middle between ``low`` and ``high``, and its loss; None if there is none.
-
-    Boundaries that cannot be measured are passed over, unless ``high`` cannot be measured either.
-    """
+    """Returns the boundary nearest to the middle between ``low`` and ``high``, and its loss; None without one."""
     for position in sorted(range(low + 1, high), key=lambda boundary: abs(boundary - (low + high) / 2)):
         loss = yield question.prefix(question.quantizable[position], kept)
         if loss is not None or after is None:

@@ -1,15 +1,11 @@
 """The cheapest set of units to keep high, by estimates that every measured plan corrects.
 
-Idea. Near the threshold, the loss of a plan on an input is about the sum of the losses that its low units add:
-
-    input              unit 0   unit 1   unit 2   ...         plan: unit 1 high, the others low
-    cat.png             0.003    0.020    0.001               0.003 + 0.001 + ...  on cat.png
-    dog.png             0.001    0.035    0.002               0.001 + 0.002 + ...  on dog.png
-
-The table begins with the losses of the plans with one low unit, on a few inputs. Errors also cancel and reinforce one
-another, so the sums are wrong by up to a factor of four. So each row is a Gaussian over the losses that the units add,
-and every plan measured on that input corrects it by a Kalman step (Kalman, 1960). A set of high units holds if the loss
-of its plan stays within a limit. The chance for this is that of a lognormal sum on the worst input.
+Idea. Near the threshold, the loss of a plan on an input is about the sum of the losses that its low units add. A table
+of these, a row for each input and a column for each unit, begins with the losses of the plans with one low unit, on a
+few inputs. Errors also cancel and reinforce one another, so the sums are wrong by up to a factor of four. So each row
+is a Gaussian over the losses that the units add, and every plan measured on that input corrects it by a Kalman step
+(Kalman, 1960). A set of high units holds if the loss of its plan stays within a limit. The chance for this is that of a
+lognormal sum on the worst input.
 
     estimates --greedy sets--> candidates --largest saving x chance--> measure that set
         ^                                                                   |
@@ -20,8 +16,7 @@ sets held than expected so far, all chances are lowered by that ratio. The searc
 is not worth a plan. Each calibrator has a table, and candidates of all calibrators compete.
 
 A set whose errors cancel looks bad in any sum. So sets of few units, and parts of a small best set, have a least
-chance. It falls with the distance of the sum from the limit, or hopeless sets, which are the cheapest, would come
-first.
+chance, which falls with the distance of the sum from the limit.
 
 The least loss within a cost (``LeastLoss``) is searched with the same estimates: the limit is the least loss so far.
 
@@ -126,9 +121,9 @@ class Estimates:
             self._rows[place] = mean + gain * error, covariance - np.outer(gain, spread)
 
     def chances(self, low: np.ndarray, places: Sequence[int], limit: float) -> tuple[np.ndarray, np.ndarray]:
-        """Returns two chances of each set, float64 ``[sets]``: that its loss stays within ``limit`` on the worst of the
-        inputs ``places``; and the same if its loss is lognormal around the estimated sum with the standard deviation
-        ``WIDE``.
+        """Returns two chances of each set, float64 ``[sets]``, that its loss stays within ``limit`` on the worst of the
+        inputs ``places``. The loss is lognormal around the estimated sum; the standard deviation of its logarithm is
+        the estimated one for the first chance, ``WIDE`` for the second.
 
         Args:
             low: bool ``[sets, units]``, true for the units that are low.
@@ -192,9 +187,7 @@ class NoiseEstimates(Estimates):
         self._limits /= self._limits.sum()
 
     def chances(self, low: np.ndarray, places: Sequence[int], _limit: float) -> tuple[np.ndarray, np.ndarray]:
-        """Returns for each set, float64 ``[sets]``, the chance that its noise is below the noise limit; and one half,
-        since sums say nothing about figures that jump.
-        """
+        """Returns for each set, float64 ``[sets]``, the chance that its noise is below the noise limit; and 0.5."""
         return self._below(low, places) @ self._limits, np.full(len(low), 0.5)
 
     def _below(self, low: np.ndarray, places: Sequence[int]) -> np.ndarray:

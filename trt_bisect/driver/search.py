@@ -24,7 +24,7 @@ class Question:
         step: the smallest rise of the loss that makes a layer a suspect.
         high: the precision of layers that a plan keeps high.
         fixed: by layer, the precision that the user fixed.
-        base: the precision of layers that are neither low nor kept high; None if it is ``high``.
+        base: None if it is ``high``.
     """
 
     layers: int
@@ -38,7 +38,7 @@ class Question:
 
     @property
     def rest(self) -> Precision:
-        """The precision of layers that are neither low nor kept high."""
+        """The base, or ``high`` in its place."""
         return self.base or self.high
 
     def prefix(self, k: int, kept: Iterable[int] = ()) -> PrecisionPlan:
@@ -97,7 +97,8 @@ class Findings:
     Attributes:
         full: the loss of full INT8; None if it could not be measured.
         suspects: the indices of the suspects, ascending.
-        set_aside: layers kept high because no plan with them in INT8 could be measured.
+        set_aside: layers kept high because no plan with them in INT8 could be measured; and those of steps of several
+            layers that are suspects only together.
     """
 
     full: Loss
@@ -123,7 +124,7 @@ def added(before: float, after: float) -> float:
 class LossSoFar:
     """The last and the largest loss on the curve so far, of plans with the suspects found so far in high precision.
 
-    Losses can fall where roundings cancel. Each loss is compared with the largest before it, so a layer after which the
+    Each loss is compared with the largest before it, so a layer after which the
     loss only rises back is no suspect.
     """
 

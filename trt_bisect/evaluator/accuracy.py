@@ -126,7 +126,8 @@ def accuracy_by_labels(
 def place_finder(samples: Dataset, names: Sequence[str], what: str) -> Callable[[int], int]:
     """Returns a function from a sample's position to the index of its label among ``names``.
 
-    Samples from files are found by name, others by position. Messages call the label ``what``.
+    Samples from files are found by name, others by position. Messages call the label ``what``. BadInput is raised, also
+    by the function, for a sample without a label or with several.
     """
     places = places_of(samples.names, names, what)
 

@@ -180,7 +180,7 @@ class EachInput:
         return self._largest(plan, among) if self._known(plan) else None
 
     def loss(self, plan: PrecisionPlan) -> float:
-        """Returns the loss of a plan on all inputs on which it was run; infinite if there are none."""
+        """Returns the loss of a plan on all inputs on which it was run; infinite without any."""
         losses = self._known(self._canonical(plan))
         return self._loss(losses, losses)
 

@@ -183,7 +183,7 @@ class EngineEvaluator(RebuildEvaluator):
         return self.store if plan.lowered else self._unscaled
 
     def held_out(self, plan: PrecisionPlan) -> Trial | None:
-        """Returns a plan's trial on the held-out inputs; None if there is none."""
+        """Returns a plan's trial on the held-out inputs; None without one."""
         return self.store_of(plan).find(self._held_out_key(self.canonical(plan)))
 
     def _held_out_key(self, plan: PrecisionPlan) -> str:

@@ -315,6 +315,7 @@ def recorded(folder: Path | None, history: str | Path, say: Callable[[str], None
     Args:
         history: ``beside`` (next to the run folder), ``none`` or a path.
         say: shows an error in the recording, which is not raised.
+        label: the network's name; empty: the one given before, else the model file's stem.
     """
     try:
         yield

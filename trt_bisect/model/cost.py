@@ -563,7 +563,7 @@ class TimeCosts:
         return max((self.seconds(plan) - other.seconds(other.full)) / self._user._gain, 0.0)
 
     def cost(self, plan: PrecisionPlan) -> float:
-        """The share of the low precision's speedup that a plan gives up; 0 if predicted to be as fast as full INT8."""
+        """A plan's cost; 0 if predicted to be as fast as full INT8."""
         return self._over(plan, self._user)
 
     @property

@@ -264,7 +264,7 @@ class RoundedWeights(WeakValueDictionary[tuple[object, ...], np.ndarray]):
 
 
 def symmetric(scale: np.ndarray | np.float32, axis: int | None = None, low: LowPrecision = INT8) -> Quantizer:
-    """Returns TensorRT's symmetric quantizer of a low precision: zero point 0."""
+    """Returns TensorRT's symmetric quantizer (zero point 0) of a low precision; ``axis`` None: one scale."""
     scale = np.asarray(scale, dtype=np.float32)
     assert low.level is not None
     return Quantizer(scale, np.zeros(scale.shape, low.level), axis)

@@ -249,7 +249,7 @@ def _with_scales(network: Network, plan: FilePlan) -> Network:
 
 
 def fixed_notes(network: Network) -> tuple[str, ...]:
-    """Returns a note on the layers whose precision the user fixed; empty if there are none."""
+    """Returns a note on the layers whose precision the user fixed; else empty."""
     fixed = fixed_text(network)
     return (f"fixed by you: {fixed}",) if fixed else ()
 

@@ -61,7 +61,8 @@ class Experiment:
         more: all data sets given; a recipe has to hold on their samples.
         parts: everything that the figures depend on, by name.
         strategy: ``emulation``; or on an engine, ``bisect`` (few boundaries) or ``exhaustive`` (all).
-        curve: its boundaries: ``full`` (all), ``adaptive`` (more where the loss rises), ``culprits`` (a bisection).
+        curve: the boundaries to measure: ``full`` (all), ``adaptive`` (more where the loss rises) or ``culprits`` (a
+            bisection).
         classes: by output name, the class axis, and if values are probabilities.
         task: judged instead of the metric; None without a task.
         integers: the integer outputs to compare in special ways, such as indices in any order.

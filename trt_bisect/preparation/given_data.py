@@ -67,7 +67,8 @@ class GivenData:
     def ranges(self, calibration: Any) -> tuple[Ranges, Dataset | None]:
         """Returns the ranges, with the scales that the user fixed, and the calibration data set (None without data).
 
-        ``calibration`` is data, a TensorRT calibration cache, or ranges.
+        ``calibration`` is data, a TensorRT calibration cache, or ranges. Raises BadInput if it is None and the network
+        needs ranges, or it cannot be used.
         """
         network, data = self._network, None
         if network.has_scales and calibration is not None:
@@ -126,7 +127,7 @@ class GivenData:
 
     @property
     def held_out(self) -> Dataset | None:
-        """The held-out samples; None if there are none."""
+        """The held-out samples; None without any."""
         return None if self.holdout is None else self.holdout.held_out
 
     def without_held_out(self, data: Dataset) -> Dataset:

@@ -52,7 +52,7 @@ class Net:
     _calls: _Calls
 
     def __call__(self, feeds: Mapping[str, Any]) -> Outputs:
-        """Runs the network and returns its outputs by name."""
+        """Runs the network and returns its outputs by name; raises an error after too many calls."""
         self._calls.count += 1
         if self._calls.count > self._calls.most:
             raise _TooManyCalls

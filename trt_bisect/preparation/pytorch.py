@@ -106,7 +106,8 @@ class Hooked:
     """Runs a PyTorch module, or an exported program, and gives the tensors of all its submodules.
 
     Attributes:
-        modules: for each call of a submodule in the last inference, its path and class, and the name of its tensor.
+        modules: of the last inference, the place of each call of a submodule and its tensor's name; then each output's
+            name with an empty place.
 
     Raises:
         EngineUnavailable: PyTorch has no such ``device``.
@@ -132,7 +133,7 @@ class Hooked:
         return sha.hexdigest()
 
     def inputs(self, data: Iterable[Any]) -> tuple[TensorSpec, ...]:
-        """Returns the module's inputs as in the first sample of ``data``; empty if there is none."""
+        """Returns the module's inputs as in the first sample of ``data``, with batch 1; empty without one."""
         try:
             args, kwargs = _example(self.module, data, {})
         except BadInput:

@@ -46,9 +46,9 @@ class AsItRuns:
         inputs: empty if unknown.
         run: returns the tensors for feeds, by name.
         weights: by name in the float network, the integer levels and the quantizer of each integer weight.
-        modules: returns, after an inference, each call of a PyTorch module with its tensor's name, and the outputs'
-            names.
-        digest: the digest of a file, a module or code; code that is in no file has another in each process. Empty for
+        modules: after an inference, returns each call of a PyTorch module with the name of the tensor that it returns,
+            and the outputs' names with an empty place.
+        digest: the digest of a file, a module or code; random for code other than a function in a file. Empty for
             saved outputs, and for a network under a plan.
     """
 

@@ -180,7 +180,7 @@ def no_gain(report: Report) -> str:
 
 
 def times_from(report: Report, text: str) -> str:
-    """Returns the words that follow ``text`` if it has a time: measured, or predicted on which GPU."""
+    """Returns the words that follow ``text``: its times are measured, or predicted on a GPU; empty without a time."""
     if " ms" not in text:
         return ""
     return " (measured)" if report.latency or report.predicted is None else f" (predicted on {report.predicted.gpu})"
@@ -192,6 +192,6 @@ def other_of(report: Report) -> str:
 
 
 def speed_of(report: Report, cost: float) -> str:
-    """Returns the speed of a plan with this cost: milliseconds, or the share of the speedup kept."""
+    """Returns the speed of a plan with this cost as a phrase: predicted milliseconds, else the speedup kept."""
     ms = report.ms_of(cost)
     return kept_speed(cost, Precision(report.low)) if ms is None else f"takes {ms:.3g} ms"

@@ -108,7 +108,7 @@ class Comparison(Result):
         return sorted_rows(self.weights if weights else self.tensors, column or self.sort, descending)
 
     def tables(self) -> Mapping[str, tuple[type, Sequence[Any]]]:
-        """Returns by CSV file name the rows' class and the rows."""
+        """Returns the rows' class and the rows by CSV file name."""
         return {
             TENSORS: (ComparedTensor, self.tensors),
             WEIGHTS: (ComparedTensor, self.weights),
@@ -275,7 +275,7 @@ class Profile(Result):
     notes: tuple[str, ...] = ()
 
     def tables(self) -> Mapping[str, tuple[type, Sequence[Any]]]:
-        """Returns by CSV file name the rows' class and the rows."""
+        """Returns the rows' class and the rows by CSV file name."""
         return {PROFILED: (ProfiledTensor, self.tensors)}
 
     def page(self) -> TablePage:

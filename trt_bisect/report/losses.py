@@ -36,6 +36,7 @@ class SensitiveOp:
         sensitive_type: the rounded part, ``both``, ``weight`` or ``activation``; all else is high.
         metrics: each metric on the worst final output.
         share: the layer's share of the network's multiply-adds.
+        worth: ``alone`` divided by ``share``.
     """
 
     index: Annotated[int, Column("#", "Place in execution order", INDEX, rank=1)]
@@ -104,7 +105,7 @@ class Sensitivity(Result):
         return {"low": self.low.upper(), "metric": self.metric}
 
     def tables(self) -> Mapping[str, tuple[type, Sequence[Any]]]:
-        """Returns by CSV file name the rows' class and the rows."""
+        """Returns the rows' class and the rows by CSV file name."""
         return {LAYERS: (SensitiveOp, self.ops)}
 
     def page(self) -> TablePage:
@@ -253,7 +254,7 @@ class WorstReport(Result):
         return math.inf if loss is None else loss
 
     def tables(self) -> Mapping[str, tuple[type, Sequence[Any]]]:
-        """Returns by CSV file name the rows' class and the rows."""
+        """Returns the rows' class and the rows by CSV file name."""
         return {WORST_CSV: (JudgedSample, self.samples)}
 
     def table(self) -> pd.DataFrame:

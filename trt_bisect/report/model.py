@@ -252,7 +252,7 @@ class Report(Shown):
         return None if times is None else times[0] + cost * times[1]
 
     def cost_text(self, cost: float | None) -> str:
-        """Returns a cost as text: the predicted time, or the share of the speedup given up."""
+        """Returns a cost as text: the predicted time, else the share of the speedup given up; ``-`` for None."""
         if cost is None:
             return "-"
         ms = self.ms_of(cost)

@@ -36,7 +36,7 @@ class PageData:
     """The content of a run's page.
 
     Attributes:
-        kept_in, layers_high: the precisions of the recipe's high layers, and with their number.
+        kept_in, layers_high: the precisions of the recipe's high layers, as text; the second with their number.
         put_back_remarks: by culprit, what restricts its figure if it is put back.
         ranked_culprits: the culprits, and the weak ones, the worst first.
         progress: of a run that goes on: ``stage``, ``done``, ``total``, ``seconds`` and ``left``; else None.

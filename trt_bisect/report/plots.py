@@ -29,7 +29,10 @@ _EXACT = 1e-9  # the least loss drawn on a logarithmic axis
 
 
 def curve(report: Report, *, log: bool = True) -> Figure:
-    """Returns the curve as a Plotly figure; ``log``: draw 1 - similarity on a logarithmic axis."""
+    """Returns the curve as a Plotly figure; ``log``: for cosine and top-1, draw 1 - similarity on a logarithmic axis.
+
+    Raises BadInput if Plotly is not installed.
+    """
     go, report = graph_objects(), report.titled
     log = log and report.metric in FRACTIONS
     tried = [row for row in report.layers if row.quantizable]
@@ -116,7 +119,10 @@ _MOST_LAYERS = 5
 
 
 def front(report: Report, *, log: bool = True) -> Figure:
-    """Returns the front as a Plotly figure; ``log``: draw 1 - similarity on a logarithmic axis."""
+    """Returns the front as a Plotly figure; ``log``: as for ``curve``.
+
+    Raises BadInput if the front was not measured, or Plotly is not installed.
+    """
     go = graph_objects()
     if not report.front:
         raise BadInput("The front was not measured.", "Run with front=True, or --front.")

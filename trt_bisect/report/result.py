@@ -295,7 +295,7 @@ class Result(Shown, ABC):
         return Overview(page.headline, facts, titles=titles, rows=cells, notes=page.notes, methods=methods)
 
     def in_short(self, page: TablePage) -> Section | None:
-        """Returns the section whose rows summarise the result, or None."""
+        """Returns the section whose rows summarise the result; None for a page without sections."""
         return next(iter(page.sections), None)
 
     def table(self) -> pd.DataFrame:

@@ -71,7 +71,7 @@ class CheckReport(Result):
         )
 
     def tables(self) -> Mapping[str, tuple[type, Sequence[Any]]]:
-        """Returns by CSV file name the rows' class and the rows."""
+        """Returns the rows' class and the rows by CSV file name."""
         return {
             CHECK_CSV: (Finding, self.rows),
             TENSORS_CSV: (TensorRounding, self.tensors),
@@ -228,7 +228,7 @@ class Migration(Result):
         ]
 
     def tables(self) -> Mapping[str, tuple[type, Sequence[Any]]]:
-        """Returns by CSV file name the rows' class and the rows."""
+        """Returns the rows' class and the rows by CSV file name."""
         return {
             LAYERS_CSV: (MigratedLayer, self.layers),
             SCALES_CSV: (TensorScale, self.scales),

@@ -112,7 +112,7 @@ class Verification(Result, Verdict):
         return next(_EXIT[answer] for answer in (DIFFERS, UNKNOWN, SAME) if answer in answers)
 
     def tables(self) -> Mapping[str, tuple[type, Sequence[Any]]]:
-        """Returns by CSV file name the rows' class and the rows."""
+        """Returns the rows' class and the rows by CSV file name."""
         return {
             VERIFY_CSV: (Tried, self.tried),
             ENGINE_CSV: (EngineTensor, self.tensors),

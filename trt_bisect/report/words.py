@@ -38,7 +38,7 @@ FIGURES = {
 
 
 def asked_for(report: Report) -> str:
-    """Returns the name of what a plan must meet."""
+    """Returns the name of the goal of a plan: ``accuracy target`` or ``threshold``."""
     return "accuracy target" if report.goal.drop else "threshold"
 
 
@@ -77,9 +77,10 @@ def means(report: Report) -> str:
 
 
 def over_inputs(figures: ByInput | None, figure: float | None, text: Callable[[float], str]) -> str:
-    """Returns the words that follow ``figure``: on the worst input, or over all inputs pooled; empty for one input.
+    """Returns the words that follow ``figure``: the number of inputs that miss, and if the figure is that of the worst
+    input or pooled over all; empty for one input.
 
-    ``figures``: of each input; None for one input. ``text`` writes a figure.
+    ``figures``: those of each input; None for one input. ``text`` writes a figure.
     """
     if figures is None:
         return ""
@@ -150,7 +151,7 @@ def _is_unfinished(report: Report) -> bool:
 
 
 def fragile(report: Report) -> tuple[str, ...]:
-    """Returns clauses on facts that could reverse the verdict on the recipe."""
+    """Returns clauses on facts that could reverse the verdict on a recipe that passes; else empty."""
     answer, metric = report.answer, JUDGING.get(report.metric)
     if answer is None or not report.recipe.meets:
         return ()

@@ -48,7 +48,7 @@ class Heartbeat(Counted):
         self._set()
 
     def step(self, what: str, size: int = 1) -> None:
-        """Begins the step ``what``, which counts as ``size`` steps."""
+        """Begins the step ``what``, worth ``size`` steps."""
         self._shown.step(what, size)
         super().step(what, size)
         self._set()

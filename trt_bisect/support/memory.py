@@ -131,7 +131,7 @@ def float_parts(*arrays: np.ndarray) -> Iterator[tuple[np.ndarray, ...]]:
 
 
 def largest_magnitude(*arrays: np.ndarray) -> float:
-    """Returns the largest magnitude of the finite values of arrays; 0 if there are none."""
+    """Returns the largest magnitude of the finite values of arrays; 0 without any."""
     largest = 0.0
     for array in arrays:
         flat = array.reshape(-1)

@@ -19,7 +19,7 @@ class Progress(Protocol):
         """Begins a stage of about ``total`` steps, None if unknown."""
 
     def step(self, what: str, size: int = 1) -> None:
-        """Begins the step ``what``, which counts as ``size`` steps; the step before it is done."""
+        """Begins the step ``what``, worth ``size`` steps; the step before it is done."""
 
     def left(self, seconds: float | None) -> None:
         """Shows the time left of the whole job; None if unknown."""
@@ -60,7 +60,7 @@ class Counted:
         self._done = self._current_size = 0
 
     def step(self, what: str, size: int = 1) -> None:
-        """Begins the step ``what``, which counts as ``size`` steps."""
+        """Begins the step ``what``, worth ``size`` steps."""
         self._done += self._current_size
         self._total = grown(self._total, self._done + size)
         self._current_size, self._what = size, what
@@ -102,7 +102,7 @@ class TimeLimited:
         self._shown.stage(title, total)
 
     def step(self, what: str, size: int = 1) -> None:
-        """Begins the step ``what``, which counts as ``size`` steps; raises TimeUp after the limit."""
+        """Begins the step ``what``, worth ``size`` steps; raises TimeUp after the limit."""
         self._check()
         self._shown.step(what, size)
 
@@ -141,8 +141,7 @@ def fits(shown: Progress, seconds: float) -> None:
 class RichProgress(Counted):
     """A bar with the step, the count and the times left, on stderr; plain lines if stderr is no terminal.
 
-    Plain lines: one for each stage and at most one a minute within a stage, with the time left. With ``verbose`` each
-    stage and step is a line, with the seconds since the start.
+    Plain lines come for each stage, and once a minute; with ``verbose`` also for each step.
     """
 
     def __init__(self, *, verbose: bool = False) -> None:
@@ -185,7 +184,7 @@ class RichProgress(Counted):
         self._task = self._bar.add_task(title, what="", display=self, **self._figures())
 
     def step(self, what: str, size: int = 1) -> None:
-        """Begins the step ``what``, which counts as ``size`` steps, and moves the bar."""
+        """Begins the step ``what``, worth ``size`` steps, and moves the bar."""
         if self._verbose:
             self._say_timed(f"  {what}")
         super().step(what, size)
@@ -239,7 +238,7 @@ class NotebookProgress(Counted):
         self._show()
 
     def step(self, what: str, size: int = 1) -> None:
-        """Begins the step ``what``, which counts as ``size`` steps, and moves the bar."""
+        """Begins the step ``what``, worth ``size`` steps, and moves the bar."""
         super().step(what, size)
         if perf_counter() - self._shown_at > _BETWEEN_UPDATES:
             self._show()
@@ -282,7 +281,7 @@ class PrefixedProgress(Silent):
         self._shown.stage(f"{self._name}: {title}", total)
 
     def step(self, what: str, size: int = 1) -> None:
-        """Begins the step ``what``, which counts as ``size`` steps."""
+        """Begins the step ``what``, worth ``size`` steps."""
         self._shown.step(what, size)
 
     def say(self, text: str) -> None:

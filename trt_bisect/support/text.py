@@ -112,7 +112,7 @@ class Line(Note):
     """A line of a verdict.
 
     Attributes:
-        short: a shorter sentence; empty if there is none.
+        short: a shorter sentence; else empty.
     """
 
     short: str = ""

@@ -256,12 +256,12 @@ class Row:
         return "" if self.seconds is None else duration(self.seconds)
 
     def value(self, plan: str) -> str:
-        """Returns the figure of ``int8`` or ``recipe`` as text to sort by; empty if there is none."""
+        """Returns the figure of ``int8`` or ``recipe`` as text to sort by; else empty."""
         value = self.values.get(plan)
         return "" if value is None else repr(value)
 
     def figure(self, plan: str) -> str:
-        """Returns the figure of ``int8`` or ``recipe`` with its unit; empty if there is none."""
+        """Returns the figure of ``int8`` or ``recipe`` with its unit; else empty."""
         value = self.values.get(plan)
         text = "" if value is None else figure_text(self.metric, value)
         return with_low(text, self.low) if text and plan == "int8" else text
@@ -336,11 +336,11 @@ class Runs:
         self._search = Throttled(self._find)
 
     def named(self, name: str) -> RunFolder | None:
-        """Returns the run in a folder by its relative path, None if there is none."""
+        """Returns the run in a folder by its relative path, None without one."""
         return self._search().get(name)
 
     def result(self, path: str) -> TablePage | None:
-        """Returns the page of a result by its path below the folder, None if there is none."""
+        """Returns the page of a result by its path below the folder, None without one."""
         self._search()
         return self._results[path].value() if path in self._results else None
 

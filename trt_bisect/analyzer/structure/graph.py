@@ -219,7 +219,7 @@ class DroppedNode:
     """A node of the file that is no layer.
 
     Attributes:
-        after: the index of the layer before it in the file; None if there is none.
+        after: the index of the layer before it in the file; None without one.
         node: the node's name.
         op_type: the node's operator.
         tensor: the node's first output.

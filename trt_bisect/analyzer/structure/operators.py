@@ -90,7 +90,9 @@ OF_ONNXRUNTIME = ("com.microsoft", "ai.onnx.ml", "ai.onnx.training", "ai.onnx.pr
 
 
 def operator_findings(graph: FileGraph) -> Iterator[Finding]:
-    """Yields a finding for each operator that TensorRT's parser refuses, in any form or in this form."""
+    """Yields findings on operators that TensorRT's parser refuses (in any form or in this form), takes without an
+    attribute, or knows only in TensorRT or as a plugin.
+    """
     table = parser_table()
     refused = frozenset((*table.operators, *table.plugins)) - FROM_PLUGINS
     for node, scope in in_scope(graph.nodes, graph):

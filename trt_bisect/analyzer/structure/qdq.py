@@ -358,6 +358,7 @@ class TensorRounding:
         scales: the number of scales: 1, or the number of channels; 0 without a pair.
         axis: the axis of the channels, if there are several scales.
         origin: ``file`` for a pair in the file, ``planned`` for a pair that a plan writes; else empty.
+        calls: the number of layers that read the tensor.
         why_not: the reason why the layer cannot be in INT8; empty if it can.
     """
 

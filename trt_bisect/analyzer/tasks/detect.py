@@ -36,7 +36,9 @@ from trt_bisect.errors import BadInput
 
 
 def detect(asked: AskedTask, reference: Sequence[Outputs]) -> Task:
-    """Returns the detection task for FP32's outputs by input; the agreement is ``kept / (kept + lost + invented)``."""
+    """Returns the detection task for FP32's outputs by input; the agreement is ``kept / (kept + lost + invented)``.
+    Raises BadInput if no detection head fits.
+    """
     return found_task(asked, detector_head(asked, reference), "IoU", box_overlaps, reference[0])
 
 
@@ -83,7 +85,7 @@ QUERIES = 1000
 
 def find_head(reference: Sequence[Outputs]) -> Head | None:
     """Returns the first known detection head that fits the FP32 outputs of every input; None if none fits. Raises
-    BadInput as ``raw_head``.
+    BadInput if another output has channels for each cell of raw maps.
     """
     for fitting in (ready_lists, _table, _rows_with_masks, _boxes_and_scores, _yolo, raw_head):
         head = fitting(reference)

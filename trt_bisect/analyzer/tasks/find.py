@@ -47,7 +47,7 @@ _TOP = 5
 
 def classify(asked: AskedTask, reference: Sequence[Outputs]) -> Task:
     """Returns the task for class scores, FP32's outputs by input; the class axis is ``asked.class_axis`` or, if None,
-    found.
+    found. Raises BadInput if no output has one or, without ``asked.class_axis``, the outputs look like detections.
     """
     axis = asked.class_axis
     floats = {name: value for name, value in reference[0].items() if value.dtype.kind == "f" and value.ndim}
@@ -102,10 +102,11 @@ _FEWEST_PIXELS, _LEAST_OBJECT = 8, 0.002
 
 
 def segment(asked: AskedTask, reference: Sequence[Outputs]) -> Task:
-    """Returns the task for images in FP32's outputs by input: of scores with a class axis, of scores in one channel, or
-    of integer labels.
+    """Returns the task for images in FP32's outputs by input: of scores with a class axis, of classes and masks of
+    queries, of scores in one channel, or of integer labels.
 
-    In one channel, a pixel above 0.5, or above 0 for logits, belongs to the object.
+    In one channel, a pixel above 0.5, or above 0 for logits, belongs to the object. Raises BadInput if there are no
+    such outputs or, without ``asked.class_axis``, they look like detections.
     """
     queries = _queries(reference) if asked.class_axis is None else None
     images: Callable[[Outputs], Outputs] = dict
@@ -261,9 +262,9 @@ _NEAR = 1.25
 
 def depth(asked: AskedTask, reference: Sequence[Outputs]) -> Task:
     """Returns the task for maps of depths in FP32's outputs by input: the agreement of an image is 1 less its
-    scale-invariant error.
+    scale-invariant error: the standard deviation, over the pixels, of the difference of the logarithms.
 
-    The error is the standard deviation, over the pixels, of the difference of the logarithms.
+    Raises BadInput unless exactly one output is such a map, or if the outputs look like detections.
     """
     names = [name for name in reference[0] if _is_depth([outputs[name] for outputs in reference])]
     if len(names) != 1 or _are_detections(reference):
@@ -320,7 +321,7 @@ _Sought = tuple[np.ndarray, np.ndarray, "list[np.ndarray | None]"]
 
 def embed(asked: AskedTask, reference: Sequence[Outputs]) -> Task:
     """Returns the task for vectors in FP32's outputs by input: the first output of shape ``[N, D]`` or ``[D]``, else of
-    ``[N, T, D]``, averaged over T.
+    ``[N, T, D]``, averaged over T. Raises BadInput if there is none, or the outputs look like detections.
 
     A vector agrees if it is closer to its own FP32 vector, and to that vector's nearest neighbour, than to all other
     FP32 vectors. With fewer than three different vectors the agreement is the cosine.
@@ -413,7 +414,7 @@ Line = tuple[int, ...]
 
 def text(asked: AskedTask, reference: Sequence[Outputs]) -> Task:
     """Returns the task for CTC scores in FP32's outputs by input; their blank is named by ``asked.head`` or found from
-    the values.
+    the values. Raises BadInput if no blank is found, or the outputs look like detections.
     """
     if asked.head not in (None, *_BLANKS):
         raise BadInput(f"--head '{asked.head}' names no blank.", f"Give --head {' or '.join(_BLANKS)}.")

@@ -51,7 +51,7 @@ SEEN = 0.5
 
 def pose(asked: AskedTask, reference: Sequence[Outputs]) -> Task:
     """Returns the task for poses in FP32's outputs by input: two are the same if their object keypoint similarity is
-    ``asked.iou`` or more.
+    ``asked.iou`` or more. Raises BadInput if no layout with keypoints fits, or several do.
     """
 
     def layouts(rows: np.ndarray, last: bool) -> Iterator[Layout]:
@@ -105,7 +105,7 @@ OBB_OUTPUTS = (
 
 def obb(asked: AskedTask, reference: Sequence[Outputs]) -> Task:
     """Returns the task for oriented boxes in FP32's outputs by input: two are the same if their IoU is ``asked.iou`` or
-    more.
+    more. Raises BadInput if no layout with angles fits, or several do.
     """
 
     def layouts(rows: np.ndarray, last: bool) -> Iterator[Layout]:
@@ -213,7 +213,7 @@ _WITHIN = 1.1
 
 def instances(asked: AskedTask, reference: Sequence[Outputs]) -> Task:
     """Returns the task for instance masks in FP32's outputs by input: two are the same if their IoU is ``asked.iou`` or
-    more.
+    more. Raises BadInput if no outputs with masks fit, or several do.
     """
     head = _beside_lists(asked, reference, "masks") or _head_with_prototypes(asked, reference)
     return found_task(asked, head, "mask IoU", mask_overlaps, reference[0])

@@ -119,7 +119,7 @@ def task_of(
     """Returns a task whose counts on single inputs add up.
 
     Args:
-        how: the rest of the task's note.
+        how: the task's note, without ``--task`` and the name before it.
         reads: the outputs that are read.
         read: reads the outputs for one input, such as classes or detections.
         count: returns the counts on one input, from what ``read`` gives for FP32 and for another plan.
@@ -127,7 +127,7 @@ def task_of(
         compared_with: returns the first argument of ``count`` for each input, from FP32's outputs; default: ``read``
             does.
         vanished: returns the lost classes from the counts of all inputs.
-        shown: see ``Task``.
+        shown: ``Task.shown``.
     """
 
     def judge(reference: Sequence[Outputs]) -> Judge:

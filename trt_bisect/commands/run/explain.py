@@ -106,8 +106,8 @@ class Remedies:
     notes: list[str] = field(default_factory=list)
 
     def measured_before(self, culprits: tuple[str, ...], recipe: str) -> Iterator[Tried]:
-        """Yields the remedies that the run has measured already: its recipe, called ``recipe`` in the result, and other
-        calibrators.
+        """Yields the remedies that the run has measured already: its recipe, called ``recipe`` in the result, for the
+        ``culprits``, and other calibrators.
         """
         answer, of_run, network = self.answer, self.answer.recipe, self.answer.experiment.network
         by_precision: dict[Precision, list[str]] = {}

@@ -121,10 +121,7 @@ class _Run:
     """A run: what it measures, and where its results go.
 
     Attributes:
-        written: the texts of the recipe whose files this run has written.
         kept_until: the time before which no cheaper recipe is written.
-        accuracy: None without labels or an accuracy function.
-        on_engines: the measurement on NVIDIA engines while it goes on, else None.
         engine_trials: the trials on engines before the run began again, with layers high that the engine refused.
     """
 

@@ -83,13 +83,13 @@ class RunTrials:
 
     def of_plan(self, plan: PrecisionPlan) -> Trial | None:
         """Returns the trial of a plan, preferably on the ONNX Runtime session that runs all plans and measures the
-        curve; None if there is none.
+        curve; None without one.
         """
         plan_key = self._canonical(plan)
         return self.trials.get(TrialKey(plan_key, SWITCH).text) or self.trials.get(plan_key)
 
     def whole(self, plan: PrecisionPlan) -> Trial | None:
-        """Returns the trial of a plan on an engine built only for this plan; None if there is none."""
+        """Returns the trial of a plan on an engine built only for this plan; None without one."""
         return self.trials.get(self._canonical(plan))
 
     def that_ran(self, plan: PrecisionPlan) -> Trial | None:

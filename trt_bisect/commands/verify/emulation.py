@@ -172,7 +172,7 @@ def reading_in(kind: str, network: Network, node: onnx.NodeProto) -> Iterator[on
 class Held:
     """An engine's outputs compared with those of its file (``reference``), on the samples with the indices ``places``.
 
-    Distances are in units of each channel's root mean square (axis 1), so that scores count as much as boxes.
+    Distances are in units of each channel's root mean square (axis 1).
     """
 
     file: Emulation

@@ -76,7 +76,7 @@ def on_values(channels: int | None) -> Iterator[Suspicion]:
     """Yields suspicions of other scales and normalizations of the inputs.
 
     Args:
-        channels: the axis with three channels; None if there is none.
+        channels: the axis with three channels; None without one.
     """
 
     def linear(kind: str, text: str, factor: Any, offset: Any = 0.0) -> Suspicion:
@@ -127,7 +127,7 @@ def on_axes(channels: int | None) -> Iterator[Suspicion]:
     """Yields suspicions of other orders of the axes of pictures.
 
     Args:
-        channels: the axis with three channels; None if there is none.
+        channels: the axis with three channels; None without one.
     """
     if channels is not None:
         yield _got(CHANNEL_ORDER, "in BGR for RGB", lambda x: np.flip(x, channels))
