@@ -157,7 +157,8 @@ def find_classes(reference: Sequence[np.ndarray], axis: int | None = None) -> Cl
     these that exists, else unknown:
 
     1. ``axis``, the user's, also negative;
-    2. the only axis along which FP32's values are probabilities that sum to 1 (within 0.01), or their logarithms;
+    2. the only axis along which FP32's values are probabilities that sum to 1 (within 0.01), or their logarithms; if
+       there are several such axes, the class axis is unknown;
     3. the only axis longer than 1;
     4. axis 1 of four, as of images ``[N, C, H, W]``, unless the sizes look like ``[N, H, W, C]``.
 

@@ -231,7 +231,6 @@ def compare_tensors(
     Args:
         samples: for each sample, the tensors of the FP32 run and of the INT8 run.
         origins: the tensors by name; the result has their order.
-        on_sample: called after each sample.
     """
     comparisons = {name: _TensorComparison(origin) for name, origin in origins.items()}
     with ThreadsIfLong(cores()) as pool:

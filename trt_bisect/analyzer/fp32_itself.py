@@ -26,7 +26,7 @@ _MEANS_NOTHING = (
 
 
 def randomness(network: Network, first: Outputs, second: Outputs) -> str:
-    """Returns a sentence if two FP32 runs on the same input differ, or the ONNX file has random operators; else
+    """Returns a sentence if two FP32 runs on the same input differ, or the file has Dropout in training mode; else
     empty.
     """
     apart = {

@@ -238,11 +238,11 @@ class ByInput:
     With a task, an input on which FP32 finds nothing does not count.
 
     Attributes:
-        inputs: the number of judged inputs.
-        misses: the number of judged inputs that miss the threshold.
-        mean: the mean of the finite ``values`` of these; of all inputs if there are none.
+        inputs: the number of inputs that count.
+        misses: the number of these that miss the threshold.
+        mean: the mean of the finite ``values`` on the inputs that count; on all inputs if none counts.
         fifth: as ``mean``, the 5th percentile by NumPy's definition; the 95th if lower is better.
-        worst: the index of the worst of these; of all inputs if there are none.
+        worst: the index of the worst of the inputs that count; of all inputs if none counts.
         values: the metric on each input; None without a value, or if the input is faint.
         faint: the indices of the inputs without a value.
         together: the threshold is for all inputs together, not for each.

@@ -94,7 +94,7 @@ class Slices:
         return parts
 
     def names(self, outputs: Iterable[str]) -> tuple[str, ...]:
-        """Returns the names under which ``outputs`` are judged: those of their parts, or their own."""
+        """Returns the names under which ``outputs`` are judged: of their parts if these are ``apart``, or their own."""
         groups = self.by_output if self.apart else {}
         names = ([group.name for group in groups.get(name, ())] or [name] for name in outputs)
         return tuple(chain.from_iterable(names))

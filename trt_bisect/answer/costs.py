@@ -67,7 +67,7 @@ def time_costs(options: RunOptions, experiment: Experiment, user: Experiment | N
             the user's speedup.
 
     Raises:
-        BadInput: the file of ``--profile`` cannot be used.
+        BadInput: the profile that ``--cost`` names cannot be used.
     """
     network, gpu = experiment.network, options.cost_gpu
     if gpu is None:

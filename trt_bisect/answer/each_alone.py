@@ -92,8 +92,8 @@ def _saved(before: float, after: float) -> float:
 
 
 def with_fp16(plans: AnswerPlans, answer: Answer) -> Answer:
-    """Returns the answer with ``fp16`` measured, and with ``fp16_held_out`` if the recipe misses on held-out inputs.
-    Nothing is measured if the low precision is a float type, or a layer is in FP16 already.
+    """Returns the answer with ``fp16`` measured, and with ``fp16_held_out`` if the recipe misses on held-out inputs;
+    unchanged if the low precision is a float type, or a layer is in FP16 already.
     """
     experiment = answer.of_user.experiment
     network = experiment.network

@@ -86,7 +86,7 @@ def reason_for(answer: Answer, layer: int, gain: float | None) -> str:
 
 
 def bound_on_held_out(answer: Answer) -> Bound | None:
-    """Returns the bound on the share of similar inputs that miss; None without held-out inputs.
+    """Returns the bound on the share of similar inputs that miss; None without held-out inputs that count.
 
     If an accuracy decides, an input misses if its class is not FP32's, or its answers differ more than the task allows;
     None for outputs without classes.

@@ -1,14 +1,8 @@
 """The search runs in the emulation; engines decide what it proposes.
 
-Builds are slow, so engines are built only for the plans that decide, each once:
-
-    base ------> full INT8 ------> recipe -------> each unit of it put back in INT8
-    |            |                 |               |
-    misses:      passes, and the   misses: mend    holds: the unit is not needed, and goes to INT8
-    the end      emulation fails:
-                 each unit low by itself
-
-Contradictions between engine and emulation, and what is built for each: docs/concepts/strategies.md.
+Builds are slow, so engines are built only for the plans that decide, each once: the base, full INT8, the recipe, and
+each unit of it put back in INT8, where it stays if the plan holds. Contradictions between engine and emulation, and
+what is built for each: docs/concepts/strategies.md.
 
 Mend. If a recipe misses, the engine computes something otherwise than its file says. The distance between the outputs
 of engine and emulation for the *same* plan shows where. The recipe's units stay high, the first n other units are in

@@ -241,7 +241,7 @@ class RecipeSearch:
 
     Attributes:
         ranges: the ranges of each calibrator, those in use first.
-        effort: the value of ``--effort``: ``quick``, ``default`` or ``thorough``.
+        effort: the value of ``--effort``.
         on_recipe: called with each checked recipe that is cheaper than the one before.
     """
 

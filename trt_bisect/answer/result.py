@@ -78,7 +78,8 @@ class Answer:
             measured.
         expensive: the few layers that cause most of an expensive recipe's cost; else empty.
         not_done: the parts that a stopped run left out, a clause each.
-        fp16: the trial of the network in FP16; None if FP16 is the low precision or cannot run.
+        fp16: the trial of the network in FP16; None if the low precision is a float type, a layer is in FP16 in the
+            file, or the plan cannot run.
         fp16_held_out: the same on held-out inputs; None unless the recipe misses there.
         nan_in_fp16, nan_in_recipe: a clause on NaN inside the plan that its outputs hide; empty if there is none.
         most: the largest cost allowed (``--budget``); None without it.

@@ -1,8 +1,7 @@
 """ONNX Runtime: emulates TensorRT's INT8 arithmetic, with one session for each plan or one session for all plans.
 
-**The session of all plans.** Building a session takes longer than running it. So one graph has an If at every
-quantizable layer, with a branch for each precision, and two more inputs: the branch that each If takes, and the scales
-of the activations.
+**The session of all plans.** One graph has an If at every quantizable layer, with a branch for each precision, and two
+more inputs: the branch that each If takes, and the scales of the activations.
 
 The plans of a search differ in few layers. So the graph is cut into pieces, each a session, and the tensors between
 pieces are cached by the input, and by the precisions and scales of all earlier layers. A plan starts after the last

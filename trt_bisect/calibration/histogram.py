@@ -128,8 +128,8 @@ def percentile_threshold(histogram: AbsHistogram, percentile: float) -> float:
 def entropy_threshold(histogram: AbsHistogram) -> float:
     """Returns the clipping threshold with the least KL divergence between the values and their 128 INT8 magnitudes.
 
-    With fewer than 8192 values it is the largest magnitude. Source: S. Migacz, "8-bit Inference with TensorRT", GTC
-    2017, slides 38-39.
+    With fewer than 8192 values, or up to 128 bins in use, it is the largest magnitude. Source: S. Migacz, "8-bit
+    Inference with TensorRT", GTC 2017, slides 38-39.
     """
     counts = histogram.used().astype(np.float64)
     if counts.size <= LEVELS or histogram.values < ENOUGH_VALUES:

@@ -161,15 +161,15 @@ class Analysis:
 
     @_keywords_of(worst)
     def worst(self, **options: Any) -> Any:
-        """Finds the worst inputs (``trt_bisect.worst``), on which ``compare`` and ``sensitivity`` run from then on."""
+        """Finds the worst inputs, on which ``compare`` and ``sensitivity`` run from then on."""
         source = self._scales if self._other is None else {"other": self._other}
         facts = {**source, "dataset": self._searched}
         return self._kept("worst", worst, self.network, facts, options)
 
     @_keywords_of(compare)
     def compare(self, **options: Any) -> Any:
-        """Compares every tensor on the worst inputs (``trt_bisect.compare``): FP32 (or ``reference``) with low
-        precision, or the network with ``other``.
+        """Compares every tensor on the worst inputs: FP32 (or ``reference``) with low precision, or the network with
+        ``other``.
         """
         source = self._scales if self._other is None else {"other": self._other}
         facts = {**source, **self._inputs(options)}
@@ -177,9 +177,7 @@ class Analysis:
 
     @_keywords_of(sensitivity)
     def sensitivity(self, **options: Any) -> Any:
-        """Measures the loss if only one layer is in INT8, for each layer, on the worst inputs
-        (``trt_bisect.sensitivity``).
-        """
+        """Measures the loss if only one layer is in INT8, for each layer, on the worst inputs."""
         facts = {**self._scales, **self._judged_by_first, **self._inputs(options)}
         if "inputs" in facts:
             facts["inputs"] = self._renamed(facts["inputs"])
@@ -187,20 +185,18 @@ class Analysis:
 
     @_keywords_of(profile)
     def profile(self, **options: Any) -> Any:
-        """Lists each layer's tensors (``trt_bisect.profile``), with their figures over the data that ``worst``
-        searches.
-        """
+        """Lists each layer's tensors, with their figures over the data that ``worst`` searches."""
         facts = {**self._scales, "inputs": self._renamed(self._searched)}
         return self._kept("profile", profile, self._diagnosed, facts, options)
 
     @_keywords_of(run)
     def run(self, **options: Any) -> Any:
-        """Finds the culprits and the recipe (``trt_bisect.run``), and returns the report."""
+        """Finds the culprits and the recipe, and returns the report."""
         facts = {"calibration": self._renamed(self._data), "dataset": self._renamed(self._dataset)}
         return self._kept("run", run, self._diagnosed, {**facts, **self._judged_by_first}, options)
 
     def check(self, **options: Any) -> CheckReport:
-        """Checks the structure of the network's file (``trt_bisect.check``)."""
+        """Checks the structure of the network's file."""
         output = {} if self._output is None else {"output": self._output / "check"}
         self._results["check"] = report = check(self._diagnosed, **{**output, **options})
         return report

@@ -126,8 +126,6 @@ def with_most_sensitive(model: GivenModel, options: _Given) -> _Given:
 
 
 class _AnythingGoes(Judgement):
-    """A judgement whose threshold decides nothing."""
-
     @property
     def threshold(self) -> float | None:
         metric = self.options.metric

@@ -442,9 +442,7 @@ def _proof(
 def _difference(
     network: Network, ranges: Ranges, plan: PrecisionPlan, path: Path, feeds: Sequence[Feeds], progress: Progress
 ) -> float:
-    """Returns the largest difference between the outputs of the ONNX file in ``path`` and of the emulated plan, as a
-    share of the output's largest magnitude, both with FP32 in place of FP16.
-    """
+    """Returns the largest difference of the file's outputs from the emulated plan's, over the largest magnitude."""
     floats = {kind for kind in plan.precisions if kind is not Precision.INT8}
     written = Written(*read_model(path))
     if floats != {Precision.FP32}:

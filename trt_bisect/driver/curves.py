@@ -153,9 +153,7 @@ def _between(
 
 
 def usual_curve(layers: int) -> str:
-    """Returns the default of ``--curve`` for a network with ``layers`` quantizable layers: ``full`` (every boundary is
-    measured) or ``adaptive`` (every few, then all where the loss rises).
-    """
+    """Returns the default of ``--curve``, ``full`` or ``adaptive``, for a network of this many quantizable layers."""
     return FULL if layers <= MOST_IN_FULL else ADAPTIVE
 
 

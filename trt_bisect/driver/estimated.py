@@ -7,18 +7,13 @@ is a Gaussian over the losses that the units add, and every plan measured on tha
 (Kalman, 1960). A set of high units holds if the loss of its plan stays within a limit. The chance for this is that of a
 lognormal sum on the worst input.
 
-    estimates --greedy sets--> candidates --largest saving x chance--> measure that set
-        ^                                                                   |
-        '----------- its losses on the inputs that it was run on <----------'
-
-A candidate saves the price (the cost, plus a little for each unit) of the best set so far less its own price. If fewer
-sets held than expected so far, all chances are lowered by that ratio. The search ends when the largest expected saving
-is not worth a plan. Each calibrator has a table, and candidates of all calibrators compete.
+The candidates are greedy sets; that with the largest saving x chance is measured next. A candidate saves the price
+(the cost, plus a little for each unit) of the best set so far less its own price. If fewer sets held than expected so
+far, all chances are lowered by that ratio. The search ends when the largest expected saving is not worth a plan. Each
+calibrator has a table, and candidates of all calibrators compete.
 
 A set whose errors cancel looks bad in any sum. So sets of few units, and parts of a small best set, have a least
 chance, which falls with the distance of the sum from the limit.
-
-The least loss within a cost (``LeastLoss``) is searched with the same estimates: the limit is the least loss so far.
 
 Figures that jump, as the number of detections does, do not add up. For them the table holds the noise to signal ratio
 of the outputs, and the search learns up to which noise plans hold (``NoiseEstimates``).
@@ -201,28 +196,24 @@ def even_limits() -> np.ndarray:
 
 
 def _normal_below(z: np.ndarray) -> np.ndarray:
-    """Returns the standard normal distribution function (Page, 1977)."""
+    # Page, 1977
     below: np.ndarray = 0.5 * (1.0 + np.tanh(math.sqrt(2.0 / math.pi) * (z + 0.044715 * z**3)))
     return below
 
 
 @dataclass(frozen=True)
 class _Offers:
-    """Candidates of one calibrator, the chance of each on the first ``judged`` inputs, and the chance's lower bound."""
-
     sets: _Sets
-    chances: np.ndarray
-    least: np.ndarray
+    chances: np.ndarray  # of each set, on the first ``judged`` inputs
+    least: np.ndarray  # the lower bound of each chance
     judged: int
 
 
 @dataclass(frozen=True)
 class _Sets:
-    """The high units of each set; bool ``[sets, units]``, true for low units; and the prices, float64 ``[sets]``."""
-
-    kept: Sequence[Kept]
-    low: np.ndarray
-    prices: np.ndarray
+    kept: Sequence[Kept]  # the high units of each set
+    low: np.ndarray  # bool [sets, units]
+    prices: np.ndarray  # float64 [sets]
 
 
 @dataclass

@@ -43,7 +43,7 @@ class Question:
 
     def prefix(self, k: int, kept: Iterable[int] = ()) -> PrecisionPlan:
         """Returns the plan with the quantizable layers up to index ``k`` low, except the layers ``kept``, which are
-        high; all other layers have the base precision.
+        high; fixed layers keep their precision, all others have the base precision.
         """
         out = frozenset(kept)
         plan = low_set(self.layers, (i for i in self.quantizable if i <= k and i not in out), self.rest, self.low)
@@ -124,8 +124,7 @@ def added(before: float, after: float) -> float:
 class LossSoFar:
     """The last and the largest loss on the curve so far, of plans with the suspects found so far in high precision.
 
-    Each loss is compared with the largest before it, so a layer after which the
-    loss only rises back is no suspect.
+    Each loss is compared with the largest before it, so a layer after which the loss only rises back is no suspect.
     """
 
     last: float

@@ -103,8 +103,8 @@ class SwitchRunner:
 def switch_session(
     builder: Builder, facts: TensorFacts, memory: int, more: Collection[Precision] = ()
 ) -> AllPlans | None:
-    """Returns an ONNX Runtime session that runs all plans, with a thread for each inference; None if the builder makes
-    none, as for NVIDIA engines.
+    """Returns an ONNX Runtime session that runs all plans, with a thread for each inference; None for NVIDIA engines,
+    or if ONNX Runtime refuses it.
 
     The session keeps at most ``memory`` bytes of tensors. ``more`` are precisions besides the network's high and low
     ones.

@@ -131,7 +131,9 @@ class Cluster(AbstractContextManager["Cluster"], Protocol):
 
 
 class LocalCluster(AbstractContextManager["LocalCluster"]):
-    """Worker processes of this machine, which start at first use; at most ``count``, by default one on each GPU."""
+    """Worker processes of this machine, which start at first use; at most ``count``, by default one on each GPU (none
+    for ONNX Runtime).
+    """
 
     def __init__(self, count: int | None = None) -> None:
         self._count = count

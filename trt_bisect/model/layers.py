@@ -114,10 +114,10 @@ class Wiring:
         return len(first) != len(second) or any(isinstance(a, int) and isinstance(b, int) and a != b for a, b in sizes)
 
     def bare_side(self, sides: tuple[str, str]) -> int | None:
-        """Returns the position of the input of an Add that gets no Q/DQ pair; None if both get one.
+        """Returns the position in ``sides``, the inputs of an Add, of the convolution's output that gets no Q/DQ pair.
 
-        ``sides`` are the Add's two inputs. If convolutions make both, the branch with more layers since the fork gets
-        none; if equally many, the second.
+        None if both get one. If convolutions make both, the branch with more layers since the fork gets none; if
+        equally many, the second.
         """
         if self._broadcasts(sides):
             return None

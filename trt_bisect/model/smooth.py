@@ -1,13 +1,12 @@
 """Channel smoothing: large channels of an activation are divided where it is made, its readers' weights multiplied.
 
-TensorRT rounds an activation with one scale for all channels: a channel ten times as large as the others costs them
-three of eight bits. Dividing channel c by s[c] and multiplying the weights that read it by s[c] changes nothing in
-FP32. SmoothQuant (Xiao et al., ICML 2023) does this behind LayerNormalization.
+Dividing channel c of an activation by s[c] and multiplying the weights that read it by s[c] changes nothing in FP32.
+SmoothQuant (Xiao et al., ICML 2023) does this behind LayerNormalization.
 
 Here the division goes back from the readers to the first constants that can take it, through operators that commute
 with positive factors: scale and bias of a normalization, weights of a convolution or MatMul, the constant of a Mul, Div
-or Add. Without such constants the tensor stays as it is. At a Concat of channels the division goes on in each
-input, by its part of the factors.
+or Add. Without such constants the tensor stays as it is. At a Concat of channels the division goes on in each input, by
+its part of the factors.
 
 With LayerNormalization after the residual sum, as in BERT, the next block's sum reads the tensor too. Then a Mul
 restores the channels for the other readers, if the expected error at least halves (like Wei et al., "Outlier

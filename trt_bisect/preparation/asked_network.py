@@ -1,6 +1,5 @@
-"""The network that a command asks for, with precisions and scales that the user fixes, by layer or in a plan's file.
-
-This file (docs/howto/keep-high.md) is TOML or JSON, with the keys of a recipe's ``plan.json``.
+"""The network that a command asks for, with precisions and scales that the user fixes, by layer or in a plan's file
+(docs/howto/keep-high.md).
 """
 
 from __future__ import annotations
@@ -278,7 +277,7 @@ _WORDS = {str(precision): precision for precision in Precision if precision not 
 
 @dataclass(frozen=True)
 class FilePlan:
-    """The content of a plan's file; None for missing entries.
+    """The content of a plan's file; None or empty without an entry.
 
     Attributes:
         layers: the precision by layer or pattern, in the order of the file.

@@ -258,7 +258,8 @@ class Judgement:
         return None if asked_task is None else find_task(asked_task, self._numbers([*self.told, *reference]))
 
     def checked_task(self, reference: Sequence[Outputs]) -> tuple[Task | None, list[str]]:
-        """Returns the task and a note on how it reads the outputs; or None and a note on the task that they would fit.
+        """Returns the task and a note on how it reads the outputs; or None and a note on the task, if any, that they
+        would fit.
 
         Raises BadInput if the outputs do not fit the task, or FP32 gives nothing to judge.
         """

@@ -131,8 +131,8 @@ def ships_fp16(report: Report) -> bool:
 
 
 def why_fp16(report: Report) -> str:
-    """Returns a clause on why to ship FP16; empty if TensorRT refuses the network, or the recipe, also in FP16, or a
-    cheaper remedy is worth more.
+    """Returns a clause on why to ship FP16; empty with ``--budget``, if TensorRT refuses the network, or if the recipe,
+    also in FP16, or a cheaper remedy is worth more.
     """
     if report.refused or report.goal.most is not None or pays_in_fp16(report) is not None:
         return ""

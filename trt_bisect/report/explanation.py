@@ -208,8 +208,8 @@ class Tried:
 
     @property
     def rank(self) -> tuple[bool, bool, float, bool, bool, float]:
-        """The sort key that puts the best remedies first: passing, confirmed, cheap ones for the whole network, with a
-        small loss.
+        """The sort key that puts the best remedies first: passing ones, ``offered``, cheap, for the whole network,
+        confirmed, with a small loss.
         """
         loss = math.inf if self.loss is None else self.loss
         cost = self.cost if self.meets else 0.0

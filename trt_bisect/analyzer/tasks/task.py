@@ -120,7 +120,6 @@ def task_of(
 
     Args:
         how: the task's note, without ``--task`` and the name before it.
-        reads: the outputs that are read.
         read: reads the outputs for one input, such as classes or detections.
         count: returns the counts on one input, from what ``read`` gives for FP32 and for another plan.
         further: returns further figures, from the counts of all inputs.

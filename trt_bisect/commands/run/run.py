@@ -118,12 +118,7 @@ def time_limited(options: RunOptions, display: Progress, began: float | None = N
 
 @dataclass
 class _Run:
-    """A run: what it measures, and where its results go.
-
-    Attributes:
-        kept_until: the time before which no cheaper recipe is written.
-        engine_trials: the trials on engines before the run began again, with layers high that the engine refused.
-    """
+    """A run: what it measures, and where its results go."""
 
     options: RunOptions
     folder: Path | None
@@ -133,11 +128,11 @@ class _Run:
     state: RunState
     engine: str = ""
     written: Mapping[str, str] | None = None
-    kept_until: float = 0.0
+    kept_until: float = 0.0  # the time before which no cheaper recipe is written
     search: AnswerSearch | None = None
     accuracy: AskedAccuracy | None = None
     on_engines: OnEngines | None = None
-    engine_trials: Trials = field(default_factory=dict)
+    engine_trials: Trials = field(default_factory=dict)  # of the attempts before, which an engine refused
 
     @property
     def setup(self) -> Setup:

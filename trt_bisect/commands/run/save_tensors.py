@@ -1,7 +1,4 @@
-"""Writes the tensors of FP32, full INT8 and the recipe into a run folder: an ``.npz`` for each sample, and an index.
-
-Polygraphy's own classes can write them as its JSON too, for its ``--load-inputs`` and ``--load-outputs``.
-"""
+"""Writes the tensors of FP32, full INT8 and the recipe into a run folder: an ``.npz`` for each sample, and an index."""
 
 from __future__ import annotations
 
