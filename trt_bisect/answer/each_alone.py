@@ -135,6 +135,7 @@ def _hidden_nan(plans: AnswerPlans, builder: Builder, plan: PrecisionPlan) -> st
     if not isinstance(builder, OnnxRuntimeBuilder):
         return ""
     plans.setup.progress.stage("Looking for NaN inside the network", None)
+    plans.give_back()
     return hidden_nan(builder.writer, plan, plans.inputs.given.feeds)
 
 

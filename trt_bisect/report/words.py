@@ -121,7 +121,7 @@ def headline(report: Report, status: str = "finished") -> str:
     if ships_fp16(report):
         full = f"Ship FP16. {full}"
     if verdict == PASSES:
-        return f"{full} passes: it meets {threshold}, and no layer has to stay in high precision."
+        return f"{full} passes: it meets {threshold}."
     if verdict == WITH_DOUBTS:
         return f"{full} passes, but doubtful: it meets {threshold}, and the doubts speak against it."
     misses = "gives no figure" if report.figures.int8 is None else f"misses {threshold}"
