@@ -124,7 +124,7 @@ def added(before: float, after: float) -> float:
 class LossSoFar:
     """The last and the largest loss on the curve so far, of plans with the suspects found so far in high precision.
 
-    Each loss is compared with the largest before it, so a layer after which the loss only rises back is no suspect.
+    A layer after which the loss only rises back to the largest is no suspect.
     """
 
     last: float

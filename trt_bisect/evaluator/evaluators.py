@@ -222,7 +222,6 @@ class SwitchEvaluator:
         whole: the evaluator that builds an engine for each plan, with the same store.
 
     Args:
-        scales: of the activations.
         memory: the bytes of tensors of earlier plans that the session may keep.
         given: a session of the same network to use for the plans that it runs; it stays open.
     """

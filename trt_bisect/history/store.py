@@ -73,8 +73,6 @@ class History:
     ) -> list[HistoryEntry]:
         """Returns the entries in the order of recording.
 
-        None and an empty text select all.
-
         Args:
             label: only the network with this label.
             model: only this model: path, file name or stem.

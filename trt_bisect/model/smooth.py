@@ -5,8 +5,7 @@ SmoothQuant (Xiao et al., ICML 2023) does this behind LayerNormalization.
 
 Here the division goes back from the readers to the first constants that can take it, through operators that commute
 with positive factors: scale and bias of a normalization, weights of a convolution or MatMul, the constant of a Mul, Div
-or Add. Without such constants the tensor stays as it is. At a Concat of channels the division goes on in each input, by
-its part of the factors.
+or Add. At a Concat of channels the division goes on in each input, by its part of the factors.
 
 With LayerNormalization after the residual sum, as in BERT, the next block's sum reads the tensor too. Then a Mul
 restores the channels for the other readers, if the expected error at least halves (like Wei et al., "Outlier

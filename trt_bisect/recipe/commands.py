@@ -94,8 +94,8 @@ class Setting:
 
 
 def calibrating(setting: Setting, calibrator: Calibrator) -> tuple[Command, ...]:
-    """Returns the commands that use another calibrator: a run of trt-bisect, ModelOpt, and, if the version of TensorRT
-    has weak typing, builds with the calibration cache of that run.
+    """Returns the commands that use another calibrator: a run of trt-bisect, ModelOpt if it has the method, and, if the
+    version of TensorRT has weak typing, tools that use the calibration cache of that run.
     """
     folder = setting.beside(str(calibrator))
     cache = f"{folder}/recipe/{CACHE}"
@@ -141,9 +141,9 @@ def keeping_high(
     """Returns the commands that keep the recipe's high layers (without a recipe, ``layer``) in ``high`` and the others
     low.
 
-    ``of_recipe`` is the recipe's high precision; None: the run's. If this is ``high``, the commands build the recipe,
-    and run again with ``--front``; else they search a recipe with ``high``. For at most 50 layers ModelOpt's command
-    follows.
+    ``of_recipe`` is the recipe's high precision; None: the run's. If this is ``high``, or the low precision is FP16 or
+    BF16, the commands build the recipe, and run again with ``--front``; else they search a recipe with ``high``. For at
+    most 50 layers ModelOpt's command follows.
     """
     kept = setting.kept or (layer,)
     cache = setting.calibration or (setting.path("recipe", CACHE) if setting.build.weak else _RANGES)

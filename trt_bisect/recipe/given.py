@@ -25,8 +25,8 @@ _PASSED = ("Identity", "QuantizeLinear", "DequantizeLinear")
 def without_pairs(network: Network, high: Collection[str]) -> Callable[[Path], None] | None:
     """Returns a function that writes the network's file, without the pairs of the layers ``high``, into a folder.
 
-    Returns None if the file cannot be read again, lacks a layer in its main graph, or has a
-    pair that other layers need too.
+    Returns None if the file cannot be read again, its main graph lacks a layer or an activation's pair, or other layers
+    need one of the pairs too.
     """
     source = Path(network.source)
     try:

@@ -82,7 +82,7 @@ def fp16_instead(choices: Sequence[Choice], low: Precision = Precision.INT8, cos
 def predicted_ms(choices: Sequence[Choice], low: Precision, costs: str) -> tuple[float, float] | None:
     """Returns the predicted milliseconds of an inference at cost 0, and the milliseconds that cost 1 adds.
 
-    None if ``costs``, the source of costs, is not the predicted times on a GPU.
+    None if ``costs``, the source of costs, is not the predicted times on a GPU, or a time is missing.
     """
     full, other = choice_of(INT8, choices), choice_of(str(instead_of(low)), choices)
     if not costs.startswith("time on") or full is None or other is None or full.ms is None or other.ms is None:

@@ -82,7 +82,7 @@ def scale_lines(network: Network) -> Iterator[Line]:
 def base_misses(network: Network, rule: Rule, nothing: Trial) -> bool:
     """Returns true if the network misses the threshold with all layers in its base, FP16 or BF16.
 
-    False if the user fixed layers in the low precision.
+    False if that trial, ``nothing``, failed, or the user fixed layers in the low precision.
     """
     low = network.low.precision
     if network.base_type is None or nothing.failed or any(layer.fixed is low for layer in network.layers):

@@ -417,7 +417,7 @@ class Report(Shown):
         return table_of(FrontPoint, self.front, **self.names)
 
     def to_csv(self) -> str:
-        """Returns a row for each layer as CSV, as in ``layers.csv``."""
+        """Returns a row for each layer and constant as CSV, as in ``layers.csv``."""
         return csv_of(LayerRow, self.rows)
 
     @property

@@ -125,7 +125,7 @@ class Regression:
 
     @property
     def is_worse(self) -> bool:
-        """True if a figure is worse than in the baseline."""
+        """True if a network failed otherwise than by a missed target."""
         return any(change.kind != changes.TARGET for result in self.networks for change in result.failures)
 
     def save(self, folder: str | Path) -> Path:

@@ -85,7 +85,6 @@ def verdict_lines(
     """Returns the lines on doubts, full INT8, culprits, recipe and data.
 
     Args:
-        findings: the results of the curve.
         nothing, full: the trials with no layer low, and with all.
     """
     lines, answer, by_input = above_verdict(report), report.answer, report.by_input.int8

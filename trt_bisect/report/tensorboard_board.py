@@ -139,7 +139,7 @@ class Board:
 def open_board(folder: str | Path | None, detail: Mapping[str, Any] | None = None) -> Board | None:
     """Returns the log folder with the options ``detail`` (fields of ``Board``); None if ``folder`` is None.
 
-    Raises BadInput if TensorBoard is not installed, or the folder is missing or not writable.
+    Raises BadInput if TensorBoard is not installed, the folder is not writable, or ``detail`` has no folder.
     """
     if folder is None:
         if detail:

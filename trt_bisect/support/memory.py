@@ -29,7 +29,7 @@ _mapped = WeakValueDictionary[Path, np.memmap]()
 def mapped(array: np.ndarray) -> np.ndarray:
     """Returns the array, read-only, in a temporary file that is removed together with it.
 
-    Returns ``array`` itself if it is small, no file can be written, or temporary files would be in memory too.
+    Returns ``array`` itself if it is small, no more files can be written, or temporary files would be in memory too.
     """
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[0] // _SHARE_OF_FILES
     if array.nbytes < max(_LEAST_BYTES, 1) or 0 <= most <= len(_mapped):

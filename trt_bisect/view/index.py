@@ -379,7 +379,7 @@ class Runs:
 
 
 def folders_under(folder: Path) -> Iterator[str]:
-    """Yields the relative paths of the folders up to three levels below ``folder``, level by level."""
+    """Yields the relative paths of at most 5000 folders, up to three levels below ``folder``, level by level."""
     level, seen = [""], 0
     for _ in range(DEEPEST):
         level = [f"{above}/{name}".lstrip("/") for above in level for name in _folders_in(folder / above)]

@@ -1,6 +1,4 @@
-"""Builds the report of a run: the question (options and threshold), the curve so far, and the answer (full INT8,
-recipe, verdict).
-"""
+"""Builds the report of a run: the question, the curve so far, and the answer (full INT8, recipe, verdict)."""
 
 from __future__ import annotations
 
