@@ -191,9 +191,7 @@ class RoundedValues:
         self._histogram = GrowingHistogram(runs)
 
     def add(self, values: np.ndarray, *read: np.ndarray, part: tuple[slice, ...] = ()) -> None:
-        """Adds ``values[part]`` (default: all) and, with two runs, ``read``: the same values as layers read them in the
-        other run.
-        """
+        """Adds ``values[part]`` (default: all) and, with two runs, ``read``: the same part as read in the other run."""
         if self._rounding is not None:
             self._rounding.add(values, part)
         flat = [run.reshape(-1) for run in (values[part], *read)]

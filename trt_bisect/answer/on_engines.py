@@ -9,8 +9,6 @@ of engine and emulation for the *same* plan shows where. The recipe's units stay
 INT8, and the rest are high: bisection finds the n at which the logarithm of the distance rises. The unit found stays
 high. If this does not halve the distance, units are added to the recipe.
 
-Put back. If a unit put back goes to INT8, all units measured with it high are measured anew.
-
 Invariants. The verdict and every figure of a unit put back are measured on engines, on all given inputs. No plan is
 built twice, also after a stop (the trials are in the journal); a plan without INT8 is built once for all scales.
 """

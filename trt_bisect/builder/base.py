@@ -138,7 +138,7 @@ class Engine(Protocol):
         ...
 
     def latency(self, feeds: Feeds) -> Latency | None:
-        """Returns the measured time of an inference on a sample, None if emulated; raises TrialFailed."""
+        """Returns the measured time of an inference on a sample, None if emulated; raises TrialFailed if it fails."""
         ...
 
     def __enter__(self) -> Engine: ...
@@ -166,7 +166,7 @@ class Builder(Protocol):
         ...
 
     def reference(self) -> Engine:
-        """Builds the engine with every layer in FP32; raises TrialFailed."""
+        """Builds the engine with every layer in FP32; raises TrialFailed if the build fails."""
         ...
 
 

@@ -201,11 +201,11 @@ class IsolatedBuilder:
         return IsolatedEngine(partial(self._ask, "build", plan), self._timeout)
 
     def reference(self) -> IsolatedEngine:
-        """Builds the engine with every layer in FP32; raises TrialFailed."""
+        """Builds the engine with every layer in FP32; raises TrialFailed if this fails."""
         return IsolatedEngine(partial(self._ask, "reference"), self._timeout)
 
     def weak_plan(self, plan: PrecisionPlan) -> WeakPlan:
-        """Returns the constraints with which weakly typed TensorRT runs a plan; raises TrialFailed."""
+        """Returns the constraints with which weakly typed TensorRT runs a plan; raises TrialFailed if this fails."""
         constrained: WeakPlan = self._ask("weak_plan", plan)[1]
         return constrained
 

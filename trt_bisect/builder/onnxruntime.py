@@ -126,7 +126,7 @@ class SwitchSession:
         return all(precision in choices for precision, choices in zip(plan.precisions, self._choices, strict=True))
 
     def infer(self, plan: PrecisionPlan, feeds: Feeds, scales: Scales | None = None) -> Outputs:
-        """Returns the outputs of a plan for a sample, by name; raises TrialFailed.
+        """Returns the outputs of a plan for a sample, by name; raises TrialFailed if the inference fails.
 
         The caller must not change sample and outputs, which may be cached. ``scales`` None: the constructor's.
         """
@@ -233,7 +233,7 @@ class OnnxRuntimeEngine:
         self.messages: tuple[str, ...] = ()
 
     def infer(self, feeds: Feeds) -> Outputs:
-        """Returns the outputs for a sample, by name; raises TrialFailed."""
+        """Returns the outputs for a sample, by name."""
         try:
             return dict(zip(self._names, self._session.run(self._names, feeds), strict=True))
         except Exception as error:

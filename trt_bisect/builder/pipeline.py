@@ -49,7 +49,9 @@ class PipelineEngine:
         return {part.layers[k]: ran for part, engine in self._engines for k, ran in engine.ran.items()}
 
     def infer(self, feeds: Feeds) -> Outputs:
-        """Returns the outputs of the user's function for a sample, NaN if the function fails; raises TrialFailed."""
+        """Returns the outputs of the user's function for a sample, NaN if the function fails; raises TrialFailed if an
+        engine does.
+        """
         outputs, reason = self._pipeline.run(feeds, {part.name: engine.infer for part, engine in self._engines})
         if reason and reason not in self.messages:
             self.messages = (*self.messages, reason)
@@ -103,7 +105,7 @@ class PipelineBuilder:
         return self._engine(lambda part, builder: builder.build(part.plan(plan)))
 
     def reference(self) -> PipelineEngine:
-        """Builds the engines with every layer in FP32; raises TrialFailed."""
+        """Builds the engines with every layer in FP32; raises TrialFailed if a build fails."""
         return self._engine(lambda _, builder: builder.reference())
 
     def _engine(self, build: Callable[[Part, Any], Engine]) -> PipelineEngine:

@@ -441,7 +441,7 @@ class TensorRTStrongBuilder:
         return tensorrt_build.parse_written(self._rt, self._writer.write(plan), (flag,))
 
     def serialize(self, plan: PrecisionPlan) -> tensorrt_build.Serialized:
-        """Builds the engine of a plan as bytes; raises TrialFailed."""
+        """Builds the engine of a plan as bytes; raises TrialFailed if the build fails."""
         definition = self.network_definition(plan)
         if self._options.debug_tensors:
             mark_unfused(definition)
@@ -455,12 +455,12 @@ class TensorRTStrongBuilder:
         return tensorrt_build.serialize(self._rt, definition, config, self._options)
 
     def build(self, plan: PrecisionPlan) -> TensorRTEngine:
-        """Builds the engine of a plan; raises TrialFailed."""
+        """Builds the engine of a plan."""
         rounded = precisions_in(self._network, plan)
         graph = self._writer.write(plan).model.graph if self._options.debug_tensors else None
         serialized = self.serialize(plan)
         return TensorRTEngine(self._rt, serialized, self._network, self._shapes, self._options, rounded, graph=graph)
 
     def reference(self) -> TensorRTEngine:
-        """Builds the engine with every layer in FP32 and TF32 off; raises TrialFailed."""
+        """Builds the engine with every layer in FP32 and TF32 off."""
         return self.build(self._network.free_plan())

@@ -443,9 +443,10 @@ class TensorRTWeakBuilder:
         self._writer = PlanWriter(network, scales, GraphTarget.TENSORRT) if network.has_pairs else None
 
     def network_definition(self, plan: PrecisionPlan) -> tensorrt_build.Definition:
-        """Returns a plan's network as TensorRT parsed it, with ranges and constraints; raises TrialFailed.
+        """Returns a plan's network as TensorRT parsed it, with ranges and constraints.
 
-        A network that came with Q/DQ pairs gets no constraints: the plan's pairs decide.
+        Raises TrialFailed if the parser refuses it. A network that came with Q/DQ pairs gets no constraints: the plan's
+        pairs decide.
         """
         trt = self._rt.module
         if self._writer is not None:
@@ -458,7 +459,7 @@ class TensorRTWeakBuilder:
         return parsed_file
 
     def weak_plan(self, plan: PrecisionPlan) -> WeakPlan:
-        """Returns the constraints and scales with which TensorRT runs a plan; raises TrialFailed."""
+        """Returns the constraints and scales with which TensorRT runs a plan; raises TrialFailed if it refuses it."""
         parsed_file = self.network_definition(plan)
         parsed = parsed_file.network
         steps = walk_steps(parsed, self._network.layers)
@@ -468,7 +469,7 @@ class TensorRTWeakBuilder:
         return WeakPlan(tuple(constraint for _, constraint in constrained), layers, parser, scales_set(parsed))
 
     def serialize(self, plan: PrecisionPlan) -> tensorrt_build.Serialized:
-        """Builds the engine of a plan as bytes; raises TrialFailed."""
+        """Builds the engine of a plan as bytes; raises TrialFailed if the build fails."""
         trt, is_fp32 = self._rt.module, {*plan.precisions} == {Precision.FP32}
         if is_fp32:
             parsed_file = tensorrt_build.parse_file(self._rt, self._file)
@@ -489,12 +490,12 @@ class TensorRTWeakBuilder:
         return tensorrt_build.serialize(self._rt, parsed_file, config, self._options)
 
     def build(self, plan: PrecisionPlan) -> TensorRTEngine:
-        """Builds the engine of a plan; raises TrialFailed."""
+        """Builds the engine of a plan."""
         serialized = self.serialize(plan)
         rounded = None if self._writer is None else precisions_in(self._network, plan)
         names = {mine.name: layer.name for mine, layer in zip(self._network.layers, self._in_file.layers, strict=True)}
         return TensorRTEngine(self._rt, serialized, self._network, self._shapes, self._options, rounded, names)
 
     def reference(self) -> TensorRTEngine:
-        """Builds the engine with neither INT8 nor FP16 allowed, and TF32 off; raises TrialFailed."""
+        """Builds the engine with neither INT8 nor FP16 allowed, and TF32 off."""
         return self.build(self._network.free_plan())

@@ -124,7 +124,7 @@ class CalibrationCache:
 
 
 def parse_version(text: str) -> TensorRTVersion:
-    """Parses ``--trt-version``: ``10.3``, ``10.3.0.26``, ``11``, ``rtx``, ``rtx 1.4``; raises BadInput."""
+    """Parses ``--trt-version``: ``10.3``, ``10.3.0.26``, ``11``, ``rtx``, ``rtx 1.4``; else raises BadInput."""
     why, number = "as --trt-version asked", _RTX.sub("", text.strip(), count=1)
     rtx = number != text.strip()
     version = _VERSION.fullmatch(f"{number}.0" if number == str(_KNOWN[-1]) else number)

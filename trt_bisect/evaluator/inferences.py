@@ -132,7 +132,7 @@ class SessionEngine:
         self.messages: tuple[str, ...] = ()
 
     def infer(self, feeds: Feeds) -> Outputs:
-        """Returns the outputs for a sample (arrays that must not be changed); raises TrialFailed."""
+        """Returns the outputs for a sample (arrays that must not be changed)."""
         outputs = self._session.infer(self._plan, feeds, self._scales)
         self.messages = tuple(dict.fromkeys((*self.messages, *self._session.messages)))
         return outputs
