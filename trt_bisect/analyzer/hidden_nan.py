@@ -67,7 +67,7 @@ def _with_nan(network: Network, written: Written, tag: str, inputs: Sequence[Fee
             graph.node.append(helper.make_node("ReduceSum", [number], [count], keepdims=0))
             counts_of.setdefault(tensor, []).append(count)
     names = [count for counts in counts_of.values() for count in counts]
-    observer = Observer(Written(model, written.weights), [names], network.source)
+    observer = Observer(Written(model, written.weights), [names], network.source, in_segments=True)
     inputs_with: dict[str, int] = {}
     for position, feeds in enumerate(inputs):
         found = next(observer.run(feeds, position))
