@@ -523,8 +523,8 @@ class RunOptions(MeasuringOptions):
     """The options of ``run``. The goal is the cheapest recipe that meets the threshold, unless they name another one.
 
     Attributes:
-        precision: Run culprits and the layers of --high in this precision. mixed: FP16 if enough, else FP32. int16:
-            emulated, for --high. Default: mixed if that saves 3 %, else as --base.
+        precision: Run culprits and the layers of --high in this precision. mixed: FP32, and culprits in FP16 if enough.
+            int16: emulated, for --high. Default: mixed if that saves 3 %, else as --base.
         trt_version: Write the recipe for this TensorRT: 10.3.0, or rtx. Weak typing needs a version before 11. Default:
             the installed TensorRT, else the newest.
         labels: Measure the accuracy with the classes, boxes (COCO JSON, YOLO txt), masks (PNG) or texts of --dataset.
