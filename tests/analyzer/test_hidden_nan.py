@@ -10,6 +10,7 @@ from trt_bisect.analyzer.hidden_nan import NAN_HIDDEN, hidden_nan
 from trt_bisect.model.network import load_network
 from trt_bisect.model.qdq import GraphTarget, PlanWriter
 from trt_bisect.precision import Precision
+from trt_bisect.support.progress import Silent
 
 HOW = {"engine": "onnxruntime", "calibrator": "minmax", "explain": "none", "validation": 0.0, "as_is": True}
 
@@ -44,11 +45,11 @@ def test_nan_is_counted_where_a_later_operator_hides_it(given):
     hides, path, samples = given
     network = load_network(path)
     writer, in_fp16 = PlanWriter(network, {}, GraphTarget.ONNXRUNTIME), network.all_in(Precision.FP16)
-    found = hidden_nan(writer, in_fp16, networks.feeds(samples))
+    found = hidden_nan(writer, in_fp16, networks.feeds(samples), Silent())
     assert found == ("'conv0' gives NaN on 2 of 12 inputs, and FP32 does not" if hides else "")
-    assert not hidden_nan(writer, network.all_in(Precision.FP32), networks.feeds(samples))
+    assert not hidden_nan(writer, network.all_in(Precision.FP32), networks.feeds(samples), Silent())
     samples[3, 0, 4, 4] = np.nan  # FP32 has NaN there too
-    assert not hidden_nan(writer, in_fp16, networks.feeds(samples))
+    assert not hidden_nan(writer, in_fp16, networks.feeds(samples), Silent())
 
 
 def test_fp16_that_gives_nan_inside_is_not_shipped(given):

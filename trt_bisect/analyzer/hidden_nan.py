@@ -20,6 +20,7 @@ from trt_bisect.model.network import Network
 from trt_bisect.model.observe import Observer
 from trt_bisect.model.qdq import PlanWriter
 from trt_bisect.precision import PrecisionPlan
+from trt_bisect.support.progress import Progress
 from trt_bisect.support.text import listed
 
 NAN_HIDDEN = "hidden NaN"
@@ -31,27 +32,30 @@ _HIDES = frozenset(
 _FLOATS = (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.DOUBLE)
 
 
-def hidden_nan(writer: PlanWriter, plan: PrecisionPlan, inputs: Sequence[Feeds]) -> str:
+def hidden_nan(writer: PlanWriter, plan: PrecisionPlan, inputs: Sequence[Feeds], progress: Progress) -> str:
     """Returns a clause on the first layer that gives NaN in a plan, but not in FP32, on some of ``inputs``, and whose
     readers may hide it; empty if there is none, or if ONNX Runtime refuses to look.
     """
     network = writer.network
     maker = {name: layer.name for layer in network.layers for name in layer.outputs}
     try:
-        counts = _with_nan(network, writer.write(plan), writer.tag, inputs)
+        counts = _with_nan(network, writer.write(plan), writer.tag, inputs, progress)
         if counts:
-            in_fp32 = _with_nan(network, Written(network.skeleton, dict(network.weights)), writer.tag, inputs)
+            in_file = Written(network.skeleton, dict(network.weights))
+            in_fp32 = _with_nan(network, in_file, writer.tag, inputs, progress)
             counts = {tensor: count for tensor, count in counts.items() if tensor not in in_fp32}
     except BadInput:
         return ""
-    if not counts:
-        return ""
     layers = list(dict.fromkeys(maker[tensor] for tensor in maker if tensor in counts))
+    if not layers:
+        return ""
     gives = "gives" if len(layers) == 1 else "give"
     return f"{listed(layers, 1)} {gives} NaN on {max(counts.values())} of {len(inputs)} inputs, and FP32 does not"
 
 
-def _with_nan(network: Network, written: Written, tag: str, inputs: Sequence[Feeds]) -> dict[str, int]:
+def _with_nan(
+    network: Network, written: Written, tag: str, inputs: Sequence[Feeds], progress: Progress
+) -> dict[str, int]:
     # By tensor of the network that an operator reads which may hide NaN: the number of inputs on which it has NaN.
     # Tensors without NaN are left out.
     model = deepcopy(written.model)
@@ -69,11 +73,13 @@ def _with_nan(network: Network, written: Written, tag: str, inputs: Sequence[Fee
     names = [count for counts in counts_of.values() for count in counts]
     observer = Observer(Written(model, written.weights), [names], network.source, in_segments=True)
     inputs_with: dict[str, int] = {}
+    progress.stage("Looking for NaN inside the network", len(inputs))
     for position, feeds in enumerate(inputs):
         found = next(observer.run(feeds, position))
         for tensor, counts in counts_of.items():
             if any(found[count] > 0 for count in counts):
                 inputs_with[tensor] = inputs_with.get(tensor, 0) + 1
+        progress.step("")
     return inputs_with
 
 

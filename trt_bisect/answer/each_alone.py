@@ -134,9 +134,8 @@ def with_hidden_nan(plans: AnswerPlans, answer: Answer) -> Answer:
 def _hidden_nan(plans: AnswerPlans, builder: Builder, plan: PrecisionPlan) -> str:
     if not isinstance(builder, OnnxRuntimeBuilder):
         return ""
-    plans.setup.progress.stage("Looking for NaN inside the network", None)
     plans.give_back()
-    return hidden_nan(builder.writer, plan, plans.inputs.given.feeds)
+    return hidden_nan(builder.writer, plan, plans.inputs.given.feeds, plans.setup.progress)
 
 
 def networks_alone(plans: AnswerPlans, answer: Answer) -> tuple[NetworkRow, ...]:
