@@ -153,7 +153,7 @@ class ChannelMap:
         axis: the axis of the channels.
         low: the left edge of the first bin.
         high: the right edge of the last bin.
-        step: the number of neighbouring channels in a row; 1 up to 256 channels.
+        step: the number of channels that share a row; 1 for at most 256 channels.
         rows: a text for each row, a character for each bin: the count's number of binary digits, from 10 on as a
             letter. ``1`` is 1 value, ``3`` 4 to 7, ``a`` 512 to 1023.
     """

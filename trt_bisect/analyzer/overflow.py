@@ -73,9 +73,9 @@ class Overflow:
 
 
 def overflows_of(network: Network, inputs: Sequence[Feeds], memory: int) -> tuple[Overflow, ...]:
-    """Returns each tensor's first value, on the first 8 ``inputs``, that FP16 or BF16, as the low precision, cannot
-    hold; in layer order. Empty if the low precision has scales, or ONNX Runtime refuses an input. ``memory`` is the
-    limit in bytes.
+    """Returns, in layer order, each tensor's first value on the first 8 ``inputs`` that the low precision, FP16 or
+    BF16, cannot hold. Empty if it has scales, or ONNX Runtime refuses an input. ``memory``: the bytes for the tensors
+    of a run.
     """
     kind = network.low.float_type
     if kind is None:

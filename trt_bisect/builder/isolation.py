@@ -302,8 +302,8 @@ class Worker:
     def ask(self, request: tuple[Any, ...], limit: float | None) -> Any:
         """Sends a request, a method's name and its arguments, and returns the answer; any failure ends the process.
 
-        Raises TrialFailed if the work failed, the process crashed, or it did not answer in ``limit`` seconds (None: no
-        limit).
+        Raises TrialFailed if a build or inference failed, the process crashed, or it did not answer in ``limit``
+        seconds (None: no limit); other errors of the work as they are.
         """
         if not self.alive:
             raise TrialFailed(outcome_of(request[0]), "The worker process has ended.")

@@ -160,7 +160,8 @@ def find_reference(
         nights: the nightly runs so far, the oldest first.
         update: the baseline is to be replaced: it need not exist, and must not be a run or a nightly run.
 
-    Raises BadInput if there is no baseline, it cannot be read or replaced, or a run is of another network.
+    Raises BadInput if there is no baseline (none yet for ``latest`` gives an empty one), it cannot be read or
+    replaced, or a run is of another network.
     """
     if str(baseline) == LATEST:
         night = latest_baseline(nights)

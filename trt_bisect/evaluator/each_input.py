@@ -173,11 +173,11 @@ class EachInput:
         ]
 
     def least_loss(self, plan: PrecisionPlan, among: Sequence[int]) -> float | None:
-        """Returns a lower bound of a plan's loss on the inputs ``among``; None if it was run on no input or cannot
+        """Returns a lower bound of a plan's loss on the inputs ``among``; None if it was run on none of them or cannot
         run.
         """
         plan = self._canonical(plan)
-        return self._largest(plan, among) if self._known(plan) else None
+        return self._largest(plan, among) if self._known(plan).keys() & set(among) else None
 
     def loss(self, plan: PrecisionPlan) -> float:
         """Returns the loss of a plan on all inputs on which it was run; infinite without any."""

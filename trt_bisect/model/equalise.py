@@ -69,12 +69,12 @@ _WORTH = 1e-3  # A pair of layers is left unchanged if all its factors are as cl
 
 def equalise(network: Network) -> tuple[Network, dict[tuple[str, str], np.ndarray]]:
     """Returns a network with equalised channels, equal in FP32 up to float noise, and the factors by pair of layer
-    names.
+    names. ``network`` has no Q/DQ pairs.
 
     A pair of layers is a Conv, ConvTranspose or Gemm and the next such layer, if each tensor between them has one
-    reader and the operators between them commute with positive factors (Relu, LeakyRelu, PRelu, pooling, zero padding,
-    flattening; not Clip). Weights must be constant, float32, finite and not shared, and the network without Q/DQ pairs.
-    The factors are float64, one for each channel.
+    reader, the operators between them commute with positive factors (Relu, LeakyRelu, PRelu, pooling, zero padding,
+    flattening; not Clip), and weights are constant, float32, finite and not shared. The factors are float64, one for
+    each channel.
     """
     pairs = dict(_Finder(network).pairs())
     channels_before = {second: channels for (_, second), channels in pairs.items()}

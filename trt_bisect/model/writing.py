@@ -510,7 +510,7 @@ class GraphWriting:
 
 
 def renamed(value: onnx.ValueInfoProto, name: str) -> onnx.ValueInfoProto:
-    """Returns a type and shape under another name, without names of axes: equal names mean equal sizes."""
+    """Returns a copy named ``name``; under a new name without names of axes, which declare equal sizes."""
     copied = onnx.ValueInfoProto()
     copied.CopyFrom(value)
     copied.name = name

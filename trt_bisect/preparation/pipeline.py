@@ -84,7 +84,7 @@ class Program:
 
     Attributes:
         labels: the samples' names in messages.
-        most: the most network calls for a sample; None: ten times as many as in FP32.
+        most: the most network calls for a sample; None: ten times as many as in FP32, at least 100.
         calls: for each sample, the number of network calls in FP32.
         lost: for each sample, NaN in place of outputs, for when the function fails.
     """
@@ -256,7 +256,7 @@ def opened(
 
     Args:
         calibration: by network, data, a calibration cache or ranges, instead of what the function feeds it.
-        most: the most network calls for a sample; None: ten times as many as in FP32.
+        most: the most network calls for a sample; None: ten times as many as in FP32, at least 100.
         spill: keeps the networks' feeds, beyond a limit in files.
 
     Raises:

@@ -77,10 +77,10 @@ def means(report: Report) -> str:
 
 
 def over_inputs(figures: ByInput | None, figure: float | None, text: Callable[[float], str]) -> str:
-    """Returns the words that follow ``figure``: the number of inputs that miss, and if the figure is that of the worst
-    input or pooled over all; empty for one input.
+    """Returns the words after ``figure`` (None: not finite or not measured): how many inputs miss, and whether it is
+    the worst input's or pooled over all.
 
-    ``figures``: those of each input; None for one input. ``text`` writes a figure.
+    ``figures``: the figures by input; None for one input, which gives no words. ``text`` formats a figure.
     """
     if figures is None:
         return ""
