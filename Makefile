@@ -3,7 +3,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-PARALLEL := -n auto --dist loadfile --no-loadscope-reorder
+# A worker more than processors: tests that wait, for a browser, a cluster or a limit, leave theirs to others.
+WORKERS := $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
+PARALLEL := -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 DECIDE := data model calibration builder driver evaluator analyzer runs recipe
 
 .PHONY: demo test browser suite quick full coverage lint site audit assets package clean
