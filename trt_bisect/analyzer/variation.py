@@ -1,7 +1,7 @@
 """Variation: the part of a float output that depends on the input.
 
-The varying parts of outputs, each output minus its mean over all inputs, are compared too
-(``docs/concepts/metrics.md``).
+An output that is a large constant plus a small varying part has a cosine near 1 even if all that varies is lost. So the
+varying parts, each output minus its mean over all inputs, are compared too (``docs/concepts/metrics.md``).
 """
 
 from __future__ import annotations

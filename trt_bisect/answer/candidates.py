@@ -1,6 +1,8 @@
 """A recipe on a changed network that computes the same and loses less in INT8, if the user's network has an expensive
 recipe (docs/concepts/ranges.md, "Changes of the network").
 
+    the user's network -> channels equalised -> channels smoothed -> weights rounded for the outputs
+
 A network's loss is the geometric mean of the mean losses of two plans, each with the calibrator that loses least: full
 INT8, and INT8 with the cheapest layers of the user's recipe high, up to a tenth of its cost. With rounded weights the
 recipe must hold without Q/DQ pairs too, else the last change is dropped.

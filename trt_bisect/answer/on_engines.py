@@ -1,13 +1,21 @@
 """The search runs in the emulation; engines decide what it proposes.
 
-Builds are slow, so engines are built only for the plans that decide, each once: the base, full INT8, the recipe, and
-each unit of it put back in INT8, where it stays if the plan holds. Contradictions between engine and emulation, and
-what is built for each: docs/concepts/strategies.md.
+Builds are slow, so engines are built only for the plans that decide, each once:
+
+    base ------> full INT8 ------> recipe -------> each unit of it put back in INT8
+    |            |                 |               |
+    misses:      passes, and the   misses: mend    holds: the unit is not needed, and goes to INT8
+    the end      emulation fails:
+                 each unit low by itself
+
+Contradictions between engine and emulation, and what is built for each: docs/concepts/strategies.md.
 
 Mend. If a recipe misses, the engine computes something otherwise than its file says. The distance between the outputs
 of engine and emulation for the *same* plan shows where. The recipe's units stay high, the first n other units are in
 INT8, and the rest are high: bisection finds the n at which the logarithm of the distance rises. The unit found stays
 high. If this does not halve the distance, units are added to the recipe.
+
+Put back. If a unit put back goes to INT8, all units measured with it high are measured anew.
 
 Invariants. The verdict and every figure of a unit put back are measured on engines, on all given inputs. No plan is
 built twice, also after a stop (the trials are in the journal); a plan without INT8 is built once for all scales.

@@ -14,11 +14,16 @@ Reserve. The cheapest set uses all of the budget on the worst given input, and o
 leaves half of the budget unused becomes the recipe if it costs little more. Without such a set, the one with the
 smallest mean loss becomes the recipe, among the sets measured to hold that cost little more.
 
+Calibrators. Each promising calibrator is measured unit by unit, because one unit may cause all that full INT8 loses.
+
 FP16. Units stay high in FP16 if the plan with all units in FP16 loses little. Otherwise they stay high in FP32, and a
 second search among the recipe's units, with FP16 as the low precision, finds those for which FP16 suffices.
 
 Large networks. With more than 500 layers, the units are groups of neighbours first. Then the same passes search the
 layers of the groups that stay high, one by one or in smaller groups.
+
+                 . . . . [. . . .] . . . . . . . .        groups: the second one stays high
+                          . [.] . .                       its layers: one stays high, which is the recipe
 
 ``--budget``. The least loss within a cost is searched on the same state: the next set measured is the one most likely
 to lose less than the best so far.

@@ -1,11 +1,16 @@
 """ONNX Runtime: emulates TensorRT's INT8 arithmetic, with one session for each plan or one session for all plans.
 
-**The session of all plans.** One graph has an If at every quantizable layer, with a branch for each precision, and two
-more inputs: the branch that each If takes, and the scales of the activations.
+**The session of all plans.** Building a session takes longer than running it. So one graph has an If at every
+quantizable layer, with a branch for each precision, and two more inputs: the branch that each If takes, and the scales
+of the activations.
 
 The plans of a search differ in few layers. So the graph is cut into pieces, each a session, and the tensors between
 pieces are cached by the input, and by the precisions and scales of all earlier layers. A plan starts after the last
-piece whose tensors are cached.
+piece whose tensors are cached. Here 8 is a layer in INT8 and f one in FP32:
+
+    piece       0        1        2        3
+    plan A   8888---->8888---->ffff---->ffff---->  outputs
+    plan B   (cached) (cached) 8fff---->ffff---->  outputs       differs from A in piece 2
 
 **Invariants.** The outputs are, bit for bit, those of the plan's own graph without ONNX Runtime's optimisations. No
 piece ends where a tensor has two versions, rounded and unrounded (``model.pieces``). Cached tensors are never changed.

@@ -2,11 +2,19 @@
 
 **The idea.** A plan is about the layers of the ONNX network. From each, TensorRT's parser makes one or more layers.
 ``walk_steps`` finds the *owner* of each TensorRT layer, the ONNX layer that it belongs to; ``set_ranges`` gives tensors
-dynamic ranges, and ``constraints`` gives layers precisions. The Gemm ``fc`` becomes constants, a MATRIX_MULTIPLY ``fc``
-and the sum with the bias, ELEMENTWISE ``fc_1``.
+dynamic ranges, and ``constraints`` gives layers precisions.
 
-A layer's metadata, which 8.5 lacks, tells the owner, else its name, perhaps with a number. Other layers take the owner
-of the last layer that makes one of their inputs, or, if only constants feed them, of their first reader.
+    ONNX             TensorRT's layers                        owner told by
+    fc (Gemm)        fc.weight          CONSTANT              its first reader
+                     (Unnamed Layer* 3) SHUFFLE   constant    its first reader
+                     fc                 MATRIX_MULTIPLY main  its name
+                     fc.bias            CONSTANT              its first reader
+                     fc_1               ELEMENTWISE           its name with a number, or its metadata
+    relu (Relu)      relu               ACTIVATION main       its name
+
+``main`` and ``constant`` are attributes of ``WalkStep``. A layer's metadata, which 8.5 lacks, counts before its name.
+Other layers take the owner of the last layer that makes one of their inputs, or, if only constants feed them, of their
+first reader.
 
 **Invariants.** A high layer and its outputs both get its high precision: with a constraint on the layer only, TensorRT
 could round the output. No node's name is another's with a number (``Network.for_parser``).
@@ -155,7 +163,11 @@ def _step(trt_layer: Any, indices: Mapping[str, int]) -> WalkStep:
 
 
 def set_ranges(trt: ModuleType, definition: Any, steps: list[WalkStep], network: Network, scales: Scales) -> None:
-    """Sets the dynamic range, scale times 127, of float tensors, so that TensorRT needs no calibrator."""
+    """Sets the dynamic range, scale times 127, of float tensors, so that TensorRT needs no calibrator.
+
+    Of the tensors that the parser added, copies get the range of their source, values inside a quantizable layer that
+    of its output, constants their largest magnitude, others none.
+    """
     ranges: dict[str, float] = {}
 
     def give(tensor: Any, largest: float | None) -> None:

@@ -17,8 +17,9 @@ Tensors of another export, or of a simplified network, get their scales in this 
     order   both files list tensors in execution order: between two tensors with a scale, operators and values leave one
             assignment of entries to tensors. Only where entries found by name are in that order, and none is missing.
 
-The same name is not always the same tensor (docs/commands/migrate.md). A tensor with several possible
-scales gets none; an entry with two different scales, or with a truncated scale, belongs to no tensor.
+The same name is not always the same tensor (docs/commands/migrate.md): entries of no tensor, directly after a
+convolution's, show that the convolution has absorbed layers. A tensor with several possible scales gets none; an entry
+with two different scales, or with a truncated scale, belongs to no tensor.
 """
 
 from __future__ import annotations

@@ -128,8 +128,10 @@ def percentile_threshold(histogram: AbsHistogram, percentile: float) -> float:
 def entropy_threshold(histogram: AbsHistogram) -> float:
     """Returns the clipping threshold with the least KL divergence between the values and their 128 INT8 magnitudes.
 
-    With fewer than 8192 values, or up to 128 bins in use, it is the largest magnitude. Source: S. Migacz, "8-bit
-    Inference with TensorRT", GTC 2017, slides 38-39.
+    For every i from 128 bins on, P is the first i bins, with outliers added to the last. Q is the same bins merged to
+    128 levels and spread again over the nonempty bins. The threshold is the middle of the last bin for the i with the
+    least KL(P, Q); with fewer than 8192 values, or up to 128 bins in use, it is the largest magnitude. Source: S.
+    Migacz, "8-bit Inference with TensorRT", GTC 2017, slides 38-39.
     """
     counts = histogram.used().astype(np.float64)
     if counts.size <= LEVELS or histogram.values < ENOUGH_VALUES:

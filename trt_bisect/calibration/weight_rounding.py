@@ -2,8 +2,10 @@
 
 Source: Frantar, Ashkboos, Hoefler, Alistarh, "GPTQ", ICLR 2023. A layer with weights W [outputs, inputs], with a step
 for each output, reads vectors x. Rounded weights V change its outputs by (W - V) x; the mean square of this error is
-the trace of (W - V) H (W - V)', with H = E[x x']. GPTQ rounds the inputs one after another, by decreasing E[x^2], and
-lets errors of weights cancel.
+the trace of (W - V) H (W - V)', with H = E[x x']. Inputs, above all neighbours in a picture, vary together, so the
+errors of two weights can cancel. GPTQ rounds the inputs one after another, by decreasing E[x^2]. After each, it moves
+the weights not yet rounded so that the error is smallest, by the inverse of H restricted to them, from one Cholesky
+factor.
 
 Only layers in INT8 get the new weights, with the steps of the old ones.
 """

@@ -4,8 +4,9 @@ In TensorRT 11 the graph alone determines every precision. Under weak typing Ten
 them nowhere, so the report lists each assumption.
 
 Sources of trtexec's command line: ``sampleOptions.cpp`` and ``sampleEngines.cpp`` of NVIDIA/TensorRT, release/8.5 to
-release/10.13. ``--best`` allows every precision. TensorRT may ignore layer precisions unless ``--precisionConstraints``
-is ``prefer`` or ``obey``.
+release/10.13. A list is split at every comma, an entry at its last colon, apostrophes quote, and ``*`` matches any text
+(from 10.0 on). ``--best`` allows every precision. TensorRT may ignore layer precisions unless
+``--precisionConstraints`` is ``prefer`` or ``obey``.
 """
 
 from __future__ import annotations

@@ -1,19 +1,29 @@
 """The cheapest set of units to keep high, by estimates that every measured plan corrects.
 
-Idea. Near the threshold, the loss of a plan on an input is about the sum of the losses that its low units add. A table
-of these, a row for each input and a column for each unit, begins with the losses of the plans with one low unit, on a
-few inputs. Errors also cancel and reinforce one another, so the sums are wrong by up to a factor of four. So each row
-is a Gaussian over the losses that the units add, and every plan measured on that input corrects it by a Kalman step
-(Kalman, 1960). A set of high units holds if the loss of its plan stays within a limit. The chance for this is that of a
-lognormal sum on the worst input.
+Idea. Near the threshold, the loss of a plan on an input is about the sum of the losses that its low units add:
 
-The candidates are greedy sets; that with the largest saving x chance is measured next. A candidate saves the price
-(the cost, plus a little for each unit) of the best set so far less its own price. If fewer sets held than expected so
-far, all chances are lowered by that ratio. The search ends when the largest expected saving is not worth a plan. Each
-calibrator has a table, and candidates of all calibrators compete.
+    input              unit 0   unit 1   unit 2   ...         plan: unit 1 high, the others low
+    cat.png             0.003    0.020    0.001               0.003 + 0.001 + ...  on cat.png
+    dog.png             0.001    0.035    0.002               0.001 + 0.002 + ...  on dog.png
+
+The table begins with the losses of the plans with one low unit, on a few inputs. Errors also cancel and reinforce one
+another, so the sums are wrong by up to a factor of four. So each row is a Gaussian over the losses that the units add,
+and every plan measured on that input corrects it by a Kalman step (Kalman, 1960). A set of high units holds if the loss
+of its plan stays within a limit. The chance for this is that of a lognormal sum on the worst input.
+
+    estimates --greedy sets--> candidates --largest saving x chance--> measure that set
+        ^                                                                   |
+        '----------- its losses on the inputs that it was run on <----------'
+
+A candidate saves the price (the cost, plus a little for each unit) of the best set so far less its own price. If fewer
+sets held than expected so far, all chances are lowered by that ratio. The search ends when the largest expected saving
+is not worth a plan. Each calibrator has a table, and candidates of all calibrators compete.
 
 A set whose errors cancel looks bad in any sum. So sets of few units, and parts of a small best set, have a least
-chance, which falls with the distance of the sum from the limit.
+chance. It falls with the distance of the sum from the limit, or hopeless sets, which are the cheapest, would come
+first.
+
+The least loss within a cost (``LeastLoss``) is searched with the same estimates: the limit is the least loss so far.
 
 Figures that jump, as the number of detections does, do not add up. For them the table holds the noise to signal ratio
 of the outputs, and the search learns up to which noise plans hold (``NoiseEstimates``).

@@ -24,7 +24,7 @@ class Question:
         step: the smallest rise of the loss that makes a layer a suspect.
         high: the precision of layers that a plan keeps high.
         fixed: by layer, the precision that the user fixed.
-        base: None if it is ``high``.
+        base: the precision of layers that are neither low nor kept high; None if it is ``high``.
     """
 
     layers: int
@@ -124,7 +124,8 @@ def added(before: float, after: float) -> float:
 class LossSoFar:
     """The last and the largest loss on the curve so far, of plans with the suspects found so far in high precision.
 
-    A layer after which the loss only rises back to the largest is no suspect.
+    Losses can fall where roundings cancel. Each loss is compared with the largest before it, so a layer after which the
+    loss only rises back is no suspect.
     """
 
     last: float

@@ -36,7 +36,7 @@ class Space:
     Attributes:
         base: a plan with the precisions of the layers outside all units.
         units: the indices of each unit's layers, which always have the same precision.
-        costs: the cost of each unit in high precision, above 0.
+        costs: the cost of each unit in high precision, above 0, as a share of the low precision's speedup over FP16.
         budget: the largest loss that meets the threshold.
         others: by unit, its high precision if it is not ``high``.
         spent: the cost of the layers outside all units.

@@ -22,9 +22,10 @@ kernels that only move bytes; an unknown operator, a *region*, also widens the r
 
 **Tensors between kernels.** A layer reads INT8 if the plan rounds the tensor for it, else the precision in which it
 computes. INT8 kernels and generated kernels (pointwise, softmax, normalization) write INT8 or floats; float
-convolutions, poolings and the network's inputs only their own precision. Each other precision that a reader wants is
-made by a kernel of its own, a *reformat*.
+convolutions, poolings and the network's inputs only their own precision. Hence:
 
+- If all readers want INT8 and the kernel can write it, the Q/DQ pair costs nothing.
+- Otherwise the tensor is stored in floats, and a kernel, a *reformat*, makes each other precision wanted.
 - Layers that only move values (MaxPool, Resize, Transpose, Slice) stay in INT8 between such kernels and readers.
 - An INT8 convolution stores floats 32 channels wide, a float convolution reads 8 (FP16) or 4 (FP32): one more reformat.
 """

@@ -1,7 +1,9 @@
 """Cross-layer equalisation: rescales the channels between two layers, so that they have similar ranges.
 
 Source: Nagel, van Baalen, Blankevoort, Welling, "Data-Free Quantization Through Weight Equalization and Bias
-Correction", ICCV 2019, section 4.1.
+Correction", ICCV 2019, section 4.1: output channel i is divided by s_i = sqrt(r1_i r2_i) / r2_i and the next layer's
+weights for it are multiplied by s_i; r1_i and r2_i are the largest magnitudes of the weights that make and that read
+the channel.
 """
 
 from __future__ import annotations

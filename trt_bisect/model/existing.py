@@ -9,6 +9,8 @@ that it existed (docs/howto/qat.md):
 and are only moved, pooled, scaled by constants or added since.
 3. The tensor is not named after its producer (``/conv1/Conv_output_0`` after ``/conv1/Conv``): the quantizer gives the
 name of the removed activation's output to the layer before.
+
+Values that are always positive pass the proof too; data decide then (``RestoredActivation.is_seen``).
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """The time of a kernel on a GPU, predicted without a GPU: the peaks of data sheets, and a few constants.
 
-A kernel takes a launch (a number of cycles) plus sqrt(arithmetic² + bytes²). Fit of the constants, errors, and what is
-not modelled: docs/concepts/time.md.
+The kernels of an engine run one after another. Each takes a launch (a number of cycles) plus sqrt(arithmetic² +
+bytes²), because computing and moving bytes overlap in part. Fit of the constants, errors, and what is not modelled:
+docs/concepts/time.md.
 
 **Bytes** are those of the tensors as stored, channels padded to the width of the format (24 to 32 in INT8). A kernel
 that moves b bytes reads a share 1 - b / size from the second-level cache, at 10 bytes per cycle and

@@ -41,7 +41,12 @@ def decomposed_normalizations(graph: gs.Graph) -> Iterator[Decomposed]:
 def fuse_normalizations(graph: gs.Graph) -> int:
     """Fuses each decomposed LayerNormalization into one node, in place. Returns their number.
 
-    Exporters write these nine nodes, from ReduceMean to Add, for opsets below 17. Only sure matches are fused.
+    Exporters write these nine nodes for opsets below 17:
+
+        x -> ReduceMean -> Sub(x, mean) = d -> Pow(d, 2) -> ReduceMean -> Add(epsilon) -> Sqrt
+                                          d -> Div(d, .) -> Mul(scale) -> Add(bias)
+
+    Only sure matches are fused.
     """
     # In FP16 the square overflows above 255, and its mean is inexact; TensorRT computes the single node in FP32 inside
     # (TensorRT issue 4493).

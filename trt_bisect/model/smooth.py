@@ -1,19 +1,29 @@
 """Channel smoothing: large channels of an activation are divided where it is made, its readers' weights multiplied.
 
-Dividing channel c of an activation by s[c] and multiplying the weights that read it by s[c] changes nothing in FP32.
-SmoothQuant (Xiao et al., ICML 2023) does this behind LayerNormalization.
+TensorRT rounds an activation with one scale for all channels: a channel ten times as large as the others costs them
+three of eight bits. Dividing channel c by s[c] and multiplying the weights that read it by s[c] changes nothing in
+FP32. SmoothQuant (Xiao et al., ICML 2023) does this behind LayerNormalization.
 
 Here the division goes back from the readers to the first constants that can take it, through operators that commute
 with positive factors: scale and bias of a normalization, weights of a convolution or MatMul, the constant of a Mul, Div
-or Add. At a Concat of channels the division goes on in each input, by its part of the factors.
+or Add. Without such constants the tensor stays as it is. At a Concat of channels the division goes on in each input:
+
+    Conv a ---------- [0:16] -+
+                              Concat --- Conv c     a and b are divided by their part of the factors, c is multiplied
+    Conv b - Resize - [16:48]-+
 
 With LayerNormalization after the residual sum, as in BERT, the next block's sum reads the tensor too. Then a Mul
 restores the channels for the other readers, if the expected error at least halves (like Wei et al., "Outlier
-Suppression", NeurIPS 2022); it is the only layer that is added, and TensorRT fuses it with others.
+Suppression", NeurIPS 2022):
+
+    LayerNormalization / s -+- MatMul * s --- ...
+                            +- Mul s -------- Add       the only layer that is added; TensorRT fuses it with others
 
 The factors. Of a[c]^p / w[c]^q, with a[c] the largest magnitude of a channel and w[c] the largest weight that reads it,
-those with the least expected squared error of the readers' outputs are taken. For depthwise convolutions, whose weights
-have a scale per channel, s = a; p = q = 1/2 is SmoothQuant's.
+those with the least expected squared error of the readers' outputs are taken: the sum over o, c of ((w[o,c] s[c])^2 D^2
++ E[x[c]^2] / s[c]^2 d[o]^2) / 12, with the steps D = max_c(a[c] / s[c]) / 127 of the activation and d[o] = max_c
+|w[o,c] s[c]| / 127 of the weights. For depthwise convolutions, whose weights have a scale per channel, s = a; p = q =
+1/2 is SmoothQuant's.
 """
 
 from __future__ import annotations

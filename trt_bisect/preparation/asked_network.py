@@ -1,5 +1,6 @@
-"""The network that a command asks for, with precisions and scales that the user fixes, by layer or in a plan's file
-(docs/howto/keep-high.md).
+"""The network that a command asks for, with precisions and scales that the user fixes, by layer or in a plan's file.
+
+This file (docs/howto/keep-high.md) is TOML or JSON, with the keys of a recipe's ``plan.json``.
 """
 
 from __future__ import annotations

@@ -216,7 +216,7 @@ def _miss(report: Report, rule: Rule, full: Trial, threshold: str, figure: str) 
         return "could not be built or run."
     if rule.meets(full) and not report.goal.drop:
         return f"meets {threshold}, but misses it in another setting of the engine: {figure}"
-    # The share that decides has its own limit, which stands beside the figure.
+    # The threshold of the metric is not the limit of the share, which the figure names.
     if any(_share_that_decides(report, rule, full)) and rule.metric.name in FRACTIONS:
         threshold = "the threshold"
     return f"misses {threshold}: {figure}"

@@ -1,4 +1,8 @@
-"""The journal: every trial is appended and on disk before the next one begins (docs/reference/json.md)."""
+"""The journal: every trial is appended and on disk before the next one begins.
+
+Each line of ``journal.jsonl`` is a JSON object with the run's fingerprint, and either a trial, or the parts of the
+fingerprint and a unique ``id`` of the journal.
+"""
 
 from __future__ import annotations
 
