@@ -213,7 +213,7 @@ def rows() -> Iterator[Row]:
     yield Row("tokens of answer, driver, evaluator, commands/run", search, 81_244, 60_000)
     yield Row("tokens of options and cli", tokens_in("trt_bisect/options", "trt_bisect/cli"), 17_798, 14_000)
     yield Row("tokens of tests", tokens_in("tests"), 450_352, 330_000)
-    yield Row("tokens of benchmarks and tools", tokens_in("benchmarks", "tools"), 77_729, 50_000)
+    yield Row("tokens of benchmarks and tools", tokens_in("benchmarks", "tools"), 79_829, 50_000)
     yield Row("words of docstrings", total["words"], 73_707, 70_000)
     yield Row("ternaries in 1,000 statements", round(total["ternaries"] / thousands), 58, 30)
     yield Row("comprehensions in 1,000 statements", round(total["comprehensions"] / thousands), 97, 60)

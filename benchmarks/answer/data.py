@@ -128,7 +128,7 @@ def _ruled(draw: ImageDraw.ImageDraw, random: np.random.Generator, family: str, 
 
 def speech(part: str, texts: Sequence[str], random: np.random.Generator) -> list[np.ndarray]:
     """Each text spoken by eSpeak NG with a pause before and after, float32 in -1 to 1 at 16 kHz, music behind some."""
-    behind = _wave(SITE / BACKGROUNDS[part])
+    behind = sound_of(SITE / BACKGROUNDS[part])
     voices = VOICES[part]
     library = _Espeak()
     found = []
@@ -142,14 +142,15 @@ def speech(part: str, texts: Sequence[str], random: np.random.Generator) -> list
     return found
 
 
-def _wave(path: Path) -> np.ndarray:
+def sound_of(path: Path, rate: int = RATE) -> np.ndarray:
+    """The mean of a WAV file's channels, float32 in -1 to 1, at ``rate`` Hz."""
     with wave.open(str(path)) as file:
         values = np.frombuffer(file.readframes(file.getnframes()), np.int16).astype(np.float32) / 32768
-        return _resampled(values.reshape(-1, file.getnchannels()).mean(1), file.getframerate())
+        return _resampled(values.reshape(-1, file.getnchannels()).mean(1), file.getframerate(), rate)
 
 
-def _resampled(values: np.ndarray, rate: int) -> np.ndarray:
-    times = np.arange(int(len(values) * RATE / rate)) * rate / RATE
+def _resampled(values: np.ndarray, before: int, after: int) -> np.ndarray:
+    times = np.arange(int(len(values) * after / before)) * before / after
     return np.interp(times, np.arange(len(values)), values).astype(np.float32)
 
 
@@ -162,6 +163,9 @@ class _Espeak:
         folder = SITE / "espeakng_loader"
         self._library = ctypes.CDLL(str(folder / "libespeak-ng.so"))
         self._rate = self._library.espeak_Initialize(self.RETRIEVE, 0, str(folder).encode(), 0)
+        # Some voices flutter and breathe at random, by the library's generator and by the C library's.
+        self._library.espeak_ng_SetRandSeed(ctypes.c_long(1))
+        ctypes.CDLL(None).srand(1)
         kind = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.POINTER(ctypes.c_short), ctypes.c_int, ctypes.c_void_p)
         self._pieces: list[np.ndarray] = []
         self._callback = kind(self._take)
@@ -179,4 +183,4 @@ class _Espeak:
         data = text.encode()
         self._library.espeak_Synth(data, ctypes.c_size_t(len(data) + 1), 0, self.FIRST, 0, self.UTF8, None, None)
         self._library.espeak_Synchronize()
-        return _resampled(np.concatenate(self._pieces).astype(np.float32) / 32768, self._rate)
+        return _resampled(np.concatenate(self._pieces).astype(np.float32) / 32768, self._rate, RATE)

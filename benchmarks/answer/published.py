@@ -37,7 +37,8 @@ NETWORKS = WORK / "published-networks"
 
 
 NAMES = """detector recogniser photo-classifier silero-vad akiki-vad speech-encoder sentence-encoder line-classifier
-    page-classifier layout-detector ocr-sample""".split()
+    page-classifier layout-detector ocr-sample wake-word pitch file-types captcha-reader captcha-detector text-detector
+    speech-quality notes""".split()
 CUTS: dict[str, Cuts] = {"detector": {"output0": [4]}}
 """By network the outputs whose parts differ in magnitude, and where they are cut on axis 1."""
 
@@ -61,7 +62,7 @@ def make_networks() -> None:
     binary = ["--only-binary=:all:", "-r"]
     installs = [*binary, str(files[0])], ["--no-deps", *binary, str(files[1])]
     python = environment(WORK / "published", "\n".join(file.read_text() for file in files), *installs)
-    makers = [HERE / name for name in ("make_published.py", "data.py", "texts.txt", "photographs.txt")]
+    makers = [HERE / name for name in ("make_published.py", "make_later.py", "data.py", "texts.txt", "photographs.txt")]
     stamp, content = NETWORKS / "made.txt", "\n".join(path.read_text() for path in makers)
     if not stamp.exists() or stamp.read_text() != content:
         without_ours = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
