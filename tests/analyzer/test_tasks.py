@@ -11,7 +11,7 @@ import pytest
 
 from tests.support.by_hand import softmax
 from tests.support.heads import asked
-from trt_bisect.analyzer.doubts import CLIPPED, OBJECTS_LOST, SHORT, VANISHED, doubts
+from trt_bisect.analyzer.doubts import CLIPPED, OBJECTS_INVENTED, OBJECTS_LOST, SHORT, VANISHED, doubts
 from trt_bisect.analyzer.judge import Comparer, make_rule
 from trt_bisect.analyzer.metrics import AGREEMENT, BUILT_IN
 from trt_bisect.analyzer.tasks.find import edit_distance, suggestion
@@ -132,6 +132,23 @@ def test_objects_of_which_no_pixel_is_left_are_doubts_though_99_percent_of_the_p
     assert [doubt.kind for doubt in doubts(rule, trial)] == kinds
     values = trial.outputs["task segment"].values
     assert (values["objects"], values["lost_objects"]) == ((20, 0) if form == "unsure" else (40, lost))
+
+
+@pytest.mark.parametrize(("form", "invented", "kinds"), [("scores", 3, 1), ("labels", 2, 1), ("scores", 1, 0)])
+def test_objects_where_fp32_has_no_pixel_of_the_class_are_doubts_though_99_percent_of_the_pixels_agree(
+    form, invented, kinds
+):
+    """Two pixels of the class in FP32's image, as the last pictures have, make the object an enlarged one."""
+    reference = pictures_with_an_object(form)
+    background = reference[0].reshape(-1, 40, 40)[:, 0, 0]
+    with_class = reference[0].reshape(-1, 40, 40)[:, 30, 30].copy()
+    reference[:invented, ..., 30, 30:32] = background[:, None]
+    output = reference.copy()
+    output[: invented + 4, ..., 20:23, 20:24] = with_class[:, None, None]
+    rule, trial = judged("segment", reference, output)
+    assert rule.similarity(trial) == pytest.approx(1 - 12 * (invented + 4) / (20 * 1600))
+    assert [doubt.kind for doubt in doubts(rule, trial)] == [OBJECTS_INVENTED] * kinds
+    assert trial.outputs["task segment"].values["invented_objects"] == invented
 
 
 @pytest.mark.parametrize(

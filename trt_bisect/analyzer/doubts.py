@@ -14,7 +14,7 @@ from trt_bisect.analyzer.judge import Rule, judged_outputs
 from trt_bisect.analyzer.metrics import AGREEMENT, ALL_EQUAL, BUILT_IN, EXACT_SQNR, KAPPA
 from trt_bisect.analyzer.rows import rows_doubted, rows_text
 from trt_bisect.analyzer.slices import output_of
-from trt_bisect.analyzer.tasks.task import LIKENESS_KEYS, LOST_OBJECTS, OBJECTS
+from trt_bisect.analyzer.tasks.task import INVENTED_OBJECTS, LIKENESS_KEYS, LOST_OBJECTS, OBJECTS
 from trt_bisect.analyzer.variation import variation_doubted
 from trt_bisect.builder.base import Outputs
 from trt_bisect.evaluator.trial import OutputFigures, Trial
@@ -23,6 +23,7 @@ from trt_bisect.support.text import percent
 CLIPPED, SHORT, VANISHED, DISAGREE = "clipped", "short", "class vanished", "metrics disagree"
 CONSTANT, HELD_OUT, NOT_LOW = "constant FP32 output", "held-out inputs miss", "not low"
 BY_CHANCE, LENGTH, OBJECTS_LOST = "equal by chance", "rows lost or won", "objects lost"
+OBJECTS_INVENTED = "objects invented"
 VARIES_LESS, FROM_NOTHING, ELSEWHERE = "variation lost", "values where FP32 has none", "detections elsewhere"
 # An output is clipped if it reaches less than the first share of FP32's largest magnitude, and at least the second
 # share of FP32's large values lie beyond. An output that a task reads must be short too.
@@ -35,7 +36,8 @@ _FROM_NOTHING = 0.25
 _LEAST_LIKENESS = 0.75
 _ALLOWED_DECIBELS = 3.0
 _SHOWN_CLASSES = 8
-_FEWEST_LOST, _LOST_SHARE = 2, 0.05  # Lost objects are a doubt from this number, and this share of all objects, on.
+# Lost or invented objects are a doubt from this number, and this share of FP32's objects, on.
+_FEWEST_LOST, _LOST_SHARE = 2, 0.05
 _LEAST_KAPPA = 0.5  # A lower kappa is a doubt. Single classes of good recipes had 0.73.
 _LEAST_EQUAL = 0.5  # Integers too few for kappa are a doubt if a smaller share is equal.
 BY_CLASS, BY_AGREEMENT = "class", "agreement"
@@ -124,10 +126,14 @@ def _of_classes(name: str, figures: OutputFigures) -> Iterator[Doubt]:
         if more > 0:
             lost += f" and {more} more"
         yield Doubt(name, VANISHED, f"'{name}' lost {lost}: not predicted once where FP32 is confident.")
-    objects, gone = (figures.values.get(key, 0.0) for key in (OBJECTS, LOST_OBJECTS))
-    if not figures.vanished and gone >= _FEWEST_LOST and gone >= _LOST_SHARE * objects:
+    objects, gone, new = (figures.values.get(key, 0.0) for key in (OBJECTS, LOST_OBJECTS, INVENTED_OBJECTS))
+    fewest = max(_FEWEST_LOST, _LOST_SHARE * objects)
+    if not figures.vanished and gone >= fewest:
         share = f"{gone:.0f} of {objects:.0f} objects (a class in an image)"
         yield Doubt(name, OBJECTS_LOST, f"'{name}' lost {share}: no pixel of them is left where FP32 is confident.")
+    if new >= fewest:
+        count = f"{new:.0f} objects (a class in an image; FP32 has {objects:.0f})"
+        yield Doubt(name, OBJECTS_INVENTED, f"'{name}' invents {count}: FP32 has no pixel of the class in the image.")
 
 
 def _of_likeness(name: str, figures: OutputFigures) -> Iterator[Doubt]:

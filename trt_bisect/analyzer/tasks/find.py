@@ -23,6 +23,7 @@ from trt_bisect.analyzer.tasks.objects import instances, obb, pose
 from trt_bisect.analyzer.tasks.task import (
     AGREED,
     FOUND,
+    INVENTED_OBJECTS,
     ITEMS,
     LOST_OBJECTS,
     OBJECTS,
@@ -99,6 +100,7 @@ SEGMENT_OUTPUTS = (
 _LABELS = "labels"
 # A class of this many pixels, and this share of all pixels, in an image is an object.
 _FEWEST_PIXELS, _LEAST_OBJECT = 8, 0.002
+_OBJECTS = (OBJECTS, LOST_OBJECTS, INVENTED_OBJECTS)
 
 
 def segment(asked: AskedTask, reference: Sequence[Outputs]) -> Task:
@@ -141,7 +143,7 @@ def segment(asked: AskedTask, reference: Sequence[Outputs]) -> Task:
     def count(before: Mapping[str, _Pixels], after: Mapping[str, np.ndarray]) -> Counts:
         counts = [_counted_segment(before[name], after[name], sizes[name]) for name in classes_of]
         totals = {key: sum(count[key] for count in counts) for key in (AGREED, ITEMS)}
-        totals |= {key: sum((count[key] for count in counts), Counter()) for key in (OBJECTS, LOST_OBJECTS)}
+        totals |= {key: sum((count[key] for count in counts), Counter()) for key in _OBJECTS}
         return totals | {key: np.concatenate([count[key] for count in counts]) for key in ("intersections", "unions")}
 
     def pixels(outputs: Outputs) -> list[np.ndarray]:
@@ -214,7 +216,8 @@ _Pixels = tuple[np.ndarray, np.ndarray]  # The class of each pixel; and true for
 
 def _counted_segment(before: _Pixels, after: np.ndarray, classes: int) -> Counts:
     # Labels outside 0..classes - 1 form one class. A class is an object in an image if FP32 is sure of it in enough
-    # pixels, and lost if the output has it in none of them.
+    # pixels, and lost if the output has it in none of them. A class is invented if the output has it in enough pixels
+    # of an image, and FP32 in none.
     in_fp32, sure = before
     shape = in_fp32.shape
     if after.shape != shape:
@@ -224,24 +227,27 @@ def _counted_segment(before: _Pixels, after: np.ndarray, classes: int) -> Counts
     areas = partial(np.bincount, minlength=classes + 1)
     intersections = areas(labels[0][same])
     unions = areas(labels[0]) + areas(labels[1]) - intersections
-    objects, lost = Counter[int](), Counter[int]()
+    objects, lost, invented = Counter[int](), Counter[int](), Counter[int]()
     pixels = max(1, int(np.prod(shape[-2:])))
+    fewest = max(_FEWEST_PIXELS, _LEAST_OBJECT * pixels)
     for start in range(0, same.size, pixels):
         image = slice(start, start + pixels)
         expected, is_sure = labels[0][image], sure[image]
-        is_object = areas(expected[is_sure]) >= max(_FEWEST_PIXELS, _LEAST_OBJECT * pixels)
+        is_object = areas(expected[is_sure]) >= fewest
         is_lost = is_object & (areas(expected[is_sure & same[image]]) == 0)
+        is_invented = (areas(labels[1][image]) >= fewest) & (areas(expected) == 0)
         objects.update(np.flatnonzero(is_object).tolist())
         lost.update(np.flatnonzero(is_lost).tolist())
+        invented.update(np.flatnonzero(is_invented).tolist())
     counts = {AGREED: same.sum(), ITEMS: same.size, "intersections": intersections, "unions": unions}
     numbers = {key: np.asarray(value, np.float64) for key, value in counts.items()}
-    return {**numbers, OBJECTS: objects, LOST_OBJECTS: lost}
+    return {**numbers, OBJECTS: objects, LOST_OBJECTS: lost, INVENTED_OBJECTS: invented}
 
 
 def _of_pixels(total: Counts) -> dict[str, float]:
     present = total["unions"] > 0
     miou = float(np.mean(total["intersections"][present] / total["unions"][present]))
-    return {"miou": miou, **{key: total[key].total() for key in (OBJECTS, LOST_OBJECTS)}}
+    return {"miou": miou, **{key: total[key].total() for key in _OBJECTS}}
 
 
 def _how(classes: Classes) -> str:

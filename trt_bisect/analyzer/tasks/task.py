@@ -20,12 +20,12 @@ NEARBY = "nearby"
 """The key of the mean agreement at other score thresholds."""
 AGREED, FOUND = "agreed", "found"
 """The keys of ``Counts`` for agreement, and for FP32's findings if these can be fewer than ``ITEMS``."""
-OBJECTS, LOST_OBJECTS = "objects", "lost_objects"
-"""The keys of ``Counts`` for objects that FP32 is sure of, and for objects lost entirely, by class."""
+OBJECTS, LOST_OBJECTS, INVENTED_OBJECTS = "objects", "lost_objects", "invented_objects"
+"""The keys of ``Counts`` for objects, by class: FP32 is sure of them, they are lost, FP32 has none of them."""
 LIKENESS_KEYS = {"IoU": "mean_iou", "OKS": "mean_oks", "mask IoU": "mean_mask_iou"}
 """By name of a likeness, the key of its mean over kept detections."""
 _LEAST_SHARE = 0.005  # A class counts if it has this share of all objects.
-_EDITION = 6  # Increase it when a task counts otherwise: figures of earlier editions are not reused.
+_EDITION = 7  # Increase it when a task counts otherwise: figures of earlier editions are not reused.
 _Read = TypeVar("_Read")
 
 Judge = Callable[[Mapping[int, Outputs]], OutputFigures]
