@@ -86,7 +86,7 @@ _NAMES = {
     "report.structure": ("CheckReport", "Migration"),
     "report.verification": ("Verification",),
 }
-"""The public names of each module. A module is imported at their first use, so ``import trt_bisect`` is quick."""
+"""The public names of each module, which is imported when one of them is first used."""
 _HOME = {name: module for module, names in _NAMES.items() for name in names}
 __all__ = ["__version__"]
 __all__ += list(_HOME)

@@ -6,7 +6,7 @@ __version__ = "0.2.0"
 
 
 def versions() -> dict[str, str]:
-    """The versions of this package, Python, NumPy and ONNX."""
+    """Returns the versions of this package, Python, NumPy and ONNX, by name."""
     import platform
 
     import numpy as np

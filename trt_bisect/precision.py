@@ -132,7 +132,8 @@ class PrecisionPlan:
 
 
 def prefix(layers: int, k: int, high: Precision = Precision.FP32, low: Precision = Precision.INT8) -> PrecisionPlan:
-    """Returns the plan of ``layers`` layers with 0 to ``k`` low (none for k = -1), the others high.
+    """Returns the plan of ``layers`` layers with the layers 0 to ``k`` in the precision ``low`` (none for k = -1), the
+    others in ``high``.
 
     Raises ValueError for another k.
     """
@@ -142,26 +143,30 @@ def prefix(layers: int, k: int, high: Precision = Precision.FP32, low: Precision
 
 
 def only(layers: int, k: int, high: Precision = Precision.FP32, own: Precision = Precision.INT8) -> PrecisionPlan:
-    """Returns the plan of ``layers`` layers with only layer ``k`` in the low precision ``own``, and the others high."""
+    """Returns the plan of ``layers`` layers with only layer ``k`` in the low precision ``own``, and the others in
+    ``high``.
+    """
     return low_set(layers, (), high, low_of(own)).keeping({k}, own)
 
 
 def all_but(
     layers: int, kept: Iterable[int], high: Precision = Precision.FP32, low: Precision = Precision.INT8
 ) -> PrecisionPlan:
-    """Returns the plan of ``layers`` layers with all low except those in ``kept``, which are high."""
+    """Returns the plan of ``layers`` layers with all in the precision ``low`` except those in ``kept``, which are in
+    ``high``.
+    """
     return prefix(layers, layers - 1, high, low).keeping(kept, high)
 
 
 def low_set(
     layers: int, chosen: Iterable[int], high: Precision = Precision.FP32, low: Precision = Precision.INT8
 ) -> PrecisionPlan:
-    """Returns the plan of ``layers`` layers with the ``chosen`` low and the others high."""
+    """Returns the plan of ``layers`` layers with the ``chosen`` in the precision ``low`` and the others in ``high``."""
     return PrecisionPlan((high,) * layers, low).keeping(chosen, low)
 
 
 def int8_set(layers: int, chosen: Iterable[int], high: Precision = Precision.FP32) -> PrecisionPlan:
-    """Returns the plan of ``layers`` layers with the ``chosen`` in INT8 and the others high."""
+    """Returns the plan of ``layers`` layers with the ``chosen`` in INT8 and the others in the precision ``high``."""
     return low_set(layers, chosen, high)
 
 

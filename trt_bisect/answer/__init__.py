@@ -1,1 +1,1 @@
-"""The answer of a run: ranges, culprits and recipe that pass on all inputs given."""
+"""The answer of a run: the ranges, the culprits, and the recipe that passes on all given inputs."""

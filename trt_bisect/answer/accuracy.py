@@ -1,5 +1,3 @@
-"""Accuracy by the user's labels (classes, class folders, masks, boxes, texts) or function."""
-
 from __future__ import annotations
 
 import hashlib
@@ -67,7 +65,7 @@ def kind_of(labels: object, task: str | None) -> str:
 
     Args:
         labels: a path, whose ending or content tells the kind; or an array of classes.
-        task: the value of ``--task``, which alone tells ``texts``; None without it.
+        task: value of ``--task``, which alone tells ``texts``; None without it.
 
     Raises:
         BadInput: labels of this kind cannot judge the task.
@@ -97,12 +95,13 @@ def class_folders(folder: Path) -> list[str]:
 
 
 def labels_of_folders(folder: Path, samples: Dataset, pictures: object, classes: int) -> np.ndarray:
-    """Returns the class of each picture, in the order of ``samples``: the number that names its class folder or, if not
-    all names are numbers, the folder's index among the sorted names.
+    """Returns the class of each picture, int64 ``[pictures]``, in the order of ``samples``: the number that names the
+    picture's class folder or, if not all names are numbers, the folder's index among the sorted names.
 
     Args:
-        pictures: the folder with the pictures, the same or inside it.
-        classes: the number of the network's classes.
+        folder: holds a folder for each class.
+        pictures: ``folder``, or a folder or picture inside ``folder``.
+        classes: number of the network's classes.
 
     Raises:
         BadInput: a picture is in no class folder, or the folders do not fit the network's classes.
@@ -127,14 +126,14 @@ def labels_of_folders(folder: Path, samples: Dataset, pictures: object, classes:
 
 
 def labels_in_order(labels: object, samples: Dataset, dataset: object) -> tuple[np.ndarray, list[str]]:
-    """Returns the class of each sample; and a list with a remark if named samples took labels without names, else an
-    empty list.
+    """Returns the class of each sample, and a list of remarks: one if samples with names took labels without names,
+    else none.
 
     Labels with names belong to the files of these names, other labels to the samples in order.
 
     Args:
         labels: a path, ``Labels``, or an array of classes.
-        dataset: the folder of the samples' pictures, or other data.
+        dataset: a folder of pictures, whose files name the samples, or other data.
 
     Raises:
         BadInput: the labels cannot be read, a sample has no label, or the order of the files is not clear.
@@ -177,13 +176,13 @@ def accuracy_by_masks(
 ) -> Accuracy:
     """Returns the accuracy by masks: the mean intersection over union (mIoU) over the pixels of all masks together.
 
-    Pixels of 255 do not count; if all pixels are 0 or 255, 255 is class 1.
+    Pixels of value 255 do not count; if all pixels are 0 or 255, 255 is class 1.
 
     Args:
-        samples: one image each, found among the masks by file name or, without one, by position.
+        samples: one image each. Its mask has the same file name or, if the samples have no names, the same position.
         folder: a PNG for each image, of one channel or a palette, with the class of each pixel.
         letterbox: images keep their aspect ratio in the input.
-        classes: the number of the network's classes; None if unknown.
+        classes: number of the network's classes; None if unknown.
 
     Raises:
         BadInput: a mask cannot be read, or the masks do not fit the network's classes.
@@ -230,12 +229,12 @@ def accuracy_by_masks(
 
 
 def chance_of_masks(pixels: np.ndarray, classes: int | None) -> float:
-    """Returns the mIoU by chance: of the commonest class everywhere, or of classes drawn at random with the masks'
-    shares, whichever is larger. For a single class 1 / ``classes``, or 0 if ``classes``, the network's number of
-    classes, is None.
+    """Returns the mIoU by chance: that of the commonest class everywhere or, if larger, that of classes drawn at random
+    with the masks' shares, plus 0.01. If the masks have a single class: 1 / ``classes``, or 0 without ``classes``.
 
     Args:
-        pixels: the number of pixels of each class in the masks.
+        pixels: number of pixels of each class in the masks.
+        classes: number of the network's classes; None if unknown.
     """
     if len(pixels) < 2:
         return 1.0 / classes if classes else 0.0
@@ -263,14 +262,18 @@ def _read(task: Task, infer: RunNetwork, feeds: Mapping[str, np.ndarray]) -> Seq
 
 @dataclass(frozen=True)
 class Texts:
-    """The right texts, one a line, and their images' names; no names if the texts are in the order of the samples."""
+    """The right texts of a data set; ``names`` are those of the images, empty if the texts are in the order of the
+    samples.
+    """
 
     names: tuple[str, ...]
     lines: tuple[str, ...]
 
 
 def read_texts(path: Path) -> Texts:
-    """Reads one text a line, or on every line a name, a tab and a text; raises BadInput for other files."""
+    """Reads a file in UTF-8 with one text a line, or with a name, a tab and a text on every line. Raises BadInput if it
+    cannot be read or has no text.
+    """
     try:
         lines = path.read_text(encoding="utf-8-sig").removesuffix("\n").split("\n")
     except (OSError, UnicodeDecodeError) as error:
@@ -287,19 +290,20 @@ def read_texts(path: Path) -> Texts:
 
 
 def letters_in(task: Task, network: Network) -> tuple[str, ...]:
-    """Returns the character of each class, which PaddleOCR lists in a property of the ONNX file; empty without this
-    property, or if the task reads no texts.
+    """Returns the character of each class, from a property in which PaddleOCR lists them in the ONNX file; empty
+    without this property, or if the task reads no texts.
     """
     return () if task.letters is None else task.letters(network.properties.get(_LETTERS, ""))
 
 
 def accuracy_by_texts(samples: Dataset, texts: Texts, task: Task, letters: Sequence[str]) -> Accuracy:
-    """Returns the accuracy by texts: 1 minus the character error rate (edits of all lines by right characters).
+    """Returns the accuracy by texts: 1 minus the character error rate (the edits of all lines divided by the number of
+    right characters).
 
     Args:
         samples: one or more lines of text each.
-        texts: the right lines of all samples in order; or, with names, one line for each sample.
-        letters: the character of each class.
+        texts: right lines of all samples in order; or, with names, one line for each sample.
+        letters: character of each class.
     """
     place_of = place_finder(samples, texts.names, "text")
 
@@ -419,7 +423,7 @@ def _classes_of_pixels(task: Task, reference: Sequence[Mapping[str, np.ndarray]]
 
 
 def chance_warning(accuracy: Accuracy, fp32: float) -> tuple[str, ...]:
-    """Returns one sentence if ``fp32``, FP32's accuracy, is not above chance; else an empty tuple."""
+    """Returns a tuple of one sentence if ``fp32``, FP32's accuracy, is not above chance; else an empty tuple."""
     if accuracy.chance is None or fp32 > accuracy.chance:
         return ()
     chance = f"not above chance ({text.percent(accuracy.chance)})"
@@ -428,7 +432,7 @@ def chance_warning(accuracy: Accuracy, fp32: float) -> tuple[str, ...]:
 
 
 def fp32_accuracy(accuracy: Accuracy, experiment: Experiment) -> dict[str, float]:
-    """Returns FP32's accuracy and the further figures of the user's function, by name.
+    """Returns by name FP32's accuracy, and the further figures that the user's function returns.
 
     Raises:
         BadInput: the user's function fails.
@@ -447,8 +451,8 @@ class AskedAccuracy:
     similarity orders plans of equal accuracy.
 
     Args:
-        fp32: the result of ``fp32_accuracy``.
-        least: the lowest acceptable accuracy; None if the similarity decides.
+        fp32: result of ``fp32_accuracy``.
+        least: lowest acceptable accuracy; None if the similarity decides.
     """
 
     def __init__(self, plans: AnswerPlans, accuracy: Accuracy, fp32: Mapping[str, float], least: float | None) -> None:
@@ -458,9 +462,10 @@ class AskedAccuracy:
         self.budget = 0.0 if least is None else self.reference - least + TIE
 
     def accuracies(self, answer: Answer, *, measures: bool = True) -> Accuracies:
-        """Returns the accuracy of FP32, FP16, full INT8 and the recipe and, if the accuracy decides, of the base.
+        """Returns the accuracy of FP32, FP16, full INT8 and the recipe and, if the accuracy decides with a base in
+        FP16 or BF16, of the network without INT8.
 
-        If ``measures`` is false, accuracies not measured before are None.
+        ``measures``: if false, nothing is run, and accuracies not measured before are None.
         """
         network, high = answer.experiment.network, answer.experiment.whole.high
         evaluator = self._of(answer.experiment)
@@ -487,7 +492,7 @@ class AskedAccuracy:
         return accuracy_in(self._of(experiment).measure(plan))
 
     def loss_on(self, experiment: Experiment, plan: PrecisionPlan) -> Loss:
-        """Returns the accuracy that a plan loses against FP32; None if the plan cannot run."""
+        """Returns FP32's accuracy less a plan's; None if the plan cannot run."""
         figure = self.of_plan(experiment, plan)
         return None if figure is None else self.reference - figure
 
@@ -496,10 +501,10 @@ class AskedAccuracy:
         return self._of(experiment).measure_open
 
     def losses(self, plans: Sequence[PrecisionPlan], ranges: Ranges, *, to_the_end: bool = False) -> list[Loss]:
-        """Returns the accuracy that each plan loses against FP32, plus a tiny part of its similarity loss, which orders
-        plans of equal accuracy; None if it cannot run.
+        """Returns for each plan FP32's accuracy less the plan's, plus 1e-6 of its loss of similarity, which orders
+        plans of equal accuracy; None for a plan that cannot run.
 
-        ``to_the_end``: run all inputs, also after a miss.
+        ``to_the_end``: for the similarity, run all inputs, not only up to a miss.
         """
         similar = self._plans.losses(plans, ranges, self._plans.inputs.first, to_the_end=to_the_end)
         losses: list[Loss] = []
@@ -514,7 +519,7 @@ class AskedAccuracy:
         return Checked({OWN: inf if loss is None else loss})
 
     def put_back(self, plan: PrecisionPlan, experiment: Experiment, setting: str = OWN, **_: object) -> PutBack:
-        """Returns the accuracy that ``plan``, a recipe with one unit low again, loses on the whole data set;
+        """Returns the accuracy that ``plan``, a recipe with one unit back in INT8, loses on the whole data set;
         ``setting`` is only noted in the result, other keywords are ignored.
         """
         (loss,) = self.losses([plan], experiment.ranges)
@@ -533,7 +538,7 @@ class AskedAccuracy:
         return ()
 
     def figure(self, plan: PrecisionPlan, loss: Loss, ranges: Ranges, /) -> float | None:
-        """Returns a plan's accuracy; None if the plan cannot run."""
+        """Returns a plan's accuracy; None if ``loss`` is None or infinite, for a plan that cannot run."""
         return None if loss is None or loss == inf else self._measured(plan, ranges)
 
     def _measured(self, plan: PrecisionPlan, ranges: Ranges) -> float | None:

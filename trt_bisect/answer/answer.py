@@ -65,13 +65,13 @@ class AnswerSearch:
     """Searches the answer in stages: call ``choose_ranges``, measure the curve elsewhere, call ``finish``.
 
     Attributes:
-        effort: the value of ``--effort``. The search is thorough with ``default`` for few units, and with any value if
-            an accuracy decides or ``--budget`` is given.
-        most: the largest cost of a recipe (``--budget``), within which the most accurate plan is searched; None: the
-            cheapest.
+        effort: value of ``--effort``; becomes ``thorough`` from ``default`` for at most 16 units, and from any
+            value if an accuracy decides or ``--budget`` is given.
+        most: largest cost of a recipe (``--budget``), within which the most accurate plan is searched; None: the
+            cheapest recipe is searched.
         target: judges plans, by default by similarity.
-        on_answer: called when full INT8 is known on all inputs, and with each cheaper recipe.
-        recipe: the cheapest recipe so far; None without one.
+        on_answer: called with the answer so far, when full INT8 is known on all inputs and at each cheaper recipe.
+        recipe: cheapest recipe so far; None without one.
     """
 
     space: Space
@@ -87,13 +87,13 @@ class AnswerSearch:
         self.recipe: Recipe | None = None
 
     def choose_ranges(self) -> Experiment:
-        """Chooses the ranges with which full INT8 passes or, if it misses with all, loses least; returns the experiment
-        with them.
+        """Chooses the ranges with which full INT8 passes or, if it misses with all ranges, loses least; returns the
+        experiment with the ranges chosen.
 
         If an accuracy is the goal, the first ranges with which full INT8 reaches it are taken.
 
         Raises:
-            BadInput: the layers that the user fixed high cost more than ``--budget``.
+            BadInput: the layers that the user fixed in high precision cost more than ``--budget``.
         """
         plans, current = self.plans, self.experiment.ranges
         self.space = space = make_space(plans)
@@ -182,7 +182,9 @@ class AnswerSearch:
         return sorted(self.plans.worst(self.plans.full, self.experiment.ranges)[:count])
 
     def finish(self) -> Answer:
-        """Returns the answer: a recipe checked on all inputs, with the loss of each of its layers put back."""
+        """Returns the answer: a recipe checked on all inputs, and for each of its layers the loss with this layer back
+        in INT8.
+        """
         if self.most is not None:
             return self._within(self.most)
         plans, target, budget = self.plans, self.target, self.target.budget
@@ -234,8 +236,9 @@ class AnswerSearch:
         """Returns the answer of a stopped search; None if full INT8 or the recipe was not measured on all inputs.
 
         Args:
-            settled: the result of ``settle``: its layers are put back on all inputs. None: nothing is measured, and the
-                recipe is the cheapest plan known to pass on all inputs in at least one setting.
+            settled: result of ``settle``: those of its layers without which it is known to miss are measured back
+                in INT8 on all inputs. None: nothing is measured, and the recipe is the cheapest plan known to pass on
+                all inputs in at least one setting.
         """
         plans = self.plans
         if self.target.known(self.experiment, plans.full) is None:
@@ -255,7 +258,7 @@ class AnswerSearch:
 
     def settle(self) -> Recipe:
         """Returns the recipe of a search that ran out of time, measured on all inputs: the cheapest plan tried that
-        passes; else a plan with more layers high, which may miss.
+        passes; else a plan with more layers in high precision, which may miss.
         """
         plans, target, in_use = self.plans, self.target, self.experiment.ranges
         plans.whole(plans.full, self.experiment)
@@ -416,8 +419,8 @@ def answer_search(setup: Setup, experiment: Experiment, options: RunOptions) -> 
 
 
 def measure_front(answering: AnswerSearch, answer: Answer) -> tuple[FrontPoint, ...]:
-    """Measures plans between full INT8 and all layers high; returns, by rising cost, those on the Pareto front and
-    those with a name (full INT8, all layers high, the recipe, the knee).
+    """Measures plans between full INT8 and all layers in high precision. Returns, by rising cost, those on the Pareto
+    front and those with a name (full INT8, all in high precision, the recipe, the knee).
     """
     plans, target, experiment = answering.plans, answering.target, answer.experiment
     recipe, ranges, network = answer.recipe, experiment.ranges, experiment.network

@@ -58,8 +58,8 @@ _LARGEST_SEARCHED_LOSS = 0.8
 
 
 def with_changes(search: AnswerSearch, answer: Answer) -> tuple[AnswerSearch, Answer] | None:
-    """Returns the search and the answer of a changed network with a cheaper recipe than ``answer``, which ``search``
-    found; None without one.
+    """Returns the search and the answer on a changed network with a cheaper recipe than ``answer``, the answer of
+    ``search``; None without one.
     """
     if _is_left(search, answer):
         return None
@@ -130,15 +130,16 @@ def losses_in_words(losses: Mapping[str, float]) -> str:
     """Returns a text with the mean losses of changed networks.
 
     Args:
-        losses: the mean loss, by change in words; that of the user's network under ``""``.
+        losses: mean loss, by change in words; that of the user's network under ``""``.
     """
     return ", ".join(f"{loss:.3g} {f'with {change}' if change else 'as it is'}" for change, loss in losses.items())
 
 
 def changed(plans: AnswerPlans, how: str) -> AnswerPlans | str:
-    """Returns an ``AnswerPlans`` for the network with one more change, or the reason why it cannot have it; cached.
+    """Returns an ``AnswerPlans`` for the network of ``plans`` with one more change, or the reason why it cannot have
+    this change; cached in ``plans``.
 
-    The calibration must be data, not scales alone. ``how``: ``equalised``, ``smoothed`` or ``rounded``.
+    ``plans`` must have calibration data, not scales alone. ``how``: ``equalised``, ``smoothed`` or ``rounded``.
     """
     if how not in plans.changed:
         plans.changed[how] = _changed(plans, how)

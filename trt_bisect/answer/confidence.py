@@ -47,7 +47,7 @@ def confidence(answer: Answer, unquantized: float | None) -> tuple[Line, ...]:
     """Returns the lines on the inputs, the arithmetic and the margins on which the verdict rests.
 
     Args:
-        unquantized: the loss if unquantized layers round their inputs too; None if not measured.
+        unquantized: loss if unquantized layers round their inputs too; None if not measured.
     """
     if answer.by_accuracy:
         return (_arithmetic(answer),)
@@ -122,8 +122,9 @@ def _noise(answer: Answer) -> Iterator[Line]:
 
 
 def ranked(answer: Answer) -> tuple[list[int], list[int]]:
-    """Returns two lists of units, each by falling loss when put back: the certain culprits; and the weak culprits,
-    which miss by less than the noise, miss only the margin, or miss only with moved scales.
+    """Returns two lists of units of the recipe, both by falling loss with the unit back in INT8: the certain culprits;
+    and the weak culprits. With a weak culprit in INT8 the plan misses by less than the noise, misses only the
+    margin, or misses only in another setting than its own scales.
     """
     recipe, members = answer.recipe, set(answer.members)
     _, share = _noise_of(answer, list(recipe.checked.losses.values()))

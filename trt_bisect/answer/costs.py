@@ -24,10 +24,10 @@ _LEAST_CONVERSIONS, _LEAST_LAUNCHES = 0.05, 0.5
 
 
 def layer_costs(setup: Setup, options: RunOptions, experiment: Experiment, timed: TimeCosts | None = None) -> Costs:
-    """Returns the cost of each layer in each higher precision, by ``--cost`` and ``--gpu``.
+    """Returns by layer and higher precision the cost of the layer in it, as ``--cost`` and ``--gpu`` ask.
 
     Args:
-        timed: the predicted times; None without a known GPU.
+        timed: predicted times; None without a known GPU.
 
     Raises:
         BadInput: the engine does not time layers, or the file of ``--cost`` cannot be used.
@@ -63,8 +63,8 @@ def time_costs(options: RunOptions, experiment: Experiment, user: Experiment | N
     """Returns the costs by predicted time; None if no GPU is named or recognised in the machine.
 
     Args:
-        user: the experiment with the user's network if ``experiment`` has a changed network; costs are then shares of
-            the user's speedup.
+        user: experiment with the user's network, if ``experiment`` has a changed network; costs are then shares of
+            the speedup of the user's network.
 
     Raises:
         BadInput: the profile that ``--cost`` names cannot be used.

@@ -31,11 +31,11 @@ _MOST_OF_COST, _MOST_NAMED = 0.8, 2
 
 
 class EachAlone:
-    """Measures for each unit the loss with only this unit low, and the loss that full INT8 wins back with only this
-    unit high.
+    """Measures, on the input on which full INT8 loses most, the loss that each unit alone in low precision adds, and
+    the loss that full INT8 wins back with this unit alone in high precision.
 
     Attributes:
-        order: the sensitivities of all units, with the ranges of the first measurement; None before it.
+        order: sensitivities of all units, with the ranges of the first measurement; None before.
     """
 
     def __init__(self, plans: AnswerPlans) -> None:
@@ -61,11 +61,11 @@ class EachAlone:
         return self.order
 
     def gains(self, answer: Answer, suspects: Collection[int]) -> dict[int, float]:
-        """Returns, by index of the layer, the loss that full INT8 wins back with only this layer high and the answer's
-        ranges.
+        """Returns, by index of the layer, the loss that full INT8 with the answer's ranges wins back if only this layer
+        is in high precision.
 
-        If ``sensitivities`` was measured with other ranges, the result has only the recipe's layers and ``suspects``,
-        by index; empty if ``can_measure`` is false.
+        If ``sensitivities`` was measured with other ranges, the result has only the recipe's layers and those with the
+        indices ``suspects``; empty if ``can_measure`` is false.
         """
         recipe, space, ranges = answer.recipe, answer.recipe.space, answer.experiment.ranges
         layers = [layer for (layer,) in space.units]
@@ -113,8 +113,8 @@ def with_fp16(plans: AnswerPlans, answer: Answer) -> Answer:
 
 
 def with_hidden_nan(plans: AnswerPlans, answer: Answer) -> Answer:
-    """Returns an answer of the emulation with ``nan_in_fp16`` and ``nan_in_recipe``, after ``with_fp16``. NaN inside
-    FP16, and inside the recipe with FP16 around it, makes their figures not finite.
+    """Returns ``answer``, from the emulation and after ``with_fp16``, with ``nan_in_fp16`` and ``nan_in_recipe``. The
+    figures of ``fp16`` and ``around_fp16`` become not finite if their plan has NaN inside.
     """
     of_user, fp16, around = answer.of_user.experiment, answer.fp16, answer.around_fp16
     in_fp16 = in_recipe = ""
@@ -139,8 +139,8 @@ def _hidden_nan(plans: AnswerPlans, builder: Builder, plan: PrecisionPlan) -> st
 
 
 def networks_alone(plans: AnswerPlans, answer: Answer) -> tuple[NetworkRow, ...]:
-    """Returns a row for each network of a pipeline, measured in the emulation with only this network low; empty for a
-    single network.
+    """Returns a row for each network of a pipeline, measured in the emulation with only this network in low precision;
+    empty for a single network.
     """
     experiment, members = answer.emulated.of_user.experiment, set(answer.of_user.members)
     network, rule = experiment.network, experiment.rule

@@ -50,8 +50,8 @@ CANCELLED = "later layers cancel its error: kept high alone, it does not make fu
 
 
 def put_back_fields(answer: Answer) -> dict[str, dict[str, Any]]:
-    """Returns, by name of a recipe's layer, the fields of its row in the report for the recipe with this layer put
-    back.
+    """Returns, by name of a recipe's layer, the report's fields for this layer back in INT8: the figure, the number of
+    inputs, the setting.
     """
     layers, units, back = answer.experiment.network.layers, answer.recipe.space.units, answer.recipe.put_back
     return {
@@ -68,7 +68,7 @@ def reason_for(answer: Answer, layer: int, gain: float | None) -> str:
     """Returns the reason why ``layer``, the index of one with a large loss on the curve, is no culprit.
 
     Args:
-        gain: the loss that full INT8 wins back if the layer alone is high; None if not measured.
+        gain: loss that full INT8 wins back with this layer alone in high precision; None if not measured.
     """
     network, low = answer.experiment.network, answer.experiment.network.low.title
     if layer in answer.untested:
@@ -86,10 +86,11 @@ def reason_for(answer: Answer, layer: int, gain: float | None) -> str:
 
 
 def bound_on_held_out(answer: Answer) -> Bound | None:
-    """Returns the bound on the share of similar inputs that miss; None without held-out inputs that count.
+    """Returns the upper bound, from the held-out inputs, on the share of similar inputs that miss; None without
+    held-out inputs that count.
 
-    If an accuracy decides, an input misses if its class is not FP32's, or its answers differ more than the task allows;
-    None for outputs without classes.
+    If an accuracy decides, an input misses if its class is not FP32's or, with a task, if its answers differ from
+    FP32's more than the task allows; None for outputs without classes.
     """
     trial, rule = answer.held_out, answer.experiment.rule
     if trial is None or answer.held_out_inputs is None:
@@ -108,7 +109,7 @@ def bound_on_held_out(answer: Answer) -> Bound | None:
 def answer_facts(answer: Answer, half_quantized: Sequence[Line] = ()) -> AnswerFacts:
     """Returns the facts of an answer (figures, culprits, doubts, margins) that the report shows.
 
-    ``half_quantized``: the doubt on layers of a file that have a pair on one operand alone.
+    ``half_quantized``: the doubt on layers that have a Q/DQ pair on one operand alone in the file.
     """
     rule, recipe, network = answer.experiment.rule, answer.recipe, answer.experiment.network
     held_out, held_out_inputs = None, answer.held_out_inputs
@@ -222,8 +223,8 @@ def _doubts(answer: Answer, held_out: Held | None) -> Iterator[Line]:
 
 
 def obedience(answer: Answer) -> tuple[str, ...]:
-    """Returns the doubt if the engine did not run the recipe's low layers low; empty if it did, or if the graph
-    determines the precisions.
+    """Returns a tuple of one sentence if the engine did not run in low precision the layers that the recipe has there;
+    empty if it did, or if the graph determines the precisions.
     """
     weak = answer.experiment.builder.typing == "weak"
     if not weak and not answer.restored.ran:

@@ -55,7 +55,7 @@ class Truth:
     """The annotated boxes of images, in the order of the file.
 
     Attributes:
-        categories: the number of classes; 0 if the file does not say it.
+        categories: number of classes; 0 if the file does not say it.
     """
 
     images: tuple[TruthImage, ...]
@@ -129,11 +129,11 @@ def _image(
 def accuracy_by_boxes(
     samples: Dataset, truth: Truth, reader: AskedTask, reference: Sequence[Outputs], *, letterbox: bool
 ) -> Accuracy:
-    """Returns the accuracy by mAP50-95: of boxes, of poses by OKS, or of masks.
+    """Returns the accuracy in mAP50-95: of boxes, of poses by OKS, or of masks.
 
     Args:
         samples: one image each, found in ``truth`` by its name without ending or, without a name, by its position.
-        reader: the task that reads the detections: ``detect``, ``pose`` or ``instances``.
+        reader: task that reads the detections: ``detect``, ``pose`` or ``instances``.
         reference: FP32's outputs for some inputs, which tell boxes in pixels from boxes in shares of the input.
         letterbox: images keep their aspect ratio in the input.
 
@@ -201,9 +201,10 @@ def _in_image(
 
 
 def at_pixels(values: np.ndarray, shape: tuple[int, ...], size: tuple[int, int], *, letterbox: bool) -> np.ndarray:
-    """Returns ``values``, a map of the input ``[H, W]`` in any resolution, at each pixel of an image.
+    """Returns the value of a map at each pixel of an image.
 
     Args:
+        values: ``[rows, columns]``, a map of the input in any resolution.
         shape: height and width of the image.
         size: width and height of the input.
         letterbox: the image keeps its aspect ratio in the input.
@@ -218,8 +219,8 @@ def at_pixels(values: np.ndarray, shape: tuple[int, ...], size: tuple[int, int],
 
 
 def inside_of(size: tuple[int, int], image: tuple[float, float], *, letterbox: bool) -> tuple[np.ndarray, np.ndarray]:
-    """Returns two pairs, each horizontal and vertical: an image's size inside the input, and the border left and above
-    it.
+    """Returns, each horizontal and vertical in pixels of the input: the size of an image inside the input, and the
+    border left of and above the image.
 
     Args:
         size: width and height of the input.
@@ -239,7 +240,7 @@ def mean_precision(truth: Truth, detections: Mapping[int, Detections], kind: str
     Args:
         detections: by the image's index in ``truth``; each with its box (two corners) and, by ``kind``, its keypoints
             ``[K, 3]`` or its mask in pycocotools' form.
-        kind: the shapes compared: ``bbox``, ``keypoints`` or ``segm``.
+        kind: shapes compared: ``bbox``, ``keypoints`` or ``segm``.
 
     Raises:
         BadInput: a detection has a class that the labels do not have.

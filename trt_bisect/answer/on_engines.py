@@ -76,7 +76,7 @@ class NoKernels(Exception):
 
     Attributes:
         reasons: by index of the layer, the reason why it stays high.
-        trials: the trials of engines so far.
+        trials: trials of engines so far.
     """
 
     def __init__(self, reasons: dict[int, str], trials: Trials) -> None:
@@ -139,16 +139,17 @@ def engine_experiment(plans: AnswerPlans, emulated: Experiment, engine: str) -> 
 
 @dataclass
 class OnEngines:
-    """Measures the emulation's proposal on engines, and changes it where they contradict.
+    """Measures on engines the proposal of the emulation, and changes the proposal where engines contradict it.
 
     Attributes:
-        of_user: the search on the user's network, if the recipe is for a changed network; else ``search``.
-        trials: the trials of all engines, by the fingerprint of the scales (empty without scales) and the plan's key.
-        base, full, fp16: the trials of no layer in INT8, full INT8, and all layers in FP16; None before they are
+        of_user: search on the user's network, if the recipe is for a changed network; else ``search``.
+        trials: trials of all engines, by the experiment's key (empty for a plan without INT8) and the plan's key.
+        base, full, fp16: trials of no layer in INT8, full INT8, and all layers in FP16; None before they are
             measured.
-        holding: the high units of the last plan measured to pass (with ``--budget``: measured); None before.
-        kernels: the units that the engine does not compute as its file says.
-        grown: the units that were added to the recipe because it missed; they are not put back.
+        holding: units in high precision of the last plan that passed (with ``--budget``: that was measured); None
+            before.
+        kernels: units that the engine does not compute as the ONNX file says.
+        grown: units that were added to the recipe because it missed; they are not measured back in INT8.
         put_back: by unit of the recipe, the measurement with this unit in INT8.
     """
 

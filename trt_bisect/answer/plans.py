@@ -70,11 +70,11 @@ class AnswerPlans:
 
     Attributes:
         cost_of: returns the cost of a whole plan; None if it is the sum over its layers.
-        judged: the indices of the inputs that the search runs; those on which a recipe misses are added.
+        judged: indices of the inputs that the search runs; those on which a recipe misses are added.
         varying: true once a plan missed only by the variation of its outputs over the inputs; the search then judges
             that variation too.
-        allowed: the number of inferences that the search may take; infinite without a limit.
-        changes: the changes that made this network from the user's, in words.
+        allowed: number of inferences that the search may take; infinite without a limit.
+        changes: changes that made this network from the user's, in words.
         session: the ONNX Runtime session that runs all plans; None if an engine is built for each plan.
         changed: by change (``equalised``, ``smoothed`` or ``rounded``), the ``AnswerPlans`` for the network with it
             added, or the reason why there are none.
@@ -108,7 +108,7 @@ class AnswerPlans:
         return self.session is not None
 
     def cost(self, plan: PrecisionPlan) -> float:
-        """Returns a plan's cost."""
+        """Returns a plan's cost, a share of full INT8's speedup."""
         if self.cost_of is not None:
             return self.cost_of(plan)
         return sum(by.get(plan.precisions[k], 0.0) for k, by in self.costs.items())
@@ -143,8 +143,8 @@ class AnswerPlans:
         return self.experiment.network.full(self.experiment.whole.high)
 
     def give_back(self) -> None:
-        """Frees memory for other engines: tensors that the session keeps, and the session if its weights exceed
-        ``--memory``.
+        """Frees memory for other engines: closes the session if the network's weights exceed ``--memory``, else frees
+        the tensors that it keeps.
         """
         if self.session is None:
             return
@@ -217,10 +217,10 @@ class AnswerPlans:
         to_the_end: bool = False,
     ) -> list[Loss]:
         """Returns the loss of each plan on the inputs ``judged``, or of its outputs' variation if that is larger; None
-        if it cannot run.
+        for a plan that cannot run.
 
         Args:
-            among: the indices of the inputs to run instead of ``judged``.
+            among: indices of the inputs to run; None: ``judged``.
             to_the_end: run all inputs, also after a miss.
         """
         places, budget = self.judged if among is None else among, self.experiment.rule.budget
@@ -271,16 +271,16 @@ class AnswerPlans:
         return max(self.each(ranges).loss(plan), self.by_variation(plan, ranges))
 
     def join(self, missed: Iterable[int]) -> bool:
-        """Adds at most the first 8 new ones of ``missed``, indices of inputs, to ``judged``; returns true if one is
-        new.
+        """Adds the new ones among ``missed``, indices of inputs, to ``judged``, at most the first 8; returns true if
+        any was new.
         """
         new = [input_index for input_index in missed if input_index not in self.judged][:_JOIN_AT_ONCE]
         self.judged += new
         return bool(new)
 
     def on_judged(self, plan: PrecisionPlan, ranges: Ranges) -> list[float]:
-        """Returns a plan's losses on the inputs ``judged`` that it ran on, up to a miss, in their order; one infinite
-        loss if it cannot run.
+        """Returns a plan's losses on the inputs ``judged`` that were run, up to a miss, in the order of ``judged``; one
+        infinite loss if the plan cannot run.
         """
         (loss,) = self.losses([plan], ranges)
         by_place = self.each(ranges).by_place(plan)
@@ -288,20 +288,22 @@ class AnswerPlans:
         return [inf] if loss is None or not losses else losses
 
     def to_the_end(self, plans: Sequence[PrecisionPlan], ranges: Ranges, among: Sequence[int]) -> list[Loss]:
-        """Returns each plan's largest loss on the inputs with the indices ``among``, all of which are run; None if it
-        cannot run.
+        """Returns each plan's largest loss on the inputs with the indices ``among``, all of which are run; None for a
+        plan that cannot run.
         """
         return self.losses(plans, ranges, among, to_the_end=True)
 
     def on_all(self, plan: PrecisionPlan, ranges: Ranges) -> dict[int, float]:
-        """Returns by index a plan's loss on every given input that is not faint; empty if it cannot run."""
+        """Returns a plan's loss on each given input that counts (``inputs.counting``), by index; empty if the plan
+        cannot run.
+        """
         counting = self.inputs.counting
         (loss,) = self.to_the_end([plan], ranges, counting)
         losses = self.each(ranges).by_place(plan)
         return {} if loss is None else {input_index: losses[input_index] for input_index in counting}
 
     def largest_on_all(self, plan: PrecisionPlan, ranges: Ranges) -> float:
-        """Returns a plan's largest loss on the inputs of ``on_all``; infinite if it cannot run."""
+        """Returns a plan's largest loss on the inputs of ``on_all``; infinite if the plan cannot run."""
         largest = max(self.on_all(plan, ranges).values(), default=inf)
         return max(largest, self.by_variation(plan, ranges))
 
@@ -318,8 +320,8 @@ class AnswerPlans:
     def nudged(
         self, plan: PrecisionPlan, ranges: Ranges, *, to_the_end: bool = False, by: float = NUDGE
     ) -> tuple[float, dict[int, float]]:
-        """Measures a plan, then with all scales moved up and down by the share ``by``. Inputs far from the budget may
-        keep the loss with unmoved scales.
+        """Measures a plan, then measures it with all scales moved up and down by the share ``by``. Inputs whose loss is
+        far below the budget may keep the loss with unmoved scales.
 
         ``to_the_end``: run all inputs, also after a miss.
 
@@ -522,8 +524,8 @@ class AnswerInputs:
 
     Attributes:
         given: the inputs of the curve come first.
-        counting: the indices of the inputs that are measured: all but faint ones.
-        first: the indices of the inputs of the curve.
+        counting: indices of the inputs that are measured: those for which FP32 gives an output to judge.
+        first: indices of the inputs of the curve.
         warnings: sentences on inputs for which FP32 itself gives nothing to compare with.
     """
 

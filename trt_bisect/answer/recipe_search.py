@@ -138,7 +138,7 @@ def cheaper_than(most: float, plans: AnswerPlans, space: Space, ranges: Ranges) 
 
 
 def most_accurate(plans: AnswerPlans, target: Target, space: Space, ranges: Ranges, most: float) -> Kept:
-    """Returns the units to keep high so that the plan loses least at a cost of at most ``most``."""
+    """Returns the units to keep in high precision so that the plan loses least at a cost of at most ``most``."""
     groups = in_groups(space, space.all, math.ceil(len(space.units) / MANY_UNITS)) if space.has_many else space
     for _ in range(ROUNDS):
         plans.allowed = plans.taken + allowed(plans.options.effort, len(groups.units), len(plans.inputs.counting))
@@ -201,8 +201,8 @@ def _searched(
 
 
 def in_half(plans: AnswerPlans, target: Target, space: Space, ranges: Ranges) -> Space | None:
-    """Returns ``space`` with FP16 as the high precision of all units; None if they must be in FP32, or if the plan with
-    all of them in FP16 loses too much.
+    """Returns ``space`` with FP16 as the high precision of all units; None if the units must be in FP32, or if the plan
+    with all units in FP16 loses too much.
     """
     if plans.options.precision not in FP16_SAVES or not may_be_in_fp16(plans, space, space.all):
         return None
@@ -212,8 +212,8 @@ def in_half(plans: AnswerPlans, target: Target, space: Space, ranges: Ranges) ->
 
 
 def in_fp16(recipe: Recipe, plans: AnswerPlans, target: Target) -> Recipe:
-    """Returns the recipe with all its high units in FP16 if that is allowed, passes and lowers the cost enough; else
-    the recipe unchanged.
+    """Returns the recipe with FP16 in place of FP32 if that is allowed, passes and lowers the cost enough; else the
+    recipe unchanged.
     """
     saves = FP16_SAVES.get(plans.options.precision)
     if saves is None or not may_be_in_fp16(plans, recipe.space, recipe.kept):
@@ -245,8 +245,7 @@ class RecipeSearch:
     """Searches a recipe with the ranges of one or more calibrators.
 
     Attributes:
-        ranges: the ranges of each calibrator, those in use first.
-        effort: the value of ``--effort``.
+        ranges: ranges of each calibrator, those in use first.
         on_recipe: called with each checked recipe that is cheaper than the one before.
     """
 
@@ -283,7 +282,9 @@ class RecipeSearch:
         return tuple(kept for kept in holding if not kept >= recipe.kept and self.sets.price(kept) <= most)
 
     def cheapest(self) -> Recipe:
-        """Returns the cheapest recipe, which needs each of its units. If every set misses, so does the recipe."""
+        """Returns the cheapest recipe, which needs each of its units; if every set of units misses, a recipe that
+        misses.
+        """
         everything = self._checked(0, self.space.all)
         if not everything.holds:
             return replace(everything, meets=False)
@@ -300,7 +301,9 @@ class RecipeSearch:
         return cheapest
 
     def sets_by_calibrator(self) -> dict[str, Kept]:
-        """Returns the cheapest set of high units that passed with each calibrator, by the digest of its ranges."""
+        """Returns the cheapest set of units in high precision that passed with each calibrator, by the digest of the
+        ranges.
+        """
         sets: dict[str, Kept] = {}
         for number, kept in sorted(self.sets.tried, key=lambda choice: self.sets.price(choice[1]), reverse=True):
             if self.sets.tried[number, kept].loss <= self.space.budget:
@@ -369,7 +372,9 @@ class RecipeSearch:
         return math.inf if loss is None else loss
 
     def most_accurate(self, most: float) -> Kept:
-        """Returns the set of high units cheaper than ``most`` that loses least on the inputs that the search runs."""
+        """Returns the set of units in high precision, cheaper than ``most``, that loses least on the inputs that the
+        search runs.
+        """
         self.plans.setup.progress.stage("Searching within the cost", None)
         sets = LeastLoss(self.space, [], self._measure_whole, self.plans.judged, self.space.budget, most)
         return sets.search(self._estimates_at, PATIENCE, self.plans.left)
@@ -475,8 +480,8 @@ class RecipeSearch:
 
 
 def with_all_put_back(target: Target, recipe: Recipe) -> Recipe:
-    """Measures the recipe with each of its units low again, on all inputs; returns it with ``put_back`` and ``faster``
-    filled.
+    """Measures the recipe on all inputs with one unit at a time back in low precision; returns the recipe with
+    ``put_back`` and ``faster`` filled.
     """
     space, experiment = recipe.space, recipe.experiment
     put_back, faster = dict[int, PutBack](), set[int]()

@@ -41,9 +41,9 @@ class EngineResult:
     """The measurements on engines for the answer that the emulation proposed.
 
     Attributes:
-        base: the trial with no layer low.
-        builds: the number of engines built.
-        kernels: the units that the engine does not compute as its file says.
+        base: trial with no layer low.
+        builds: number of engines built.
+        kernels: units that the engine does not compute as its file says.
         lines: sentences on the contradictions between engine and emulation; else empty.
     """
 
@@ -62,32 +62,32 @@ class Answer:
 
     Attributes:
         recipe: ``recipe.meets`` is true if it passes on all given inputs.
-        full: the trial of full INT8.
-        restored: the trial of the recipe.
+        full: trial of full INT8.
+        restored: trial of the recipe.
         put_back: by unit with a loss in ``recipe.put_back``, the similarity or accuracy with it in INT8 too; None if
             not finite.
         tried: full INT8 and the recipe by each calibrator.
-        judged: the number of inputs that the search judged.
+        judged: number of inputs that the search judged.
         held_out: the recipe's trial on held-out inputs, judged by similarity even if an accuracy decides; None if not
             measured.
         unquantized: the recipe's trial if unquantized layers round their inputs too; None if that changes nothing.
         half: the recipe's largest loss with scales moved by FP16's rounding; None without a layer in 16 bits.
-        plain: the trial of the recipe's file in ONNX Runtime with default options; None if not measured.
-        in_fp16, in_fp32: the figures with all high layers of the recipe in FP16, or in FP32; None if not measured.
-        around_fp16: the figures with FP16 wherever the recipe has FP32, in unquantized layers too; None if not
+        plain: trial of the recipe's file in ONNX Runtime with default options; None if not measured.
+        in_fp16, in_fp32: figures with all high layers of the recipe in FP16, or in FP32; None if not measured.
+        around_fp16: figures with FP16 wherever the recipe has FP32, in unquantized layers too; None if not
             measured.
         expensive: the few layers that cause most of an expensive recipe's cost; else empty.
-        not_done: the parts that a stopped run left out, a clause each.
-        fp16: the trial of the network in FP16; None if the low precision is a float type, a layer is in FP16 in the
+        not_done: parts that a stopped run left out, a clause each.
+        fp16: trial of the network in FP16; None if the low precision is a float type, a layer is in FP16 in the
             file, or the plan cannot run.
         fp16_held_out: the same on held-out inputs; None unless the recipe misses there.
         nan_in_fp16, nan_in_recipe: a clause on NaN inside the plan that its outputs hide; empty if there is none.
-        most: the largest cost allowed (``--budget``); None without it.
+        most: largest cost allowed (``--budget``); None without it.
         by_accuracy: an accuracy decides: losses are parts of FP32's accuracy, and no input is judged by itself.
-        own: the answer on the user's network, if this answer has a changed network with a cheaper recipe; else None.
+        own: answer on the user's network, if this answer has a changed network with a cheaper recipe; else None.
         changes: by change, the mean loss with it and the changes kept before; first, without a name, that of the user's
             network.
-        engines: the trials of engines; None if the emulation decides. With engines, ``tried`` and ``own`` are from the
+        engines: trials of engines; None if the emulation decides. With engines, ``tried`` and ``own`` are from the
             emulation, except ``own.full``.
     """
 
@@ -163,7 +163,9 @@ class Answer:
 
     @property
     def members(self) -> tuple[int, ...]:
-        """The first layer of each unit that the recipe needs, ascending: with this unit put back, the recipe misses."""
+        """The index of the first layer of each unit that the recipe needs, ascending: with this unit in INT8, the
+        recipe misses.
+        """
         # With a cost budget the recipe may keep more layers high, for accuracy.
         recipe, space, budget = self.recipe, self.recipe.space, self.recipe.space.budget
         losses = {unit: back.loss for unit, back in recipe.put_back.items() if unit not in recipe.faster}
@@ -173,7 +175,9 @@ class Answer:
 
     @property
     def untested(self) -> tuple[int, ...]:
-        """The high layers that no measurement shows to be needed, ascending; empty if the recipe misses."""
+        """The indices of the recipe's layers in high precision that no measurement shows to be needed, ascending; empty
+        if the recipe misses.
+        """
         units = self.recipe.kept - self.recipe.put_back.keys()
         return tuple(sorted(self.recipe.space.layers(units))) if self.meets else ()
 
@@ -206,7 +210,9 @@ def recipe_of(setup: Setup, options: RunOptions, answer: Answer) -> RecipeFiles:
 
 
 def target_version(options: RunOptions, builder: Builder) -> TensorRTVersion:
-    """Returns the TensorRT version that a recipe is for: the one asked for, else the one in use, else the newest."""
+    """Returns the TensorRT version that a recipe is for: the one asked for, else the one in use, else the newest (with
+    ``--dla`` the newest with a DLA).
+    """
     if options.trt_version:
         return parse_version(options.trt_version)
     for engine in (TENSORRT, RTX):
@@ -257,7 +263,7 @@ def similarity_of(rule: Rule, loss: float) -> float | None:
 
 
 def names_of(recipe: Recipe) -> tuple[str, ...]:
-    """Returns the names of the layers that stay high."""
+    """Returns the names of the layers that a recipe keeps in high precision."""
     return tuple(recipe.experiment.network.layers[k].name for k in recipe.high)
 
 

@@ -1,5 +1,3 @@
-"""Prepares the search of the answer: costs, the units to choose from, and the ranges."""
-
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
@@ -44,7 +42,7 @@ class CalibratorTried:
     """Full INT8 with the ranges of one calibrator, and the recipe that these ranges lead to.
 
     Attributes:
-        loss: the largest loss of full INT8 on the inputs that were run; None if it cannot run.
+        loss: largest loss of full INT8 on the inputs that were run; None if it cannot run.
         inputs: the number of inputs that were run.
         meets: full INT8 meets the threshold on all inputs.
         cost, kept, mean: the cost, the high units and the mean loss of the recipe; None if none was searched.
@@ -148,11 +146,11 @@ def _passing(plans: AnswerPlans, aim: float, tried: Sequence[CalibratorTried]) -
 
 
 def with_confirmed(plans: AnswerPlans, aim: float, tried: Sequence[CalibratorTried]) -> tuple[CalibratorTried, ...]:
-    """Returns the calibrators' results, in their order, with ``confirmed`` set for those tested: the best first, until
-    full INT8 is confirmed with one.
+    """Returns the calibrators' results, in their order, with ``confirmed`` set for those tested. The best is tested
+    first; the tests end once full INT8 is confirmed.
 
     Args:
-        aim: if full INT8's loss with the ranges in use stays well below this loss, these are tested first.
+        aim: a loss: if full INT8 with the ranges in use loses at most 80 % of it, these ranges are tested first.
     """
     rows = list(tried)
     for row in _meeting(plans, aim, tried):

@@ -1,5 +1,3 @@
-"""Recipes with more units high, so that they pass in all settings or are faster."""
-
 from __future__ import annotations
 
 import math
@@ -13,13 +11,13 @@ from trt_bisect.answer.validation import Recipe, Target
 def with_more_high(
     target: Target, recipe: Recipe, limit: float = math.inf, alone: Mapping[int, float] = MappingProxyType({})
 ) -> Recipe:
-    """Returns the recipe with the first 1, 2, 4, ... further units high, until it passes in all settings.
+    """Returns the recipe with the first 1, 2, 4, ... further units in high precision, until it passes in all settings.
 
     Units with the largest loss per cost come first, then the cheapest. The result may miss, if it costs more than
-    ``limit`` or all units are high.
+    ``limit`` or has all units in high precision.
 
     Args:
-        alone: by unit, the loss with only this unit low; units without a loss count as 0.
+        alone: by unit, the loss with only this unit in low precision; units without a loss count as 0.
     """
     space = recipe.space
     helps = {unit: alone.get(unit, 0.0) / space.costs[unit] for unit in space.all - recipe.kept}

@@ -28,7 +28,7 @@ class Checked:
 
     Attributes:
         losses: by setting, the largest loss, infinite if the plan cannot run; no settings after the first miss.
-        missed: the indices of inputs on which the plan misses, the worst first.
+        missed: indices of inputs on which the plan misses, the worst first.
     """
 
     losses: Mapping[str, float]
@@ -47,8 +47,8 @@ class Checked:
         """Returns this check with one more setting.
 
         Args:
-            loss: the largest loss in this setting.
-            by_place: the loss in this setting on each input, by index.
+            loss: largest loss in this setting.
+            by_place: loss in this setting on each input, by index.
         """
         return Checked({**self.losses, setting: loss}, tuple(plans.exceeding(by_place)))
 
@@ -61,8 +61,8 @@ class PutBack:
     """The measurement of a recipe with one of its units low too.
 
     Attributes:
-        loss: the largest loss on the inputs that were run; None if the plan cannot run.
-        setting: the setting of this loss: usually the plan's own scales, moved scales if the plan misses only there.
+        loss: largest loss on the inputs that were run; None if the plan cannot run.
+        setting: setting of this loss: usually the plan's own scales, moved scales if the plan misses only there.
         inputs: the number of inputs that were run (the loss on all is at least as large); None if an accuracy decides.
     """
 
@@ -76,15 +76,15 @@ class Recipe:
     """A set of units that stay high, and its check on all inputs in all settings that decide.
 
     Attributes:
-        aim: the largest loss that the search accepted: the threshold's, or less to leave ``reserve``.
+        aim: largest loss that the search accepted: the threshold's, or less to leave ``reserve``.
         checked: the check; before it is made, the recipe does not pass.
         meets: the search found a set that meets ``aim``; else ``kept`` is the set with the smallest loss.
         equals: other sets that cost the same and pass.
         put_back: by unit of ``kept``, the measurement with this unit low too.
-        faster: the units of ``kept`` that only make the plan faster: without them it meets the threshold, but costs
+        faster: units of ``kept`` that only make the plan faster: without them it meets the threshold, but costs
             more.
-        reserve: the share of the allowed loss that the recipe must leave unused on the given inputs (``--margin``).
-        cheapest: the cheapest recipe, if this recipe costs slightly more to be likelier to pass on other inputs; else
+        reserve: share of the allowed loss that the recipe must leave unused on the given inputs (``--margin``).
+        cheapest: cheapest recipe, if this recipe costs slightly more to be likelier to pass on other inputs; else
             None.
     """
 
@@ -186,13 +186,15 @@ class Target(Protocol):
     """The goal of a search: measures and judges plans by similarity, or by the user's accuracy.
 
     Attributes:
-        budget: the largest loss that still meets the goal.
+        budget: largest loss that still meets the goal.
     """
 
     budget: float
 
     def losses(self, plans: Sequence[PrecisionPlan], ranges: Ranges, *, to_the_end: bool = False) -> list[Loss]:
-        """Returns the loss of each plan, None if it cannot run. ``to_the_end``: run all inputs, also after a miss."""
+        """Returns the loss of each plan, None for a plan that cannot run. ``to_the_end``: run all inputs, also after a
+        miss.
+        """
 
     def check(self, experiment: Experiment, plan: PrecisionPlan, *, jointly: bool = True) -> Checked:
         """Checks a plan on all inputs in all settings; if ``jointly`` is false, figures over all inputs together may be
@@ -202,8 +204,8 @@ class Target(Protocol):
     def put_back(
         self, plan: PrecisionPlan, experiment: Experiment, setting: str = OWN, *, to_the_end: bool = True
     ) -> PutBack:
-        """Measures ``plan``, a recipe with one unit low again, in a setting. ``to_the_end``: run all inputs, also after
-        a miss; else take what was run before.
+        """Measures ``plan``, a recipe with one unit back in low precision, in a setting. ``to_the_end``: run all
+        inputs, also after a miss; else take what was run before.
         """
 
     def known(self, experiment: Experiment, plan: PrecisionPlan) -> Checked | None:
@@ -224,8 +226,8 @@ class SimilarityTarget:
         self._plans = plans
 
     def losses(self, plans: Sequence[PrecisionPlan], ranges: Ranges, *, to_the_end: bool = False) -> list[Loss]:
-        """Returns each plan's loss on the inputs of the search, None if it cannot run. ``to_the_end``: run all of
-        them, also after a miss.
+        """Returns each plan's loss on the inputs of the search, None for a plan that cannot run. ``to_the_end``: run
+        all inputs of the search, also after a miss.
         """
         return self._plans.losses(plans, ranges, to_the_end=to_the_end)
 
@@ -236,8 +238,8 @@ class SimilarityTarget:
     def put_back(
         self, plan: PrecisionPlan, experiment: Experiment, setting: str = OWN, *, to_the_end: bool = True
     ) -> PutBack:
-        """Measures ``plan``, a recipe with one unit low again, in a setting. ``to_the_end``: run all inputs, also after
-        a miss; else, in the setting ``OWN``, take what was run before.
+        """Measures ``plan``, a recipe with one unit back in low precision, in a setting. ``to_the_end``: run all
+        inputs, also after a miss; else, in the setting ``OWN``, take what was run before.
         """
         plans, ranges, counting = self._plans, experiment.ranges, self._plans.inputs.counting
         if setting == NUDGED:

@@ -1,5 +1,3 @@
-"""The text that ``--cluster`` takes."""
-
 from __future__ import annotations
 
 import re

@@ -1,5 +1,3 @@
-"""Tries plans as tasks of a Ray cluster."""
-
 from __future__ import annotations
 
 import importlib.util
@@ -53,8 +51,8 @@ class RayCluster(AbstractContextManager["RayCluster"]):
     """A Ray cluster that this process has joined.
 
     Attributes:
-        size: the number of tasks that can run at a time, on nodes not refused for other versions or another device.
-        holder: the pool whose ``TrialSpec`` the workers have; None at first.
+        size: number of tasks that can run at a time, on nodes not refused for other versions or another device.
+        holder: pool whose ``TrialSpec`` the workers have; None at first.
     """
 
     def __init__(self, address: str, say: Callable[[str], None]) -> None:

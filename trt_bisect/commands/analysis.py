@@ -65,7 +65,7 @@ class Analysis:
         network: in any form that ``run`` takes, such as a ``torch.nn.Module``.
         calibration: data in any form that ``run`` takes, such as a data loader.
         output: a folder; each method saves its result in a subfolder of its name.
-        dataset: the data that ``worst`` and ``run`` search; by default the calibration data, else ``inputs``.
+        dataset: data that ``worst`` and ``run`` search; by default the calibration data, else ``inputs``.
         other: a second network, such as a quantized export of the first.
         options: keywords of the methods, such as ``metric`` or ``reference``; each method takes those that it knows.
 

@@ -84,7 +84,7 @@ def compare(
 
     Args:
         model: an FP32 ONNX file or a loaded network; for two saved runs None, or the network whose layers they ran.
-        options: the fields of ``CompareOptions``, as keywords.
+        options: fields of ``CompareOptions``, as keywords.
 
     Raises:
         BadInput: an argument cannot be used.
@@ -458,7 +458,7 @@ def profile(model: GivenModel, options: ProfileOptions) -> Profile:
 
     Args:
         model: an ONNX file, or a loaded network.
-        options: the fields of ``ProfileOptions``, as keywords.
+        options: fields of ``ProfileOptions``, as keywords.
 
     Raises:
         BadInput: an argument cannot be used, or no layer is left.

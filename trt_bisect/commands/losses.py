@@ -61,8 +61,8 @@ _NAMED = 4
 
 @takes(SensitivityOptions)
 def sensitivity(model: GivenModel, options: SensitivityOptions) -> Sensitivity:
-    """Measures for each layer the loss if only it is low, and the part of full INT8's loss that is gone if only it is
-    high.
+    """Measures for each layer the loss if only this layer is in low precision, and the part of full INT8's loss that is
+    gone if only this layer is in high precision.
 
     In INT8 a layer has up to three rows: its weights, its activations, or both rounded. On NVIDIA engines, and in other
     low precisions, there is only ``both``. With ``unquantized="int8"`` each unquantized layer has a row too: the loss
@@ -70,7 +70,7 @@ def sensitivity(model: GivenModel, options: SensitivityOptions) -> Sensitivity:
 
     Args:
         model: an FP32 ONNX file of opset 9 or later, or a loaded network.
-        options: the fields of ``SensitivityOptions``, as keywords.
+        options: fields of ``SensitivityOptions``, as keywords.
 
     Raises:
         BadInput: an argument cannot be used.
@@ -135,11 +135,11 @@ class _AnythingGoes(Judgement):
 
 
 def measure_alone(experiment: Experiment, progress: Progress, chosen: Collection[int] | None = None) -> Sensitivity:
-    """Returns for each layer the loss if only it is in INT8, and the part of full INT8's loss that is gone if only it
-    is high.
+    """Returns for each layer the loss if only this layer is in INT8, and the part of full INT8's loss that is gone if
+    only this layer is in high precision.
 
     Args:
-        chosen: the indices of the layers to measure, only in INT8; None for every layer, both ways.
+        chosen: indices of the layers to measure, only in INT8; None: all layers, both ways.
     """
     network, rule = experiment.network, experiment.rule
     high, without, layers = experiment.whole.high, dict[int, PrecisionPlan](), chosen
@@ -261,7 +261,7 @@ def worst(model: GivenModel, options: WorstOptions) -> WorstReport:
 
     Args:
         model: an ONNX file of opset 9 or later, or a loaded network.
-        options: the fields of ``WorstOptions``, as keywords.
+        options: fields of ``WorstOptions``, as keywords.
 
     Raises:
         BadInput: an argument cannot be used.

@@ -82,13 +82,13 @@ class Deployment:
     """The settings with which an engine was built.
 
     Attributes:
-        source: the origin of the settings, for messages; empty if nothing is known.
+        source: origin of the settings, for messages; empty if nothing is known.
         layers: precisions by name or pattern of layers.
-        outputs: the names or patterns of layers whose output types were set too.
+        outputs: names or patterns of layers whose output types were set too.
         base: the precision of layers that are not in INT8.
         obeyed: False if the settings name ``layers`` but did not tell TensorRT to obey them.
-        dla: the number of the DLA core; None for the GPU.
-        gone: the options that TensorRT 11 does not have, each with its replacement.
+        dla: number of the DLA core; None for the GPU.
+        gone: options that TensorRT 11 does not have, each with its replacement.
     """
 
     source: str = ""
@@ -224,7 +224,7 @@ def migrate(model: GivenModel, options: MigrateOptions) -> Migration:
 
     Args:
         model: the ONNX file that the engine was built from, in FP32 and without Q/DQ pairs; or a loaded network.
-        options: the fields of ``MigrateOptions``, as keywords.
+        options: fields of ``MigrateOptions``, as keywords.
 
     Raises:
         BadInput: an argument cannot be used.
@@ -443,7 +443,9 @@ def _proof(
 def _difference(
     network: Network, ranges: Ranges, plan: PrecisionPlan, path: Path, feeds: Sequence[Feeds], progress: Progress
 ) -> float:
-    """Returns the largest difference of the file's outputs from the emulated plan's, over the largest magnitude."""
+    """Returns the largest difference between the outputs of the file and of the emulated plan, as a share of the
+    output's largest magnitude.
+    """
     floats = {kind for kind in plan.precisions if kind is not Precision.INT8}
     written = Written(*read_model(path))
     if floats != {Precision.FP32}:

@@ -47,7 +47,7 @@ class NightlyRun:
 
     Attributes:
         number: from 1; the numbers, not the clock, order the nightly runs.
-        began: the start in UTC, ISO 8601.
+        began: start in UTC, ISO 8601.
         suite: the SHA-256 of the suite's settings, versions and files.
         status: ``running``, ``passed``, ``failed`` or ``error``.
         is_baseline: later nightly runs can be compared with this one.
@@ -110,7 +110,7 @@ def begin(output: Path, nights: Sequence[NightlyRun], suite: str) -> tuple[Night
 
     Args:
         output: the folder of the nightly runs ``nights``, which is locked.
-        suite: the digest of the suite.
+        suite: digest of the suite.
 
     Returns the nightly run, and true if it is resumed. Raises BadInput if the folder cannot be written.
     """
@@ -137,9 +137,9 @@ class NightlyReference:
     """The baselines that a nightly run is compared with.
 
     Attributes:
-        description: the origin of the baselines, for the user; empty if there is none yet.
-        networks: the baseline of each network, by its name in the suite.
-        folder: the folder into which ``--update-baseline`` writes; None: into the nightly run only.
+        description: origin of the baselines, for the user; empty if there is none yet.
+        networks: baseline of each network, by its name in the suite.
+        folder: folder into which ``--update-baseline`` writes; None: into the nightly run only.
         is_latest: the baselines are from the latest nightly run, and a nightly run that passes becomes the next
             baseline.
     """
@@ -160,8 +160,8 @@ def find_reference(
         nights: the nightly runs so far, the oldest first.
         update: the baseline is to be replaced: it need not exist, and must not be a run or a nightly run.
 
-    Raises BadInput if there is no baseline (none yet for ``latest`` gives an empty one), it cannot be read or
-    replaced, or a run is of another network.
+    Raises BadInput if there is no baseline (with ``latest`` the result then has none), it cannot be read or replaced,
+    or a run is of another network.
     """
     if str(baseline) == LATEST:
         night = latest_baseline(nights)

@@ -61,11 +61,10 @@ class NetworkTask:
     """One network of a suite.
 
     Attributes:
-        stem: the name of its folder and its baseline file, unique.
-        keywords: the keyword arguments for ``run``.
+        stem: unique name of the network's folder and baseline file.
         targets: by plan, ``int8`` and ``recipe``, the worst value of the metric that passes.
-        repeats: the number of runs that make a baseline.
-        missing: the error on a missing file or function; None if all are there.
+        repeats: number of runs that make a baseline.
+        missing: error on a missing file or function; None if all are there.
     """
 
     name: str

@@ -70,10 +70,10 @@ class Dataset:
     """Samples for a network. Each iteration starts anew, and checks every sample against the network's inputs.
 
     Attributes:
-        source: the data set's name in messages.
+        source: data set's name in messages.
         specs: the network's inputs.
         samples: returns an iterable of all samples at each call.
-        length: the number of samples; None if known only after an iteration.
+        length: number of samples; None if known only after an iteration.
         place: maps a sample's index here to its index in the user's data.
         pictures: the way from pictures to inputs, such as ``224x224, RGB, NCHW, divided by 255``; empty for other data.
         names: the samples' names in the user's data; empty if they have none.
@@ -436,9 +436,9 @@ class Holdout:
     """Calibration data, with its held-out samples.
 
     Attributes:
-        whole: the calibration data as the user named them.
-        kept: the samples that calibration and the search see.
-        held_out: None if there are none.
+        whole: calibration data as the user named them.
+        kept: samples that calibration and the search see.
+        held_out: samples held out; None without any.
         named: the user named other data as held out, so ``kept`` is ``whole``.
     """
 

@@ -1,5 +1,3 @@
-"""Preprocessing of images: size, colours, scale, mean and standard deviation."""
-
 from __future__ import annotations
 
 import re
@@ -24,12 +22,12 @@ class Preprocessing:
 
     Attributes:
         mean: a number, or one for each channel in the order of ``colors``; default: 0.
-        std: the standard deviation, in the form of ``mean``; default: 1.
-        scale: default: 255, or 1 if a mean or standard deviation above 1 shows that they are in pixels.
+        std: standard deviation, in the form of ``mean``; default: 1.
+        scale: divides pixels; default: 255, or 1 if a mean or standard deviation is above 1, and so in pixels.
         resize: height and width; default: the input's.
         letterbox: keep the picture's aspect ratio and fill the rest with grey.
         colors: ``rgb``, ``bgr`` or ``gray``; default: ``rgb``, or ``gray`` for one channel.
-        filter: the filter to resize with: one of Pillow's, such as ``bilinear``, or ``opencv``.
+        filter: filter to resize with: one of Pillow's, such as ``bilinear``, or ``opencv``.
     """
 
     mean: tuple[float, ...] | None = None

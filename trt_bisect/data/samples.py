@@ -1,5 +1,3 @@
-"""Makes feeds from samples, such as dictionaries, tuples with a label or pictures."""
-
 from __future__ import annotations
 
 import math
@@ -36,8 +34,8 @@ class ImageInput:
         asked: the user's options.
         layout: ``nchw`` or ``nhwc``.
         colors: ``rgb``, ``bgr`` or ``gray``.
-        size: height and width; None is dynamic: pictures keep their own.
-        batch: the number of pictures in a sample.
+        size: height and width; where None (a dynamic axis), pictures keep their own.
+        batch: number of pictures in a sample.
     """
 
     spec: TensorSpec

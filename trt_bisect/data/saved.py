@@ -133,9 +133,9 @@ def inferences(path: Path, runner: int = 0, specs: Sequence[TensorSpec] = (), si
     are one inference together.
 
     Args:
-        runner: the index of the runner in a JSON file with several.
+        runner: index of the runner in a JSON file with several.
         specs: the network's tensors: they give raw bytes type and shape, and a single array its name.
-        side: the tensors to read, if both are saved: ``input`` or ``output``.
+        side: tensors to read, if both are saved: ``input`` or ``output``.
 
     Raises:
         BadInput: a file cannot be read.

@@ -141,7 +141,7 @@ class Drift:
 
 
 class Sketch:
-    """A few values of every sample of a data set; of over 512 samples, of a part.
+    """A few values of every sample of a data set or, of over 512 samples, of every second, fourth and so on.
 
     Attributes:
         values: by float input, one sorted array for each sample read; empty until all samples were read.

@@ -22,14 +22,13 @@ SHARE = 0.25
 
 def exhaustive(question: Question, watched: list[Step] | None = None, stride: int = 1) -> Search[Findings]:
     """Measures the plan with layers 0 to k in INT8 for every quantizable layer k; with a ``stride`` only for the last
-    layer of each stride, and for every layer of strides in which the loss rises.
+    of each ``stride`` layers, and for every layer of strides in which the loss rises.
 
-    No layer is a suspect if full INT8 meets the threshold. A layer whose plan cannot be measured stays high, as a
-    suspect does.
+    No layer is a suspect if full INT8 meets the threshold. A layer whose plan cannot be measured stays in high
+    precision, as a suspect does.
 
     Args:
         watched: a list that receives each step when it is decided.
-        stride: a number of layers.
     """
     full = yield question.all_but(())
     judged = not question.meets(full)
@@ -63,8 +62,8 @@ def bisect(question: Question, watched: list[Step] | None = None, blamed: Sequen
 
     Args:
         watched: a list that receives each step when it is decided.
-        blamed: layers that lose much by other measurements, ascending; the boundaries before and after each are
-            measured first.
+        blamed: layers that lose much by other measurements, ascending; the points of the curve before and after each of
+            them are measured first.
     """
     settled: list[Step] = [] if watched is None else watched
     full = yield question.all_but(())
@@ -123,8 +122,8 @@ def _next_step(
 def _leftmost(
     question: Question, low: int, high: int, so_far: LossSoFar, after: Loss, kept: tuple[int, ...], noted: list[Step]
 ) -> Search[Step | None]:
-    """Returns the first step between ``low`` (-1: before all layers) and ``high`` that is a suspect or cannot be
-    measured; None without one. ``after`` is the loss at ``high``.
+    """Returns the first step between the points ``low`` (-1: before all layers) and ``high`` of the curve that is a
+    suspect or cannot be measured; None without one. ``after`` is the loss at ``high``.
     """
     layers = question.quantizable[low + 1 : high + 1]
     step_of_all = so_far.step(layers, after, question.prefix(layers[-1], kept))
@@ -144,7 +143,9 @@ def _leftmost(
 def _between(
     question: Question, low: int, high: int, after: Loss, kept: tuple[int, ...]
 ) -> Search[tuple[int, Loss] | None]:
-    """Returns the boundary nearest to the middle between ``low`` and ``high``, and its loss; None without one."""
+    """Returns the point of the curve nearest to the middle between ``low`` and ``high`` that can be measured, and its
+    loss; None without one.
+    """
     for position in sorted(range(low + 1, high), key=lambda boundary: abs(boundary - (low + high) / 2)):
         loss = yield question.prefix(question.quantizable[position], kept)
         if loss is not None or after is None:
@@ -161,8 +162,8 @@ def search_for(curve: str, question: Question, watched: list[Step] | None = None
     """Returns the search that measures a curve.
 
     Args:
-        curve: ``full`` (every boundary), ``adaptive`` (every few, then all where the loss rises) or ``culprits``
-            (suspects only, by bisection).
+        curve: ``full`` (after every layer), ``adaptive`` (after every few layers, then after each where the loss rises)
+            or ``culprits`` (suspects only, by bisection).
         watched: a list that receives each step when it is decided.
     """
     if curve == ADAPTIVE:

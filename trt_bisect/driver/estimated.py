@@ -70,9 +70,9 @@ class Measured:
     """The losses of a measured plan.
 
     Attributes:
-        loss: the largest loss over all inputs and settings in which the plan was run; infinite if it cannot run.
-        losses: the loss on each judged input, by index; under the key ``TOGETHER`` the loss over all inputs.
-        mean: the mean loss over all given inputs; infinite if the plan was not run on all.
+        loss: largest loss over all inputs and settings in which the plan was run; infinite if it cannot run.
+        losses: loss on each judged input, by index; under the key ``TOGETHER`` the loss over all inputs.
+        mean: mean loss over all given inputs; infinite if the plan was not run on all.
     """
 
     loss: float
@@ -84,10 +84,10 @@ class Estimates:
     """For each input, a Gaussian over the losses that the units add in the low precision.
 
     Args:
-        places: the indices of the inputs on which the plans with one low unit were measured.
+        places: indices of the inputs on which the plans with one low unit were measured.
         alone: float64 ``[units, places]``, the loss with only this unit low.
         full: by input, the loss with all units low, which scales the estimates for other inputs.
-        limit: the largest loss with which a set holds.
+        limit: largest loss with which a set holds.
     """
 
     def __init__(self, places: Sequence[int], alone: np.ndarray, full: Mapping[int, float], limit: float) -> None:
@@ -233,13 +233,13 @@ class SetSearch:
     Attributes:
         estimates: one for each calibrator.
         measure: measures a set with a calibrator, given by its index in ``estimates``.
-        judged: the indices of the inputs that the search runs; the list may grow.
-        limit: the largest loss with which a set holds.
+        judged: indices of the inputs that the search runs; the list may grow.
+        limit: largest loss with which a set holds.
         most: sets of this price or more are not measured.
-        each: the part of the price that each high unit adds to the cost.
+        each: part of the price that each high unit adds to the cost.
         best: a calibrator's index, and the cheapest set, of those whose measured loss stays within ``limit``; None if
             there is none.
-        tried: the measurements, by the calibrator's index and set.
+        tried: measurements, by the calibrator's index and set.
     """
 
     space: Space
@@ -312,7 +312,7 @@ class SetSearch:
         """Measures the set with the largest expected saving; returns false if none is worth a plan.
 
         Args:
-            worth: the least saving that is worth a plan, as a share of the best set's price.
+            worth: least saving that is worth a plan, as a share of the best set's price.
         """
         best_price = min(self.most, self.price(self.space.all if self.best is None else self.best[1]))
         offers = list(self._offers(best_price))

@@ -18,11 +18,10 @@ class Question:
     """A network as a driver sees it, and the losses that are tolerated.
 
     Attributes:
-        layers: the number of layers.
-        quantizable: the indices of layers that can be low and that the user did not fix, ascending.
-        budget: the largest loss that meets the threshold.
-        step: the smallest rise of the loss that makes a layer a suspect.
-        high: the precision of layers that a plan keeps high.
+        quantizable: indices of layers that can be low and that the user did not fix, ascending.
+        budget: largest loss that meets the threshold.
+        step: smallest rise of the loss that makes a layer a suspect.
+        high: precision of layers that a plan keeps high.
         fixed: by layer, the precision that the user fixed.
         base: the precision of layers that are neither low nor kept high; None if it is ``high``.
     """
@@ -38,7 +37,7 @@ class Question:
 
     @property
     def rest(self) -> Precision:
-        """The base, or ``high`` in its place."""
+        """The precision of layers that are neither low nor kept high."""
         return self.base or self.high
 
     def prefix(self, k: int, kept: Iterable[int] = ()) -> PrecisionPlan:
@@ -66,10 +65,11 @@ class Step:
     """Layers that move to INT8 together, and the losses before and after.
 
     Attributes:
-        layers: several if no plan with only some of them in INT8 could be measured, or if none of them is a suspect.
+        layers: their indices: several if no plan with only some of them in INT8 could be measured, or if none of them
+            is a suspect.
         before, loss: the losses before and after; ``loss`` is None if ``plan``, after the step, could not be measured.
         suspect: the loss rises enough to make the layer a suspect.
-        highest: the largest loss of all steps before.
+        highest: largest loss of all steps before.
     """
 
     layers: tuple[int, ...]
@@ -95,8 +95,8 @@ class Findings:
     """The result of a search for suspects.
 
     Attributes:
-        full: the loss of full INT8; None if it could not be measured.
-        suspects: the indices of the suspects, ascending.
+        full: loss of full INT8; None if it could not be measured.
+        suspects: indices of the suspects, ascending.
         set_aside: layers kept high because no plan with them in INT8 could be measured; and those of steps of several
             layers that are suspects only together.
     """
@@ -157,8 +157,8 @@ def drive(search: Search[Result], measure: Callable[[PrecisionPlan], Loss]) -> R
 
 
 def next_plans(search: Search[Any], losses: Mapping[PrecisionPlan, Loss], count: int) -> list[PrecisionPlan]:
-    """Returns at most ``count`` unmeasured plans that a search would ask for next if each had the same loss as the plan
-    before.
+    """Returns the plans, at most ``count``, that a search would ask for next and that are unmeasured, if each of them
+    had the same loss as the plan before.
 
     The search must not have begun; ``losses`` has the measured losses by plan.
     """

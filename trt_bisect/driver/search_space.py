@@ -19,7 +19,7 @@ Kept = frozenset[int]
 
 
 def all_sets(units: int) -> np.ndarray:
-    """Returns every set of units, one per row: bool ``[2 ** units, units]``."""
+    """Returns every set of units, one a row, true for its units: bool ``[2 ** units, units]``."""
     numbers = np.arange(1 << units, dtype=np.int64)
     return (numbers[:, None] >> np.arange(units) & 1).astype(bool)
 
@@ -35,11 +35,11 @@ class Space:
 
     Attributes:
         base: a plan with the precisions of the layers outside all units.
-        units: the indices of each unit's layers, which always have the same precision.
-        costs: the cost of each unit in high precision, above 0, as a share of the low precision's speedup over FP16.
-        budget: the largest loss that meets the threshold.
+        units: indices of each unit's layers, which always have the same precision.
+        costs: cost of each unit in high precision, above 0, as a share of the low precision's speedup over FP16.
+        budget: largest loss that meets the threshold.
         others: by unit, its high precision if it is not ``high``.
-        spent: the cost of the layers outside all units.
+        spent: cost of the layers outside all units.
         cost_of: returns the cost of a whole plan; None if it is the sum over its units.
     """
 
@@ -100,11 +100,11 @@ class Space:
 
 @dataclass(frozen=True)
 class Sensitivities:
-    """The sensitivity of each unit, in their order.
+    """The sensitivities of all units, in the order of the units.
 
     Attributes:
-        losses: the loss that the unit alone in low precision adds to the plan with all units high.
-        gains: the loss that the plan with all units low wins back if the unit alone is high.
+        losses: loss that the unit alone in low precision adds to the plan with all units in high precision.
+        gains: loss that the plan with all units in low precision wins back with the unit alone in high precision.
     """
 
     losses: tuple[float, ...]
@@ -140,7 +140,7 @@ def knee(front: Sequence[Point], budget: float) -> Point | None:
 
     Args:
         front: the cheapest point first.
-        budget: the largest loss that meets the threshold; losses below 1 % of it count as 1 %.
+        budget: largest loss that meets the threshold; losses below 1 % of it count as 1 %.
     """
     if len(front) < 3:
         return None
@@ -160,7 +160,7 @@ def path(space: Space, chosen: Kept, alone: Sensitivities | None, points: int) -
 
     Args:
         alone: orders both by falling sensitivity per cost; None: by number.
-        points: the number of sets, in even steps; the set ``chosen`` is added.
+        points: number of sets, in even steps; the set ``chosen`` is added.
     """
     units = sorted(space.all)
 

@@ -1,1 +1,1 @@
-"""Evaluators: a precision plan becomes a trial."""
+"""Evaluators measure precision plans."""

@@ -37,7 +37,7 @@ class Accuracy:
         function: runs the network and returns a number, higher for better, or several by name, of which ``accuracy``
             decides.
         code: a text that identifies function and data, for the keys of trials.
-        chance: the accuracy of the same answer for all samples; None if unknown.
+        chance: accuracy of the same answer for all samples; None if unknown.
     """
 
     function: Callable[[RunNetwork], float | Mapping[str, float]]
@@ -101,7 +101,7 @@ def accuracy_by_labels(
         labels: integers, one for each row of all samples.
         predicted: returns the class of each row from the values of ``output``.
         how: a text that identifies ``predicted``.
-        chance: the accuracy of the same answer for all rows; None if unknown.
+        chance: accuracy of the same answer for all rows; None if unknown.
     """
 
     def counted(infer: RunNetwork) -> float:
@@ -181,8 +181,8 @@ class Labels:
     """The right class of each sample.
 
     Attributes:
-        classes: the index of each sample's class, int64 ``[count]``.
-        names: the sample's file for each entry of ``classes``; empty if these are in the order of the data.
+        classes: index of each sample's class, int64 ``[count]``.
+        names: the sample's file for each entry of ``classes``; empty if ``classes`` is in the order of the data.
     """
 
     classes: np.ndarray

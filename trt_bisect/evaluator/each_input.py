@@ -28,8 +28,8 @@ class GivenInputs:
 
     Attributes:
         labels: the inputs' names in messages, such as ``calibration.npz 3`` or ``photos/cat.png``.
-        sources: the name of each input's data set.
-        empty: the indices of inputs on which FP32 finds nothing for a task or, without a task, gives no row.
+        sources: name of each input's data set.
+        empty: indices of inputs on which FP32 finds nothing for a task or, without a task, gives no row.
     """
 
     feeds: Sequence[Feeds]
@@ -84,13 +84,12 @@ class EachInput:
     share of all compared results, such as boxes, that differ.
 
     Attributes:
-        taken: the number of inferences so far, those in the journal included.
+        taken: number of inferences so far, those in the journal included.
 
     Args:
         judge: compares a plan's outputs for one input with FP32's.
-        budget: the largest loss that meets the threshold.
-        ranges: the digest of the ranges.
-        metric: the name of the metric.
+        budget: largest loss that meets the threshold.
+        ranges: digest of the ranges.
         canonical: returns the plan that stands for a plan and all its equivalents in the store of trials.
         together: by input, the number of FP32's results to compare; None if each input is judged by itself.
         ran: called with the number of inferences for a plan, and their seconds.
@@ -134,10 +133,10 @@ class EachInput:
         *,
         to_the_end: bool = False,
     ) -> list[float | None]:
-        """Returns each plan's largest loss on the inputs that were run; None if it cannot run.
+        """Returns each plan's largest loss on the inputs that were run; None for a plan that cannot run.
 
         Args:
-            among: the indices of the inputs; those on which more plans have missed run first, others in this order.
+            among: indices of the inputs; those on which more plans have missed run first, others in this order.
             on_plan: called with each plan before it is run.
             to_the_end: run all inputs, also after a miss.
         """

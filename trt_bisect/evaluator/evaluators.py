@@ -28,7 +28,7 @@ class RebuildEvaluator:
     """Builds an engine for each plan and runs the inputs on it; no plan is measured twice.
 
     Args:
-        high: the precision of high layers, and of unquantized layers if the network has no base.
+        high: precision of high layers, and of unquantized layers if the network has no base.
         pool: tries several plans at a time; None tries them in this process.
     """
 
@@ -74,7 +74,7 @@ class RebuildEvaluator:
         return self.store
 
     def measure(self, plan: PrecisionPlan) -> Trial:
-        """Returns the trial of ``plan``, from the store if known; a failure is an outcome."""
+        """Returns the trial of ``plan``, from the store if it is there; a failure becomes the trial's outcome."""
         plan = self.canonical(plan)
         trial = self.store.find(plan.key())
         return self._kept(attempt(plan, self.builder, self.inputs)) if trial is None else trial
@@ -140,7 +140,7 @@ class EngineEvaluator(RebuildEvaluator):
         further: called with each plan and its open engine.
 
     Args:
-        unscaled: the trials of plans with no layer low, which do not depend on scales.
+        unscaled: trials of plans with no layer low, which do not depend on scales.
         memory: the bytes of outputs that may wait in memory to be judged.
     """
 
@@ -165,11 +165,11 @@ class EngineEvaluator(RebuildEvaluator):
         self._memory = memory
 
     def measure(self, plan: PrecisionPlan) -> Trial:
-        """Returns the trial of ``plan``, from the store if known; a failure is an outcome."""
+        """Returns the trial of ``plan``, from the store if it is there; a failure becomes the trial's outcome."""
         return self.measure_as_is(self.canonical(plan))
 
     def measure_as_is(self, plan: PrecisionPlan) -> Trial:
-        """Returns the trial of a plan as it is: unquantized layers are not moved to the base."""
+        """Returns the trial of a plan without moving unquantized layers to the base precision."""
         trial = self.store_of(plan).find(plan.key())
         if trial is not None:
             return trial
@@ -203,9 +203,10 @@ class EngineEvaluator(RebuildEvaluator):
 
 @dataclass(frozen=True)
 class EngineJudge:
-    """Judges the outputs of an engine, for given and held-out inputs, against FP32's.
+    """Judges the outputs of an engine against FP32's.
 
     Attributes:
+        given, held_out: return the figures of the outputs for the given, and for the held-out inputs.
         apart: returns the loss of the outputs against the emulation's for the same plan.
     """
 
@@ -219,11 +220,11 @@ class SwitchEvaluator:
     takes an engine.
 
     Attributes:
-        whole: the evaluator that builds an engine for each plan, with the same store.
+        whole: evaluator that builds an engine for each plan, with the same store.
 
     Args:
-        memory: the bytes of tensors of earlier plans that the session may keep.
-        given: a session of the same network to use for the plans that it runs; it stays open.
+        memory: bytes of tensors of earlier plans that the session may keep.
+        given: a session of the same network, used for the plans that it can run; it stays open.
     """
 
     def __init__(
@@ -239,7 +240,7 @@ class SwitchEvaluator:
         self._own: AllPlans | None = None
 
     def measure(self, plan: PrecisionPlan) -> Trial:
-        """Returns the trial of ``plan``, from the store if known; a failure is an outcome."""
+        """Returns the trial of ``plan``, from the store if it is there; a failure becomes the trial's outcome."""
         plan = self.whole.canonical(plan)
         key = TrialKey(plan.key(), SWITCH).text
         trial = self.whole.store.find(key)

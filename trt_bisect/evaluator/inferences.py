@@ -103,8 +103,8 @@ class SwitchRunner:
 def switch_session(
     builder: Builder, facts: TensorFacts, memory: int, more: Collection[Precision] = ()
 ) -> AllPlans | None:
-    """Returns an ONNX Runtime session that runs all plans, with a thread for each inference; None for NVIDIA engines,
-    or if ONNX Runtime refuses it.
+    """Returns an ONNX Runtime session that runs all plans, with one thread an inference; None for NVIDIA engines, or if
+    ONNX Runtime refuses the graph.
 
     The session keeps at most ``memory`` bytes of tensors. ``more`` are precisions besides the network's high and low
     ones.
@@ -151,8 +151,8 @@ class InputLoss(NamedTuple):
     """The loss of a plan on an input.
 
     Attributes:
-        share: the loss; with a task, the share of the compared results (such as boxes) that differ from FP32's.
-        items: the number of results compared; 1 without a task.
+        share: loss; with a task, the share of the compared results (such as boxes) that differ from FP32's.
+        items: number of results compared; 1 without a task.
         pooled: by name of a count that is judged over all inputs, the numbers of differing elements or rows and of all.
     """
 
@@ -171,10 +171,10 @@ class Measuring:
     """A plan while it is run on its inputs.
 
     Attributes:
-        left: the indices of the inputs whose results are still to be judged, in order.
+        left: indices of the inputs whose results are still to be judged, in order.
         losses: by input, the losses so far.
         stored: by input, losses from the journal, which need no inference.
-        outputs: the figures on the input with the largest loss so far.
+        outputs: figures on the input with the largest loss so far.
         results: by input, the inferences that were begun and not judged.
     """
 

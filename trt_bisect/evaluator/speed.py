@@ -11,7 +11,7 @@ from trt_bisect.precision import Precision
 
 _OTHER_COSTS = "Give --cost macs, or a CSV of times."
 Latencies = Mapping[str, Latency | None]
-"""By plan (``fp32``, ``fp16``, ``int8`` and ``recipe``); None if the plan could not be built or run."""
+"""The latency by plan (``fp32``, ``fp16``, ``int8``, ``recipe``); None if the plan could not be built or run."""
 
 
 def layer_times(timed: Latency, network: Network) -> dict[int, float]:

@@ -77,7 +77,6 @@ class TrialSpec:
     """The facts that workers need to try plans; each worker gets them once.
 
     Attributes:
-        engine: the engine's name, such as ``tensorrt``.
         facts: versions and device of the builder that ran FP32; a worker must have the same.
         make: makes a builder with ``options``; pickled, with the network and the scales.
         timed: measure the latency of each engine.

@@ -1,5 +1,3 @@
-"""The entries of a history, their table for pandas, CSV and Parquet, and their trends."""
-
 from __future__ import annotations
 
 import json
@@ -46,12 +44,12 @@ class HistoryEntry:
     """A report in the history.
 
     Attributes:
-        id: the number in the order of recording; 0 before the recording.
-        run: the id of the run's journal, which stays the same when the folder is moved or copied.
-        folder: the absolute path of the run folder when last recorded.
+        id: number in the order of recording; 0 before the recording.
+        run: id of the run's journal, which stays the same when the folder is moved or copied.
+        folder: absolute path of the run folder when last recorded.
         label: the network's name in a suite, else the model file's stem.
-        started, recorded: the times, in UTC, of the run's start and its recording.
-        report: the report without its layers.
+        started, recorded: times, in UTC, of the run's start and its recording.
+        report: report without its layers.
     """
 
     id: int

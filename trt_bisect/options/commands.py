@@ -117,7 +117,7 @@ class PipelineOptions(RunOptions):
 
 
 class SensitivityOptions(WithoutRecipeOptions):
-    """The options of ``sensitivity``. Nothing is judged by its threshold.
+    """The options of ``sensitivity``. No threshold judges the results.
 
     Attributes:
         high: Keep this layer in high precision: a name, a pattern with * and ?, re:PATTERN, op:Softmax, recipe:RUN (a

@@ -439,7 +439,7 @@ class MeasuringOptions(
             strong typing from 11.4.1 on, with --base fp16 --one-scale '*'. Not tested yet.
         strategy: Measure the curve in the emulation (auto), with an engine per layer (exhaustive), or with about log2 N
             engines per suspect (bisect).
-        curve: In the emulation, measure every boundary (full), every sixteenth and all where the loss changes
+        curve: In the emulation, measure after every layer (full), after every sixteenth and all where the loss changes
             (adaptive), or only what shows the suspects (culprits). auto: adaptive from 401 quantizable layers on, else
             full.
         margin: Keep this share of the allowed loss in reserve for new inputs, where that costs little more.
@@ -506,8 +506,8 @@ class MeasuringOptions(
         )
 
     def curve_of(self, strategy: str, layers: int) -> str:
-        """Returns ``full``, ``adaptive`` or ``culprits``: the boundaries to measure with a strategy, in a network of
-        ``layers`` quantizable layers.
+        """Returns the curve to measure with a strategy, in a network of ``layers`` quantizable layers: ``full``,
+        ``adaptive`` or ``culprits``.
         """
         if strategy == EMULATION:
             return usual_curve(layers) if self.curve == AUTO else self.curve
@@ -520,7 +520,7 @@ class MeasuringOptions(
 
 
 class RunOptions(MeasuringOptions):
-    """The options of ``run``. The goal is the cheapest recipe that meets the threshold, unless they name another one.
+    """The options of ``run``. The goal is the cheapest recipe that meets the threshold, unless options name another.
 
     Attributes:
         precision: Run culprits and the layers of --high in this precision. mixed: FP32, and culprits in FP16 if enough.
@@ -546,7 +546,7 @@ class RunOptions(MeasuringOptions):
         explain: tensors: compare FP32 and INT8 tensors, and split each culprit into weights and activations. full:
             measure every layer alone too. remedies: measure fixes too. none: skip.
         save_tensors: Save the final outputs, or the tensors of all layers (ONNX Runtime), of FP32, full INT8 and the
-            recipe in the run folder, for 'compare --fp32 --int8'. boundaries: the final outputs, also of each boundary
+            recipe in the run folder, for 'compare --fp32 --int8'. boundaries: the final outputs, also of each point
             of the curve. polygraphy: the final outputs, also as Polygraphy's JSON in tensors/polygraphy: inputs.json
             for --load-inputs, and fp32.json, int8.json and recipe.json for --load-outputs.
         history: Record the run in the history next to the run folder, not at all (none), or in this file.

@@ -97,13 +97,13 @@ class Option:
 
     @property
     def is_argument(self) -> bool:
-        """True if the command line takes it by position."""
+        """True if the command line takes the option by position."""
         return self.panel == ARGUMENTS
 
     @property
     def flags(self) -> tuple[str, ...]:
-        """Its flags, the first one used in messages; empty for an argument, and for an object that only Python can
-        give.
+        """The option's flags, the first one used in messages; empty for an argument, and for an object that only Python
+        can give.
         """
         if self.is_argument or self.kind is OBJECT:
             return ()
@@ -111,12 +111,12 @@ class Option:
 
     @property
     def flag(self) -> str:
-        """Its name in messages: the first flag, else the keyword."""
+        """The option's name in messages: the first flag, else the keyword."""
         return next(iter(self.flags), self.keyword)
 
     @property
     def keys(self) -> tuple[str, ...]:
-        """Its names in TOML and Python: the keyword, and those of the flags."""
+        """The option's names in TOML and Python: the keyword, and those of the flags."""
         flags = (flag[2:].replace("-", "_") for flag in self.flags if flag.startswith("--"))
         return tuple(dict.fromkeys((self.keyword, *flags)))
 
@@ -131,7 +131,7 @@ class Option:
 
     @property
     def described_in_python(self) -> str:
-        """Its help for Python with all facts: keywords in place of flags, values as Python writes them."""
+        """The option's help for Python with all facts: keywords in place of flags, values as Python writes them."""
         effect = in_python(self.effect).replace("Repeatable", "A list names several")
         default = in_python(self.without_in_python or self.without)
         if not default and self.shown_default:
@@ -287,10 +287,9 @@ def _is_default(value: Any, default: Any) -> bool:
 
 @contextmanager
 def naming_keywords(keywords: Mapping[str, str] | None = None) -> Iterator[None]:
-    """Makes errors in the block name Python's keywords in place of flags. ``keywords``: by flag; None: of the same
-    name.
+    """Makes errors in the block, or in the function that it decorates, name Python's keywords in place of flags.
 
-    It also decorates functions for Python; the command line calls the function inside (``inspect.unwrap``).
+    ``keywords``: by flag; None: as the flag. The command line calls the undecorated function (``inspect.unwrap``).
     """
     try:
         yield
@@ -448,8 +447,9 @@ def read_table(
 def read_config(file: Path, command: str, commands: Collection[str], options: Sequence[Option]) -> dict[str, Any]:
     """Returns the values in a file for ``--config`` by the names of their options.
 
-    Options stand at the top, in the table of the command (``[run]``) or of a panel (``[data]``, ``[run.data]``); those
-    in the command's table come first. Tables of other commands, and of panels that it does not have, are left out.
+    Options stand at the top, in the table of the command (``[run]``) or of a panel (``[data]``, ``[run.data]``). If an
+    option stands in several, a table of the command (``[run]``, ``[run.data]``) wins. Tables of other commands, and of
+    panels that the command does not have, are left out.
 
     Args:
         file: TOML. Paths in it are relative to its folder.

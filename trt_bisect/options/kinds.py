@@ -56,11 +56,11 @@ class OptionKind:
 
     Attributes:
         metavar: the word that stands for a value in the help; empty for a switch.
-        read: from a given value and the option's flag to the value that the package works with; a value that was read
-            before stays. Raises BadInput with the flag.
-        words: from a value to the texts that stand for it on the command line.
-        located: from a value in a TOML file and the file's folder to the value with whole paths. Raises BadInput; its
-            problem continues a sentence that begins with the key.
+        read: turns a given value, with the option's flag for errors, into the value that the package works with;
+            returns a value that was read before unchanged. Raises BadInput.
+        words: turns a value into the texts that stand for it on the command line.
+        located: turns a value in a TOML file, with the file's folder, into the value with whole paths. Raises BadInput,
+            whose problem is worded to follow the key.
         several: the option may be repeated on the command line.
         choices: the known words.
         closed: the value must be one of the choices.

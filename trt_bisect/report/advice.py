@@ -1,5 +1,3 @@
-"""Advice on culprits: the remedies for each, and the culprits grouped by cause."""
-
 from __future__ import annotations
 
 import math
@@ -119,7 +117,7 @@ def cause_of(
     calibrator: str,
     others: Sequence[str] = (),
 ) -> Cause:
-    """Returns the culprits of one cause and the remedies for them.
+    """Returns the culprits of one cause and the remedies for it.
 
     Args:
         cause, evidence: an item of ``by_cause``.

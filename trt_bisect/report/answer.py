@@ -14,7 +14,9 @@ from trt_bisect.support.text import Line
 
 OWN, NUDGED, FUSED = "scales as they are", "scales moved by 2e-5", "ONNX Runtime's optimisations"
 DECIDING = (OWN, NUDGED, FUSED)
-"""The settings of the engine in which a recipe must meet the threshold; the last only for recipes with FP16."""
+"""The settings in which a recipe must meet the threshold; the second only with scales, the last two only in the
+emulation.
+"""
 ENGINE_PASSES, KERNEL, DIFFUSE = "engine passes", "wrong kernel", "engine loses more"
 SCALES_DIFFER, NOT_NEEDED, BASE_MISSES = "other scales", "not needed on the engine", "base misses"
 OTHER_CALIBRATOR = "another calibrator"
@@ -37,7 +39,7 @@ class CalibratorRow:
         inputs: the number of inputs that were run; 1 if full INT8 misses on the first.
         meets: full INT8 meets the threshold on all inputs.
         cost: the share of INT8's speedup over FP16 that the first recipe gives up.
-        high: the number of high layers in the first recipe.
+        high: the number of layers in high precision in the first recipe.
         chosen: the run uses this calibrator.
         mean_loss: the mean loss of the first recipe, which decides between recipes of about the same cost.
         by: the calibrator for ``--calibrator``; None for given ranges.
@@ -122,7 +124,7 @@ class EngineFacts:
         int8_emulated: the similarity of full INT8 in the emulation.
         recipe_emulated: the similarity of the proposed recipe in the emulation.
         apart_int8: the loss of full INT8 on the engine, with the emulation's outputs as reference.
-        apart_recipe: the loss of the proposed recipe, with this reference.
+        apart_recipe: the loss of the proposed recipe on the engine, with the emulation's outputs as reference.
         lines: contradictions between engine and emulation, a sentence each.
         engine: ``tensorrt`` or ``tensorrt-rtx``.
     """
@@ -148,11 +150,11 @@ class AnswerFacts:
         has_held_out: inputs were held out.
         cost: the share of INT8's speedup over FP16 that the recipe gives up.
         calibrators: the calibrators that were tried.
-        equals: other sets of high layers that pass at the same cost.
+        equals: other sets of layers that, in high precision, pass at the same cost.
         settings: by setting, the recipe's worst similarity; None if not finite. ``unquantized layers in INT8`` and
             ``scales moved by FP16's rounding`` do not decide.
-        in_fp16: the recipe with its high layers in FP16 instead of FP32.
-        in_fp32: the recipe with its high layers in FP32, before some were moved to FP16.
+        in_fp16: the recipe with FP16 in place of FP32 for the layers in high precision.
+        in_fp32: the recipe with all layers in high precision in FP32, before some were moved to FP16.
         around_fp16: the recipe, or full INT8 if that passes, with FP16 in place of all FP32 (``--base fp16``).
         changes: in words, the changes of the network that reduce the recipe's loss; empty without any.
         changes_tried: by change of the network, the mean of full INT8's loss and a cheap plan's, with this change and
@@ -160,11 +162,11 @@ class AnswerFacts:
         unchanged: the cheapest recipe for the given network, if a changed network has a cheaper one.
         expensive: the one or two layers that cause at least 80 % of the recipe's cost, if this cost is over 30 %; the
             most expensive first.
-        ranked: the culprits by decreasing loss when put back.
-        weak: the culprits that, put back, miss the threshold by less than the noise, or miss only the margin.
+        ranked: the culprits, by decreasing loss with the culprit back in INT8.
+        weak: the culprits with which in INT8 the recipe misses the threshold by less than the noise, or misses only the
+            margin, or misses only in another setting than ``scales as they are``.
         doubts: reasons to doubt the similarity of the recipe, or of full INT8 if that passes.
-        aim: the largest loss that the search accepted; less than the threshold allows if a recipe missed in another
-            setting.
+        aim: the largest loss that the search accepted; less than the threshold allows if ``margin`` is above 0.
         margin: the share of the allowed loss that the recipe leaves unused on given inputs (``--margin``).
         cheapest: the cheapest passing plan, if the recipe is a safer one.
         not_done: the parts that a stopped run left out, a clause each.
@@ -222,10 +224,10 @@ class RecipeLayers:
 
     Attributes:
         high: the layers in high precision.
-        added: the high layers that are no culprits.
+        added: the layers of ``high`` that are no culprits.
         meets: the recipe meets the threshold.
-        untested: the high layers that the run did not put back: they may be unnecessary.
-        faster: the high layers that only speed needs: with them in INT8 the plan is predicted to be slower.
+        untested: the layers of ``high`` that the run did not measure back in INT8 and that may be unnecessary.
+        faster: the layers of ``high`` that only speed needs: with them in INT8 the plan is predicted to be slower.
     """
 
     high: tuple[str, ...] = ()
@@ -244,7 +246,7 @@ class Goal:
         drop: the allowed loss of accuracy, as given by ``--drop``; empty if the similarity decides.
         costs: the source of costs: ``macs`` (multiply-adds), ``measured``, ``time on`` and a GPU's name, or a file of
             times.
-        mixed: high layers are in FP16 where that is accurate enough.
+        mixed: layers in high precision are in FP16 where that is accurate enough.
     """
 
     most: float | None = None
@@ -278,7 +280,7 @@ class Accuracies:
 
     Attributes:
         least: the lowest acceptable accuracy; None if the similarity decides.
-        base: the accuracy with no layer low, if the base is FP16 or BF16.
+        base: the accuracy with no layer in low precision, if the base is FP16 or BF16.
         fp16: the accuracy with every layer in FP16; None if FP16 is the low precision.
         also: other figures by plan (``fp32``, ``int8``, ``recipe``) and name, such as ``map50``.
     """
@@ -303,7 +305,7 @@ class FrontPoint:
         figure: the similarity, or the accuracy if that decides; None if the plan cannot be run.
         loss: the loss of ``figure``.
         names: the names of the plan, such as ``recipe`` or ``knee``; empty for most plans.
-        high: by layer that is not low, its precision.
+        high: the precision of each layer that is not in low precision, by layer.
     """
 
     cost: Annotated[

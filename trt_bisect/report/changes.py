@@ -111,7 +111,7 @@ class Difference:
 
     Attributes:
         what: the name of the part.
-        before, now: the values as text; of a digest the first digits.
+        before, now: the values as text; of a digest the first eight digits.
     """
 
     what: str

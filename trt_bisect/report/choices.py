@@ -57,7 +57,7 @@ def choice_of(plan: str, choices: Sequence[Choice]) -> Choice | None:
 
 
 def fp16_instead(choices: Sequence[Choice], low: Precision = Precision.INT8, costs: str = "macs") -> str:
-    """Returns a clause on why to ship FP16; empty if FP16 misses the goal, also on held-out inputs alone, or INT8 or
+    """Returns a clause on why to ship FP16; empty if FP16 misses the goal on given or held-out inputs, or if INT8 or
     the recipe is worth more.
 
     ``costs``: the source of costs, such as ``macs``.
@@ -180,7 +180,7 @@ def no_gain(report: Report) -> str:
 
 
 def times_from(report: Report, text: str) -> str:
-    """Returns the words that follow ``text``: its times are measured, or predicted on a GPU; empty without a time."""
+    """Returns the words that say if the times in ``text`` are measured, or predicted on a GPU; empty if it has none."""
     if " ms" not in text:
         return ""
     return " (measured)" if report.latency or report.predicted is None else f" (predicted on {report.predicted.gpu})"

@@ -1,5 +1,3 @@
-"""The results of ``compare`` (the tensors of two runs) and ``profile`` (the tensors of one network)."""
-
 from __future__ import annotations
 
 import math
@@ -65,7 +63,7 @@ class Comparison(Result):
         other: the file of the second network, if two were compared; columns call the first ``fp32``, the second
             ``int8``.
         matched: the layers of both networks; empty if only one was given.
-        sort: the column that screen and page sort by, the worst first.
+        sort: the column by which terminal and page sort, the worst first.
         engine_tensors: the tensors of a real engine with the same plan; empty without one.
         threshold: the cosine below which a tensor's similarity is called low.
     """
@@ -226,7 +224,7 @@ class ProfiledTensor:
     """A tensor that a layer reads or makes, with the moments of its values.
 
     Attributes:
-        quantized_dtype: the type that INT8 rounds it to; empty if unrounded.
+        quantized_dtype: the type that INT8 rounds the tensor to; empty if unrounded.
         zero_point: the zero point; None for FP8, and if channels differ.
         spread: the moments before the rounding; None without data.
         rounded: the moments after the Q/DQ pair; None without one.

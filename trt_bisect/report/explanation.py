@@ -71,7 +71,7 @@ class ExplainedTensor:
         kind: ``input``, ``activation``, ``weight`` or ``bias``.
         shape: the shape on the first input.
         dtype: the type in FP32.
-        quantized_dtype: the type that INT8 rounds it to.
+        quantized_dtype: the type that INT8 rounds the tensor to.
         scale: the scale, or the largest of a per-channel scale.
         scales: the scale of each channel; None if all share one.
         axis: the axis of ``scales``.
@@ -156,10 +156,10 @@ class ExplainedLayer:
 
 @dataclass(frozen=True)
 class Tried:
-    """A measured remedy: all layers in INT8 except those that the remedy keeps high.
+    """A measured remedy: all layers in INT8 except those that the remedy keeps in high precision.
 
     Attributes:
-        culprits: the culprits that it is for; empty for the whole network.
+        culprits: the culprits that the remedy is for; empty for the whole network.
         remedy: the name of the remedy.
         what: the remedy in words.
         similarity: the similarity on the worst input; None, as ``loss``, if not finite.
@@ -167,10 +167,10 @@ class Tried:
         part: not all inputs were run: the similarity may be worse.
         meets: the loss is within the threshold.
         calibrator: the calibrator that was tried; None for other remedies.
-        high: the number of layers kept high.
-        precision: the precision of the layers kept high; empty if none or several.
-        layers: the names of the layers kept high.
-        cost: the share of INT8's speedup over FP16 that these layers give up.
+        high: the number of layers kept in high precision.
+        precision: the precision of the layers kept in high precision; empty if none or several.
+        layers: the names of the layers kept in high precision.
+        cost: the share of INT8's speedup over FP16 that the remedy gives up.
         confirmed: the remedy passes on held-out inputs and in all settings, without a doubt; None if not tested.
         own: the plan is the run's recipe.
         cache: the path, in the run folder, of the remedy's calibration cache; empty without one.
@@ -196,8 +196,8 @@ class Tried:
     precision: str = ""
 
     def is_cheaper(self, cost: float) -> bool:
-        """Returns true if the remedy costs less than ``cost``; if it keeps layers high, less by over 3 % of INT8's
-        speedup.
+        """Returns true if the remedy costs less than ``cost``; if it keeps layers in high precision,
+        less by over 3 % of INT8's speedup.
         """
         return self.cost + (AS_CHEAP if self.high else 0.0) < cost
 
@@ -226,11 +226,11 @@ class Remedy:
     """A remedy for a culprit.
 
     Attributes:
-        remedy: the name of the remedy.
+        remedy: the name.
         why: the reason why it may help.
-        speed: its cost in speed, as a phrase.
-        commands: the commands that apply it, one for each tool.
-        tried: its best measurement in this run; None if not measured.
+        speed: the cost in speed, as a phrase.
+        commands: the commands that apply the remedy, one for each tool.
+        tried: the best measurement in this run; None if not measured.
     """
 
     remedy: str
@@ -314,8 +314,8 @@ class Mark:
     Attributes:
         kind: ``kept``, ``lost`` or ``invented`` in comparison with FP32; empty for FP32's own detections.
         text: the class and the score.
-        outline: the corners of its box, x and y in pixels.
-        points: its visible keypoints, x and y in pixels.
+        outline: the corners of the box, x and y in pixels.
+        points: the visible keypoints, x and y in pixels.
     """
 
     kind: str

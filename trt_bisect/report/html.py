@@ -1,5 +1,3 @@
-"""Renders pages as HTML."""
-
 from __future__ import annotations
 
 import base64

@@ -1,5 +1,3 @@
-"""The results of ``sensitivity`` (loss with one layer in INT8) and ``worst`` (loss on each input)."""
-
 from __future__ import annotations
 
 import math
@@ -33,7 +31,7 @@ class SensitiveOp:
 
     Attributes:
         op_name: the layer.
-        sensitive_type: the rounded part, ``both``, ``weight`` or ``activation``; all else is high.
+        sensitive_type: the rounded part, ``both``, ``weight`` or ``activation``; all else is in high precision.
         metrics: each metric on the worst final output.
         share: the layer's share of the network's multiply-adds.
         worth: ``alone`` divided by ``share``.
@@ -65,7 +63,7 @@ class Sensitivity(Result):
 
     Attributes:
         ops: one for each layer and rounded part, the worst first.
-        full: the loss with all layers of ``ops`` low; None if not measured.
+        full: the loss with all layers of ``ops`` in low precision; None if not measured.
     """
 
     COMMAND = "sensitivity"
@@ -177,7 +175,7 @@ class WorstReport(Result):
         order: the order from worst to best: ``ascending`` or ``descending``.
         threshold: the worst acceptable value; None if the metric has none.
         allowed: the loss that the threshold allows; None without a threshold.
-        high: the layers kept high.
+        high: the layers kept in high precision.
         source: the data set.
         values: the metric on each sample; None if the low-precision output is not finite.
         losses: the losses of ``values``; None if infinite.

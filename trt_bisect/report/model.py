@@ -1,5 +1,3 @@
-"""The report of a run, with the fields of ``report.json``."""
-
 from __future__ import annotations
 
 import itertools
@@ -76,13 +74,13 @@ class Report(Shown):
         share: a layer that loses at least this share of ``budget`` on the curve is a suspect.
         layers: in execution order.
         constants: constants that TensorRT has as layers, with the figures of the layer before them.
-        culprits: the layers measured to miss the threshold when put back.
+        culprits: the layers with which back in INT8 the recipe was measured to miss the threshold.
         similarity: the metric on the worst output and the worst given input.
         outputs: by output and metric, the figure on the worst input.
         by_input: the figures of each input, if there are several.
         refused: the reasons why TensorRT cannot build the network.
         answer: the recipe on given and held-out inputs, and the calibrators.
-        bound: the bound on similar inputs that miss with the recipe.
+        bound: the upper bound on the share of similar inputs that miss the threshold with the recipe.
         accuracy: the accuracies on labelled data.
         goal: the goal of the recipe, besides the threshold.
         networks: the networks of a pipeline, each measured as the only one in low precision.
@@ -90,7 +88,7 @@ class Report(Shown):
         choices: the plans that a user may ship.
         latency: the latencies of ``fp32``, ``fp16``, ``int8`` and ``recipe``, None for an engine that could not be
             built; None without a GPU.
-        predicted: the predicted times of these four plans.
+        predicted: the predicted times of ``fp32``, ``fp16``, ``int8`` and ``recipe``.
         overflows: the first tensors that overflow if all layers are in FP16 or BF16.
         base_high: the layers whose values overflow in the base, if full INT8 meets the threshold with them in FP32.
         next: the recommended next step.
@@ -265,11 +263,13 @@ class Report(Shown):
 
     @property
     def put_back_title(self) -> str:
-        """The title of the column of figures with a culprit put back."""
+        """The title of the column of figures with a culprit back in INT8."""
         return f"If put back in {self.low.upper()}"
 
     def put_back_text(self, row: LayerRow) -> str:
-        """Returns the recipe's figure with a layer put back, as text; with ``or worse`` if not all inputs were run."""
+        """Returns the recipe's figure with a layer back in INT8, as text; with ``or worse`` if not all inputs were
+        run.
+        """
         return f"{self.text(row.put_back)}{put_back_remark(self, row)}"
 
     @property
@@ -281,7 +281,7 @@ class Report(Shown):
 
     @property
     def ranked_culprits(self) -> tuple[tuple[LayerRow, ...], tuple[LayerRow, ...]]:
-        """The rows of the culprits and of the weak culprits, each by decreasing loss when put back."""
+        """The rows of the culprits and of the weak culprits, both by decreasing loss with the culprit in INT8."""
         ranked, weak = (self.answer.ranked, set(self.answer.weak)) if self.answer is not None else ((), set())
         places = {name: rank for rank, name in enumerate(ranked)}
         rows = sorted((row for row in self.layers if row.culprit), key=lambda row: places.get(row.name, 0))
@@ -456,7 +456,7 @@ class Report(Shown):
 
     @property
     def overview(self) -> Overview:
-        """The verdict, the next step, and the culprits with the figure if put back."""
+        """The verdict, the next step, and the culprits with the recipe's figure if the culprit is in INT8."""
         from trt_bisect.report.screen.run import culprit_cells, next_lines, plan_texts, verdict_first
 
         if self.titled.layers != self.layers:

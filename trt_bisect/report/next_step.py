@@ -1,5 +1,3 @@
-"""The step to recommend after a run, with its command."""
-
 from __future__ import annotations
 
 import shlex

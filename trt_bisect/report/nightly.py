@@ -1,5 +1,3 @@
-"""The result of ``regress``: its files, text, Markdown and JUnit XML."""
-
 from __future__ import annotations
 
 import re
@@ -40,7 +38,7 @@ class Baseline:
     """The earlier runs that a network is compared with.
 
     Attributes:
-        measured: the number and start of their night, as text; empty if not known.
+        measured: the number and start of the night of these runs, as text; empty if not known.
         runs: the reports, equal ones once, with only the fields that are compared.
     """
 
@@ -344,7 +342,9 @@ def junit_xml(regression: Regression) -> bytes:
 
 @contextmanager
 def unfinished(folder: Path) -> Iterator[None]:
-    """In this context, a JUnit error replaces the last night's files: a stopped night is no pass."""
+    """While the context lasts, an error in ``junit.xml`` replaces the last night's files, so that a stopped night does
+    not pass.
+    """
     for name in FILES:
         (folder / name).unlink(missing_ok=True)
     began = datetime.now(timezone.utc).isoformat(timespec="seconds")

@@ -1,5 +1,3 @@
-"""The page of a run, ``report.html``."""
-
 from __future__ import annotations
 
 import json
@@ -36,8 +34,9 @@ class PageData:
     """The content of a run's page.
 
     Attributes:
-        kept_in, layers_high: the precisions of the recipe's high layers, as text; the second with their number.
-        put_back_remarks: by culprit, what restricts its figure if it is put back.
+        kept_in: the precisions of the recipe's layers in high precision, as text.
+        layers_high: the same with their number.
+        put_back_remarks: by culprit, what restricts the recipe's figure with the culprit in INT8.
         ranked_culprits: the culprits, and the weak ones, the worst first.
         progress: of a run that goes on: ``stage``, ``done``, ``total``, ``seconds`` and ``left``; else None.
         recipe: by file of the recipe its text, or ``{"bytes": size}`` for a binary or long file.
@@ -79,9 +78,9 @@ def page_data(
 
     Args:
         recipe: the recipe's files, from ``recipe_texts``; None without one.
+        status: ``finished``, ``running`` or ``interrupted``.
         progress: of a running run; else None.
         folder: the run folder in the page's commands.
-        status: ``finished``, ``running`` or ``interrupted``.
     """
     titles = titles_in(report.layers)
     report, graph, explanation, pictures = titled((report, graph, explanation, pictures), titles)

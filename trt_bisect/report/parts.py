@@ -94,12 +94,12 @@ class LayerRow:
     Attributes:
         index: the position in execution order; of a constant, that of its first reader.
         loss: the loss that the layer adds on the curve; for cosine a fraction of 1.
-        culprit: the layer was measured to miss the threshold when put back in INT8.
+        culprit: with this layer back in INT8, the recipe was measured to miss the threshold.
         outcome: ``measured``, ``build failed``, ``inference failed``, ``out of memory``, ``timed out``, ``lost`` with
             its worker, ``not finite``, ``follows`` (it does not change the engine, or the user fixed it), ``not tried``
             (the strategy did not need it).
-        ran: the precision to which its inputs were rounded; ``region`` or ``dla`` in a region that TensorRT compiled as
-            one.
+        ran: the precision to which the layer's inputs were rounded; ``region`` or ``dla`` in a region that TensorRT
+            compiled as one.
         obeyed: ``ran`` is the requested precision.
         why_not: the reason why the layer is not quantizable.
         message: the message of a failed trial.
@@ -183,8 +183,8 @@ class NetworkRow:
 
     Attributes:
         file: the path of the file.
-        similarity: the pipeline's figure on the worst input with only this network low.
-        meets: with only this network low, the pipeline meets the threshold on all given inputs.
+        similarity: the pipeline's figure on the worst input with only this network in low precision.
+        meets: with only this network in low precision, the pipeline meets the threshold on all given inputs.
         culprits: the culprits in this network.
     """
 

@@ -1,5 +1,3 @@
-"""Compares the precisions that plans requested with those that engines ran."""
-
 from __future__ import annotations
 
 from collections import Counter
@@ -51,7 +49,8 @@ def unproven(network: Network, trial: Trial) -> dict[int, str]:
 
 
 def obedience_doubts(layers: Mapping[int, Layer | LayerRow], trial: Trial, *, weak: bool = True) -> tuple[str, ...]:
-    """Returns at most one doubt on a pass: the engine ran low layers in another precision, or reports no precisions.
+    """Returns at most one doubt on a pass: the engine ran layers in another precision than the plan's low one, or
+    reports no precisions.
 
     Args:
         layers: by index.
@@ -86,7 +85,7 @@ def obedience_doubts(layers: Mapping[int, Layer | LayerRow], trial: Trial, *, we
 
 
 def ran_low(layers: Mapping[int, Layer | LayerRow], trial: Trial) -> str:
-    """Returns the number of low layers that ran low: ``7 of 9 layers ran in INT8``."""
+    """Returns how many of a plan's low layers ran in low precision, as text: ``7 of 9 layers ran in INT8``."""
     plan = _plan_of(trial)
     low, lowered = str(plan.low), plan.lowered & layers.keys()
     return f"{sum(trial.ran.get(k) == low for k in lowered)} of {len(lowered)} layers ran in {low.upper()}"

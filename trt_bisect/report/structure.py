@@ -1,5 +1,3 @@
-"""The results of ``check`` (a network's structure) and ``migrate`` (from weak to strong typing)."""
-
 from __future__ import annotations
 
 from collections import Counter
@@ -26,7 +24,7 @@ class CheckReport(Result):
     Attributes:
         opset: the opset of the ONNX operators.
         nodes: the number of nodes in the main graph.
-        pairs: the number of Q/DQ pairs in it.
+        pairs: the number of Q/DQ pairs in the main graph.
         findings: errors first.
         tensors: the quantization of the layers' tensors, in execution order.
         dropped: the nodes that are no layers, in the file's order.

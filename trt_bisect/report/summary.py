@@ -1,5 +1,3 @@
-"""The verdict of a run as lines."""
-
 from __future__ import annotations
 
 import math
@@ -85,7 +83,7 @@ def verdict_lines(
     """Returns the lines on doubts, full INT8, culprits, recipe and data.
 
     Args:
-        nothing, full: the trials with no layer low, and with all.
+        nothing, full: the trials with no layer, and with all layers, in low precision.
     """
     lines, answer, by_input = above_verdict(report), report.answer, report.by_input.int8
     assert answer is not None
@@ -527,7 +525,9 @@ _MISSED = {
 
 
 def bound_line(bound: Bound) -> Line:
-    """Returns the line on the share of similar inputs that may miss, rounded up."""
+    """Returns the line on the upper bound of the share of similar inputs that miss the threshold, rounded up to two
+    digits.
+    """
     digits = 1 - math.floor(math.log10(bound.most))
     most = percent(math.ceil(round(bound.most * 10**digits, 9)) / 10**digits)
     did, do, without = _MISSED[bound.by]

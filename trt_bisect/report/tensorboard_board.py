@@ -342,10 +342,10 @@ class TensorHistograms:
 
 
 def weights_of(network: Network, writer: PlanWriter, layers: Mapping[str, str]) -> Iterator[tuple[str, Origin]]:
-    """Yields with their tags the float constants of ``layers`` that INT8 can round or that have two axes or more, and
-    their biases.
+    """Yields the TensorBoard tag and the origin of each float constant of ``layers`` that INT8 can round or that has
+    two axes or more, and of the layers' biases. The origins of rounded constants have the quantizers of full INT8.
 
-    Each has the rounding of full INT8.
+    ``layers``: by layer, the prefix of its tags.
     """
     types = network.types
     for layer in [layer for layer in network.layers if layer.name in layers]:
@@ -374,11 +374,11 @@ class WeightHistograms:
         self._made: dict[str, tuple[int | None, dict[str, ChannelHistograms]]] = {}
 
     def add(self, tag: str, axis: int | None, sides: Mapping[str, np.ndarray], layer: int | None = None) -> None:
-        """Adds a weight with channels along ``axis``; ``tag`` gets a number if there is one with this tag.
+        """Adds a weight with channels along ``axis``; ``tag`` gets a number if there is a weight with this tag.
 
         Args:
-            sides: its values by kind; without ``int8`` if nothing rounds it.
-            layer: the index of the layer that rounds it; None if every plan does.
+            sides: the weight's values by kind; without ``int8`` if nothing rounds the weight.
+            layer: the index of the layer that rounds the weight; None if every plan does.
         """
         tag = unused(tag, self._made)
         self._made[tag] = layer, {}

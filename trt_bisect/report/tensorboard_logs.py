@@ -1,5 +1,3 @@
-"""The TensorBoard logs of ``run``, ``compare`` and ``profile``."""
-
 from __future__ import annotations
 
 import math

@@ -1,5 +1,3 @@
-"""The result of ``verify``: an engine's outputs compared with those of its file."""
-
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
@@ -62,7 +60,7 @@ class Verdict:
         explained: the share of the squared difference that ``cause`` or ``nearest`` explains.
         similarity: the cosine of the engine's outputs and the file's; None, as ``distance``, if a value is missing or
             not finite in only one of them.
-        distance: the distance between these outputs.
+        distance: the distance between the engine's outputs and the file's.
         floor: the distance that other kernels and the order of sums explain.
         next: the next steps, a line each; commands are indented.
         tried: the suspicions, the best first.

@@ -48,21 +48,25 @@ def least_text(report: Report) -> str:
 
 
 def kept_in(report: Report) -> str:
-    """Returns the precisions of the recipe's high layers: ``FP16 and FP32``; without such layers, the usual one."""
+    """Returns the precisions of the layers that the recipe keeps in high precision: ``FP16 and FP32``; without such
+    layers, the usual one.
+    """
     high = set(report.recipe.high)
     kinds = {(row.recipe or report.precision).upper() for row in report.layers if row.name in high}
     return " and ".join(sorted(kinds)) or report.precision.upper()
 
 
 def layers_high(report: Report) -> str:
-    """Returns the number of high layers and their precision: ``2 layers in FP32``."""
+    """Returns the number and the precision of the layers that the recipe keeps in high precision: ``2 layers in
+    FP32``.
+    """
     count = len(report.recipe.high)
     return f"{counted(count, 'layer')} in {kept_in(report)}" if count else "no layer in high precision"
 
 
 def put_back_remark(report: Report, row: LayerRow) -> str:
-    """Returns the words that follow the figure with a layer put back: ``or worse`` if not all inputs were run, and the
-    setting if it is not the usual one.
+    """Returns the words that follow the recipe's figure with a layer in INT8: ``or worse`` if not all inputs were run,
+    and the setting if it is not the usual one.
     """
     given = None if report.answer is None else report.answer.given
     part = given is not None and row.put_back_on is not None and row.put_back_on < given.inputs

@@ -29,7 +29,7 @@ class Journal(TrialStore):
     A trial that timed out, ran out of memory, or was lost with its worker is not read, so it is measured again.
 
     Args:
-        about: the parts of the fingerprint, in JSON types.
+        about: parts of the fingerprint, in JSON types.
         file: the journal's open file; None opens it.
 
     Raises:

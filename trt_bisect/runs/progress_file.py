@@ -1,5 +1,3 @@
-"""The progress of a run, written into ``progress.json`` in its folder once a second for other processes."""
-
 from __future__ import annotations
 
 import os

@@ -112,8 +112,8 @@ class InstalledGpu:
     """The first GPU that the driver names.
 
     Attributes:
-        capability: the compute capability, such as ``9.0``.
-        cuda: the newest CUDA version of the driver, such as ``12.4``.
+        capability: compute capability, such as ``9.0``.
+        cuda: newest CUDA version of the driver, such as ``12.4``.
     """
 
     name: str

@@ -307,9 +307,9 @@ def other_stages(layers: int, given: int, judged: int, *, explains: bool) -> dic
     """Returns the expected number of inferences of each stage of a run, by stage, except the search.
 
     Args:
-        layers: the number of layers that can be low.
-        given: the number of inputs given.
-        judged: the number of inputs of the curve.
+        layers: number of layers that can be low.
+        given: number of inputs given.
+        judged: number of inputs of the curve.
         explains: true if the run explains its culprits.
     """
     runs = float(layers * judged)

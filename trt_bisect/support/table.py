@@ -40,11 +40,11 @@ class Column:
 
     Attributes:
         title: empty for a column of only the CSV file.
-        kind: the form of its cells, such as ``PERCENT``; empty: by the type of the field.
+        kind: form of its cells, such as ``PERCENT``; empty: by the type of the field.
         rank: 0 is shown everywhere, on a phone too; columns up to 4 are printed; a narrow screen leaves out the highest
             ranks first; None is for a page only.
-        empty: the text of a cell without a value; ``{0.tensor}`` stands for another field.
-        key: the name in CSV files; empty for the field's name.
+        empty: text of a cell without a value; ``{0.tensor}`` stands for another field.
+        key: name in CSV files; empty for the field's name.
     """
 
     title: str
@@ -61,10 +61,10 @@ class NestedColumns:
 
     Attributes:
         prefix, title: prefixes of the columns' names in CSV files and of their titles.
-        help: the help of the columns of a mapping.
-        rank: the rank of the columns ``shown``; None: as in the nested dataclass.
-        shown: the columns that the screen shows too; the others are on pages alone.
-        shares: the keys of a mapping that are shares of 1.
+        help: help of the columns of a mapping.
+        rank: rank of the columns ``shown``; None: as in the nested dataclass.
+        shown: columns that the screen shows too; the others are on pages alone.
+        shares: keys of a mapping that are shares of 1.
     """
 
     prefix: str = ""

@@ -56,7 +56,7 @@ class Throttled(Generic[Value]):
         self._until = float("-inf")
 
     def __call__(self) -> Value:
-        """Returns the value. An error is raised and not kept."""
+        """Returns the value, computed anew if it is too old. If this raises an error, the next call tries again."""
         if self._value is None or self._clock() >= self._until:
             began = time.process_time()
             self._value = self._find()
@@ -102,10 +102,10 @@ class Snapshot:
     """The state of a run at one moment.
 
     Attributes:
-        report: the report so far, or the finished one; without layers while the first run in a folder still prepares.
+        report: report so far, or the finished one; without layers while the first run in a folder still prepares.
         status: ``running``, ``finished`` or ``interrupted``.
-        progress: the content of ``progress.json``; None if the run is not running.
-        when: the start of the run, in seconds since the epoch.
+        progress: content of ``progress.json``; None if the run is not running.
+        when: start of the run, in seconds since the epoch.
         whole: true if the report is finished.
     """
 
@@ -210,12 +210,12 @@ class Row:
     """A row of the list: a run, or the saved result of another command, which has no figures of a plan.
 
     Attributes:
-        name: the path of the run folder or of the result's page, below the listed folder.
-        address: the address of the page, relative to the list.
+        name: path of the run folder or of the result's page, below the listed folder.
+        address: address of the page, relative to the list.
         command: empty if not known yet.
-        when: the start of the run, or the time of the result's file, in seconds since the epoch; 0 if unknown.
-        seconds: the duration of a finished run.
-        values: the figures by plan, ``int8`` and ``recipe``.
+        when: start of the run, or the time of the result's file, in seconds since the epoch; 0 if unknown.
+        seconds: duration of a finished run.
+        values: figures by plan, ``int8`` and ``recipe``.
         culprits: None for a command that names no culprits.
         history: full INT8's figures in all runs of the same model, metric and low precision, the oldest first, up to
             this run.

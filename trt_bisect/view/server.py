@@ -1,5 +1,3 @@
-"""The server of ``view``: a web application behind a token, and its socket and certificate."""
-
 from __future__ import annotations
 
 import atexit
@@ -88,10 +86,11 @@ def given_certificate(path: Path, key: Path | None) -> Certificate:
 
 
 def own_certificate(host: str, folder: Path | None = None) -> Certificate:
-    """Returns a self-signed certificate for ``host``, this machine's name and loopback; the last one while it is valid.
+    """Returns a self-signed certificate for ``host``, this machine's name and loopback: the last one, if it is valid
+    for a week or more, else a new one.
 
-    It is kept in ``folder``, by default in the user's configuration; if that is not writable, in a temporary folder.
-    Raises BadInput if the package ``cryptography`` is not installed.
+    The certificate is kept in ``folder``, by default in the user's configuration; if that is not writable, in a
+    temporary folder. Raises BadInput if the package ``cryptography`` is not installed.
     """
     try:
         import cryptography  # noqa: F401
@@ -189,7 +188,7 @@ class TokenAuth:
     token later.
 
     Args:
-        names: the allowed host names of requests, without ports; any if empty.
+        names: allowed host names of requests, without ports; any if empty.
         secure: the cookie is sent over TLS only.
     """
 

@@ -80,7 +80,7 @@ class ChangedNetwork:
 
     Attributes:
         name: a word for files, such as ``equalised``.
-        remedy, words: the kind of the change, and its text.
+        remedy, words: kind of the change, and its text.
     """
 
     name: str
@@ -94,9 +94,9 @@ class Remedies:
     """Tries remedies against the loss of INT8, each judged on all inputs.
 
     Attributes:
-        header: the first line of the calibration caches that are written.
+        header: first line of the calibration caches that are written.
         files: by path, the files of the remedies tried so far.
-        notes: the reasons why remedies could not be tried.
+        notes: reasons why remedies could not be tried.
     """
 
     plans: AnswerPlans
@@ -106,8 +106,8 @@ class Remedies:
     notes: list[str] = field(default_factory=list)
 
     def measured_before(self, culprits: tuple[str, ...], recipe: str) -> Iterator[Tried]:
-        """Yields the remedies that the run has measured already: its recipe, called ``recipe`` in the result, for the
-        ``culprits``, and other calibrators.
+        """Yields the remedies that the run has measured already: its recipe, with the text ``recipe``, as a remedy for
+        the ``culprits``; and other calibrators.
         """
         answer, of_run, network = self.answer, self.answer.recipe, self.answer.experiment.network
         by_precision: dict[Precision, list[str]] = {}

@@ -37,7 +37,7 @@ class Live:
 
     Attributes:
         earlier: true while ``run.json`` is of a killed run of the same network, data and options that found a recipe:
-            it stays until this run has a recipe or a verdict.
+            that file stays until this run has a recipe or a verdict.
     """
 
     def __init__(self, folder: Path | None) -> None:

@@ -172,7 +172,7 @@ def pictures_of(
         name: the input's name in the report.
         plans: outputs by plan, FP32's first.
         scaling: returns the factors from the boxes' coordinates to pixels; None for a task without boxes.
-        letters: the characters of a text's classes, or the names of the boxes' classes; empty if unknown.
+        letters: characters of a text's classes, or the names of the boxes' classes; empty if unknown.
     """
     frames, read = frames_of(feeds), task.shown
     assert read is not None

@@ -28,7 +28,7 @@ def run_pipeline(function: str | Callable[..., Any], options: PipelineOptions, c
         function: your code, ``function(nets, sample) -> outputs``, or ``module:function``. ``nets["detector"](feeds)``
             returns the outputs of that network by name. The function may call networks any number of times, also with
             their own outputs, or not at all.
-        options: the fields of ``PipelineOptions``, as keywords.
+        options: fields of ``PipelineOptions``, as keywords.
 
     Raises:
         BadInput: an argument cannot be used, or the function fails in FP32.

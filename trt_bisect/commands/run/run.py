@@ -1,5 +1,3 @@
-"""``run``: finds the culprits of a network and a recipe."""
-
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -71,7 +69,7 @@ def run(model: GivenModel, options: RunOptions, command: str = "", began: float 
 
     Args:
         model: an FP32 ONNX file of opset 9 or later, a ``torch.nn.Module``, or a loaded network.
-        options: the fields of ``RunOptions``, as keywords.
+        options: fields of ``RunOptions``, as keywords.
 
     Raises:
         BadInput: an argument cannot be used.
@@ -156,8 +154,8 @@ class _Run:
         self._now(known=self.state.known.changed(**fields))
 
     def report(self, model: GivenModel) -> Report:
-        """Measures everything and returns the report, saved if there is a folder. A run that is stopped leaves the best
-        report known by then.
+        """Measures everything and returns the report, saved if there is a folder; a stopped run saves the report known
+        by then.
         """
         with ExitStack() as stack:
             try:

@@ -79,8 +79,8 @@ def save_tensors(options: RunOptions, answer: Answer, folder: Path, progress: Pr
 def save_boundaries(
     options: RunOptions, answer: Answer, findings: Findings, folder: Path, progress: Progress
 ) -> list[str]:
-    """Saves FP32's final outputs, and the final outputs with the layers up to each boundary in INT8, on the curve's
-    inputs.
+    """Saves FP32's final outputs, and the final outputs with the layers up to each measured point of the curve in INT8,
+    on the curve's inputs.
 
     If the user fixed all layers, as with ``--scoped``, only the one plan left is saved. Returns a note if not all
     samples were saved, else an empty list.

@@ -1,5 +1,3 @@
-"""The search for the curve: a driver asks for plans, and an evaluator measures them."""
-
 from __future__ import annotations
 
 import math

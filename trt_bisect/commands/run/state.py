@@ -30,13 +30,13 @@ class RunState:
     """The results of a run so far.
 
     Attributes:
-        known: the report without the answer.
-        setup, first, of_curve: the facts that all experiments (a network with ranges and inputs) share, the first one,
-            and the one that measures the curve. None before data and engine are ready.
+        known: report without the answer.
+        setup, first, of_curve: facts that all experiments share, the first experiment, and that of the curve; None
+            before data and engine are ready.
         curve: None until it is measured completely.
-        answer: the cheapest recipe so far, with the trials of full INT8 and the recipe; None before full INT8 is
+        answer: cheapest recipe so far, with the trials of full INT8 and the recipe; None before full INT8 is
             measured on all inputs.
-        alone: by layer index, the loss of full INT8 that is gone if only this layer is high.
+        alone: by layer index, the loss of full INT8 that is gone if only this layer is in high precision.
     """
 
     known: Report
@@ -62,7 +62,7 @@ class RunState:
 
     @property
     def experiments(self) -> tuple[Experiment, ...]:
-        """The experiments (a network with ranges and inputs) whose trials the report counts."""
+        """The experiments whose trials the report counts."""
         experiments = [experiment for experiment in (self.first, self.of_curve) if experiment is not None]
         if self.answer is not None:
             answers = (self.answer.of_user, self.answer, self.answer.emulated.of_user)

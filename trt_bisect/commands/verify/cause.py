@@ -1,5 +1,3 @@
-"""The search for the suspicion that explains an engine's difference from its file."""
-
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -39,8 +37,8 @@ class Search:
     """Tries suspicions, which are ways in which an engine may differ from its file.
 
     Attributes:
-        tried: the suspicions that were emulated on all samples, in the order of trying.
-        best: the suspicion whose emulation is nearest to the engine; None before the first one.
+        tried: suspicions that were emulated on all samples, in the order of trying.
+        best: suspicion whose emulation is nearest to the engine; None before the first one.
     """
 
     def __init__(self, held: Held, progress: Progress) -> None:

@@ -34,8 +34,8 @@ _MOST_LAYERS = 150
 
 
 def parted(e: Emulation, tensors: Sequence[Outputs]) -> tuple[EngineTensor, ...]:
-    """Returns the engine's inner tensors in execution order, each compared with its emulation from the engine's tensors
-    before it; empty if no name matches.
+    """Returns the engine's inner tensors in execution order, each compared with what the emulation makes of the
+    engine's tensors before; empty if no name matches.
 
     Args:
         tensors: for each sample, the engine's tensors by name.

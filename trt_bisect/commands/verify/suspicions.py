@@ -39,7 +39,7 @@ class Suspicion:
         kind: a word for programs, such as ``channel-order``.
         text: a phrase that follows "the engine".
         change: turns an emulation of the file into an emulation of what the engine would compute.
-        layers: the suspected layers; empty for the whole network.
+        layers: suspected layers; empty for the whole network.
     """
 
     kind: str
@@ -76,7 +76,7 @@ def on_values(channels: int | None) -> Iterator[Suspicion]:
     """Yields suspicions of other scales and normalizations of the inputs.
 
     Args:
-        channels: the axis with three channels; None without one.
+        channels: axis with three channels; None without one.
     """
 
     def linear(kind: str, text: str, factor: Any, offset: Any = 0.0) -> Suspicion:
@@ -127,7 +127,7 @@ def on_axes(channels: int | None) -> Iterator[Suspicion]:
     """Yields suspicions of other orders of the axes of pictures.
 
     Args:
-        channels: the axis with three channels; None without one.
+        channels: axis with three channels; None without one.
     """
     if channels is not None:
         yield _got(CHANNEL_ORDER, "in BGR for RGB", lambda x: np.flip(x, channels))
@@ -238,7 +238,7 @@ def on_info(e: Emulation, ran: Mapping[int, str]) -> Iterator[Suspicion]:
 
 
 def on_plan(e: Emulation) -> Iterator[Suspicion]:
-    """Yields the suspicions that all low layers ran in FP32, or all low layers of one operator."""
+    """Yields the suspicions that all layers in low precision ran in FP32, or all of one operator."""
     by_operator = dict[str, dict[int, Precision]]()
     for k in e.network.quantizable:
         if e.plan.precisions[k].needs_scale:
@@ -253,7 +253,9 @@ def on_plan(e: Emulation) -> Iterator[Suspicion]:
 
 
 def on_layers(e: Emulation) -> Iterator[Suspicion]:
-    """Yields for each quantizable layer the suspicion of the other precision: a low layer in FP32, and the reverse."""
+    """Yields for each quantizable layer the suspicion that it ran in the other precision: in FP32 if the plan has it in
+    low precision, else in low precision.
+    """
     for k in e.network.quantizable:
         other = Precision.FP32
         if e.plan.precisions[k] is Precision.FP32:

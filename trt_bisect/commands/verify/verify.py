@@ -57,7 +57,7 @@ def verify(model: GivenModel, options: VerifyOptions) -> Verification:
     Args:
         model: the ONNX file that the engine was built from, with or without Q/DQ pairs; or a run folder, for the file
             of its recipe.
-        options: the fields of ``VerifyOptions``, as keywords.
+        options: fields of ``VerifyOptions``, as keywords.
 
     Raises:
         BadInput: an argument cannot be used.

@@ -1,5 +1,3 @@
-"""A run's report on the screen and in Markdown."""
-
 from __future__ import annotations
 
 import html
@@ -276,7 +274,9 @@ def _culprits(report: Report, most: int, console: Console) -> Table:
 
 
 def culprit_cells(report: Report, row: LayerRow) -> tuple[str, ...]:
-    """Returns as texts a culprit's name, operator, figure if put back, loss on the curve, and ``alone``."""
+    """Returns as texts a culprit's name, operator, the recipe's figure with it in INT8, its loss on the curve, and
+    ``alone``.
+    """
     losses = (loss_text(report.metric, value) for value in (row.loss, row.alone))
     return row.name, row.op_type, report.put_back_text(row), *losses
 
