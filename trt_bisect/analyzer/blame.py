@@ -42,9 +42,9 @@ class Advice:
     """A finding on a tensor or a weight.
 
     Attributes:
-        index: the index of the first of ``layers``; None without layers.
-        layers: the layers that lose accuracy: the INT8 layers that read the rounded tensor, or the layer that makes it.
-        tensor: the tensor's name.
+        index: the place in execution order of the first of ``layers``; None if unknown.
+        layers: the layers that lose accuracy: the layer that makes the tensor for ``low similarity``, ``not finite``
+            and ``output quantized``, else the INT8 layers that read it.
         kind: ``input``, ``activation``, ``output`` or ``weight``.
         reason: the kind of the finding, such as ``starved range`` or ``overflow``.
         words: the evidence, a sentence.
@@ -76,7 +76,7 @@ def advise(
         weights: comparisons of whole weights, not of channels.
         least_cosine: the cosine below which a tensor is a finding.
         low: the name of the low precision in texts.
-        sides: the names of both runs in texts; default: FP32 and ``low``.
+        sides: the names of the reference run and the low run in texts; default: FP32 and ``low``.
     """
     tensors, weights = tuple(tensors), tuple(weights)
     sides = sides or ("FP32", low)
@@ -95,8 +95,11 @@ def advise(
 
 
 def in_short(reason: str, found: Sequence[Advice], low: str, calibrator: str = "calibration") -> str:
-    """Returns the cause ``reason`` as a clause, such as "calibration clips 2% of the weights", with the figures of its
-    findings ``found``; or as it is if it has no clause. ``low`` and ``calibrator`` are names for the clause.
+    """Returns a clause for a finding's ``reason``, such as "calibration clips 2% of the weights"; the reason itself if
+    there is no clause for it.
+
+    ``found`` are the findings of this reason, whose figures the clause gives. ``low`` and ``calibrator`` are names in
+    it.
     """
     sides = " and ".join(sorted(set(map(_side, found))))
     text = number if reason == ONE_CHANNEL else percent
@@ -229,13 +232,13 @@ _MOST_CAUSES = 3
 
 @dataclass(frozen=True)
 class LossAlone:
-    """The final output's losses by which a layer is blamed; None where not measured.
+    """Losses of the final output, by which one layer is blamed; None where not measured.
 
     Attributes:
-        both: if only this layer is in INT8.
-        weight: if only its weights are rounded.
-        activation: if only its activations are rounded.
-        alone: the part of full INT8's loss that is gone if only this layer is high.
+        both: the loss with only this layer in INT8.
+        weight: the loss with only the layer's weights rounded.
+        activation: the loss with only the layer's activations rounded.
+        alone: the part of full INT8's loss that is gone with only this layer in high precision.
     """
 
     both: float | None = None
@@ -249,13 +252,11 @@ class Evidence:
     """The evidence against a culprit.
 
     Attributes:
-        layer: the culprit.
         findings: the findings on tensors and weights of all layers.
         checked: the structure check's findings on all layers.
-        alone: the culprit's own losses; None if not measured.
-        loss: the culprit's loss on the curve; None if not measured.
+        alone: the losses measured for the culprit alone; None if not measured.
+        loss: the culprit's loss in its row of the report; None if not measured.
         budget: the loss that the threshold allows.
-        low: the low precision's name.
     """
 
     layer: Layer
@@ -287,8 +288,8 @@ class Evidence:
 
     @cached_property
     def causes(self) -> list[Advice]:
-        """The layer's findings that can be causes, the most important first; only those on weights, or on activations,
-        if ``blame`` is that side.
+        """The layer's findings that can be causes, the most important first. If ``blame`` is ``weight`` or
+        ``activation``, only those on that side.
         """
         sides = (self.blame,) if self.blame in (WEIGHT, ACTIVATION) else (ACTIVATION, WEIGHT)
         ranks = [(side, reason) for side in sides for reason in _CAUSES[side]]

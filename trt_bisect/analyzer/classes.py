@@ -15,7 +15,7 @@ from trt_bisect.support.memory import parts
 SHARES, OWN, LOGITS = "shares", "own", "logits"
 OF_CLASSES = ("kl", "top1")
 LEAST_SCORE = 0.05
-"""Scores that all stay below this predict nothing."""
+"""An output whose scores all stay below this predicts nothing."""
 _SURE = 3.0
 _SUM_TOLERANCE = 1e-2
 _LEAST_PROBABILITY = 1e-12
@@ -29,7 +29,7 @@ class Classes:
         axis: the class axis, from 0; None if unknown.
         kind: ``SHARES`` (probabilities that sum to 1 along the axis), ``OWN`` (independent probabilities, as of a
             sigmoid) or ``LOGITS``.
-        guessed: the axis was chosen among several by the shape alone.
+        guessed: true if the axis was chosen among several by the shape alone.
     """
 
     axis: int | None
@@ -47,8 +47,8 @@ class Classes:
         return moved.reshape(math.prod(moved.shape[:-1]), moved.shape[-1])
 
     def predicted(self, output: np.ndarray) -> np.ndarray:
-        """Returns the class of each row, int64 ``[rows]``: the index of its largest value, NaN ignored; of a row of one
-        value 1 if it is above ``middle``, else 0.
+        """Returns the class of each row, int64 ``[rows]``: the index of its largest value, NaN ignored. A row of one
+        value has class 1 if the value is above ``middle``, else 0.
         """
         rows = self.rows(np.where(np.isnan(output), -np.inf, output))
         return np.asarray(rows.argmax(axis=-1) if rows.shape[-1] > 1 else rows[:, 0] > self.middle, np.int64)
@@ -99,7 +99,7 @@ class Divergence:
 
     Args:
         finite: true where the reference is finite; other values, and rows without finite values, do not count.
-        keeps: keep the reference's probabilities in memory.
+        keeps: true to keep the reference's probabilities in memory.
     """
 
     def __init__(self, reference: np.ndarray, finite: np.ndarray, classes: Classes, *, keeps: bool) -> None:
@@ -156,11 +156,11 @@ def find_classes(reference: Sequence[np.ndarray], axis: int | None = None) -> Cl
     """Finds the classes of an output from ``reference``, its FP32 array for each input. The class axis is the first of
     these that exists, else unknown:
 
-    1. ``axis``, the user's, also negative;
+    1. the user's ``axis``, which may be negative;
     2. the only axis along which FP32's values are probabilities that sum to 1 (within 0.01), or their logarithms; if
        there are several such axes, the class axis is unknown;
     3. the only axis longer than 1;
-    4. axis 1 of four, as of images ``[N, C, H, W]``, unless the sizes look like ``[N, H, W, C]``.
+    4. axis 1 of an array with four axes, as of images ``[N, C, H, W]``, unless the sizes look like ``[N, H, W, C]``.
 
     Axis 0 counts only if it is the only axis.
     """
@@ -207,8 +207,10 @@ def kl_of_any_rows(reference: np.ndarray, output: np.ndarray) -> np.ndarray:
 def classes_of(
     reference: Sequence[Outputs], judged: Iterable[str], metric: str, axis: int | None = None
 ) -> tuple[dict[str, Classes], list[str]]:
-    """Returns, by name, the classes of each numeric output in ``reference``, FP32's outputs by input; and notes on
-    guessed class axes of ``judged`` outputs. ``axis`` is the user's class axis; None to find it.
+    """Returns the classes of each numeric output, by name; and notes on judged outputs whose class axis is guessed.
+
+    ``reference`` has FP32's outputs for each input, ``judged`` the names of judged outputs. ``axis`` is the user's
+    class axis; None to find one.
 
     Raises:
         BadInput: a judged output lacks ``axis``, or the metric needs an unknown axis.

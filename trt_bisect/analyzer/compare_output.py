@@ -28,7 +28,7 @@ NEVER_FAINT = 1 << 12
 LARGEST_SCORE = "largest_score"
 """The figure of FP32's largest score, if all single scores are below 0.05."""
 WHERE_ZERO = "error_where_zero"
-"""The figure of the largest error on an input whose FP32 output is almost zero, as a share of FP32's median norm."""
+"""The figure of the largest error where FP32's output is almost zero, as a share of FP32's median norm."""
 _NO_VALUES: dict[str, float] = {}  # Of an input on which neither output has values.
 
 
@@ -78,11 +78,11 @@ class OutputJudge:
     """Compares an output with the FP32 output ``reference``, input by input.
 
     Args:
-        classes: default: found from ``reference``.
-        predicted: the classes searched for vanished ones; default: ``classes``, if their axis is known.
-        faint: inputs, by index, that relative metrics leave out, besides those with an almost zero FP32 output.
-        with_facts: also look for clipping and vanished classes.
-        unlike: false if the inputs are nearly equal; None to leave out how far the output varies with the input.
+        classes: the output's classes, for the metrics ``kl`` and ``top1``; default: found from ``reference``.
+        predicted: the classes to search for those no longer predicted; default: ``classes``, if their axis is known.
+        faint: the indices of inputs that relative metrics leave out, besides those with an almost zero FP32 output.
+        with_facts: also look for clipping, and for classes no longer predicted.
+        unlike: true if the inputs differ enough to judge the output's variation over them; None: leave variation out.
     """
 
     def __init__(
@@ -121,9 +121,9 @@ class OutputJudge:
     def figures(self, outputs: Sequence[np.ndarray]) -> OutputFigures:
         """Returns the figures of an output, one array for each input; each metric's value is that of the worst input.
 
-        Arrays of different shapes are compared in their common region. If only one of them has values, the input gets
-        the figures of an output that has nothing in common with FP32's; if neither has, the input does not count,
-        unless this is so on all inputs. Values not finite in the reference are left out.
+        Arrays of different shapes are compared in their common region. If only one of the two has values, the figures
+        are those of outputs that have nothing in common; if neither has, the input does not count, unless this is so on
+        all inputs. Values not finite in the reference are left out.
         """
         notes: dict[str, None] = {}
         arrays = [np.asarray(output) for output in outputs]
@@ -165,8 +165,8 @@ class OutputJudge:
         return {WHERE_ZERO: max(finite) / usual} if finite and 0.0 < usual < math.inf else {}
 
     def at(self, place: int, output: np.ndarray) -> OutputFigures | None:
-        """Returns the figures for the input of index ``place``; None if FP32's output there is not finite or, for
-        relative metrics, almost zero.
+        """Returns the figures for the input of index ``place``; None if FP32's output there has no finite value or, for
+        relative metrics, is almost zero.
         """
         is_faint = place in self._faint and all(metric.name in RELATIVE for metric in self._metrics)
         if is_faint or place in self._unusable:
@@ -222,7 +222,8 @@ class OutputJudge:
 
 
 def faint_places(octaves: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
-    """Returns the indices of inputs on which an output is almost zero: over 2^10 times below its median norm.
+    """Returns the indices of inputs on which an output is almost zero: its norm is over 2^10 times below its median.
+
     ``octaves`` are the norms' exponents of 2, ``[inputs][outputs]``.
     """
     columns = [[exponent for exponent in column if exponent != NEVER_FAINT] for column in zip(*octaves, strict=True)]
@@ -232,8 +233,8 @@ def faint_places(octaves: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
 
 
 def judging_notes(reference: Sequence[Outputs], judged: Iterable[str], metric: Metric) -> list[str]:
-    """Returns sentences: on inputs of ``reference``, FP32's outputs, that a relative metric leaves out; or on a user's
-    metric whose figures no other run can reuse.
+    """Returns sentences on inputs that a relative metric leaves out, or on a user's metric whose figures no other run
+    can reuse. ``reference`` has FP32's outputs for each input, ``judged`` the names of judged outputs.
     """
     if not is_reusable(metric.code):
         return [
@@ -258,8 +259,8 @@ def are_single_scores(arrays: Sequence[np.ndarray]) -> bool:
 
 
 def low_score_text(name: str, values: Mapping[str, float | None]) -> str:
-    """Returns a clause on the error of output ``name``, from its figures ``values``; empty unless it is a single score
-    below 0.05 in FP32 on all inputs.
+    """Returns a clause on the error of output ``name``, from its figures ``values``; empty unless the output is a
+    single score below 0.05 in FP32 on all inputs.
     """
     largest, error = values.get(LARGEST_SCORE), values.get("max_abs")
     if largest is None or error is None:
@@ -316,8 +317,9 @@ _LEAST_SHARE = 0.005
 
 
 class ReachOfOutput:
-    """Finds clipping and, unless ``classes`` is None, classes that vanish, against FP32's output by input,
-    ``reference``.
+    """Finds clipping in an output and, unless ``classes`` is None, classes that it no longer predicts.
+
+    ``reference`` has FP32's output for each input.
     """
 
     def __init__(self, reference: Sequence[np.ndarray], classes: Classes | None) -> None:
@@ -327,8 +329,8 @@ class ReachOfOutput:
 
     def facts(self, outputs: Sequence[np.ndarray]) -> dict[str, Any]:
         """Returns ``reach``, the largest magnitude as a share of FP32's; ``clipped``, the share of FP32's large values
-        cut off; and ``vanished``, the indices of lost classes. Empty if shapes differ, or FP32's output is zero or not
-        finite.
+        (half of the largest or more) that are cut off; and ``vanished``, the indices of classes no longer predicted.
+        Empty if shapes differ, or FP32's output is zero or not finite.
         """
         same = all(r.shape == o.shape for r, o in zip(self._reference, outputs, strict=True))
         if not same or self._largest == 0.0 or not math.isfinite(self._largest):
@@ -381,9 +383,9 @@ def similarity(
     metric: str | Callable[..., Any] = "cosine",
     class_axis: int | None = None,
 ) -> float:
-    """Returns the metric of ``output`` against ``reference``; for dictionaries, the value of the worst output.
+    """Returns the metric's value for ``output`` against ``reference``; for dictionaries, that of the worst output.
 
-    NaN if the output is not finite, or nothing can be compared.
+    The value is NaN if the output is not finite, or nothing can be compared.
 
     Args:
         metric: a built-in metric, ``module:function``, or a function of two arrays.

@@ -44,7 +44,7 @@ class ComparedPart:
         shape: the shape in the first sample.
         dtype: the dtype in the FP32 run.
         quantized_dtype: the type that it is rounded to, such as ``int8``; empty if not rounded.
-        scale: the INT8 scale; the largest if each channel has its own.
+        scale: the INT8 scale, the largest if each channel has its own; None if not rounded.
         figures: INT8 against FP32, before the tensor's own rounding; for a weight, after rounding against before.
         fp32: the statistics in FP32.
         int8: the statistics in INT8.
@@ -79,7 +79,7 @@ class ComparedTensor(ComparedPart):
     """The comparison of a whole tensor.
 
     Attributes:
-        rounding: the error if only this tensor is rounded.
+        rounding: the error if only this tensor is rounded; None if it is not.
         loud: the channel with the largest magnitude.
         loud_input: the input channel of a weight with the largest magnitude.
         worst_cosine: the lowest cosine of a sample on which the FP32 tensor is not almost zero; None for a weight.
@@ -230,7 +230,7 @@ def compare_tensors(
 
     Args:
         samples: for each sample, the tensors of the FP32 run and of the INT8 run.
-        origins: the tensors by name; the result has their order.
+        origins: the tensors by name; the result is in this order.
     """
     comparisons = {name: _TensorComparison(origin) for name, origin in origins.items()}
     with ThreadsIfLong(cores()) as pool:
@@ -247,16 +247,16 @@ ComparedWeights = tuple[tuple[Compared, ...], tuple[ComparedChannel, ...]]
 
 
 def compare_weights(network: Network, origins: Iterable[Origin]) -> ComparedWeights:
-    """Returns the comparisons of the weights ``origins`` before and after rounding: of whole weights, and of all their
-    channels.
+    """Returns the comparisons of weights (``origins``) before and after rounding: those of whole weights, and those of
+    their channels.
     """
     values = ((origin, network.constant(origin.tensor)) for origin in origins)
     return compare_weight_pairs((origin, array, rounded_weight(array, origin)) for origin, array in values)
 
 
 def compare_weight_pairs(weights: Iterable[tuple[Origin, np.ndarray, np.ndarray]]) -> ComparedWeights:
-    """Returns the comparisons of weights, each (origin, values in FP32, values in the low run): of whole weights, and
-    of all their channels.
+    """Returns the comparisons of ``weights``, each given as (origin, values in FP32, values in the low run): those of
+    whole weights, and those of their channels.
     """
     tensors: list[Compared] = []
     channels: list[ComparedChannel] = []
@@ -277,7 +277,7 @@ def rounded_weight(values: np.ndarray, origin: Origin) -> np.ndarray:
 
 
 def compare_weight(values: np.ndarray, rounded: np.ndarray, origin: Origin) -> Compared:
-    """Compares a whole weight before and after rounding."""
+    """Returns the comparison of a whole weight before and after rounding."""
     axis, statistics, largest = origin.channel_axis, PairStatistics(), largest_magnitude(values)
     both = RoundedValues(origin.quantizers)
     for part in channel_parts(values.shape, axis):

@@ -36,7 +36,7 @@ class FirstLayer:
 
     Attributes:
         reads: the tensor that the convolutions read.
-        scaled: these nodes scale or shift the input.
+        scaled: true if one of these nodes scales or shifts the input.
     """
 
     reads: str
@@ -45,7 +45,7 @@ class FirstLayer:
 
 
 def first_layer(network: Network, name: str) -> FirstLayer | None:
-    """Returns the convolutions with constant weights that read the input ``name``; None if it has other readers."""
+    """Returns the convolutions with constant weights that read the input ``name``; None if other layers read it too."""
     reads, scaled = name, False
     while True:
         readers = _readers(network, reads)
@@ -66,9 +66,9 @@ def has_large_weights(network: Network, layer: FirstLayer) -> bool:
 
 
 def first_outputs(network: Network, layer: FirstLayer, samples: Iterable[Feeds]) -> tuple[float, float] | None:
-    """Returns, over at most four samples: the largest magnitude that the first layer reads; and the median over its
-    output channels of standard deviation / |mean|, after bias or batch normalisation. None if all channels are zero, or
-    ONNX Runtime refuses a sample.
+    """Returns, over at most four samples, the largest magnitude that the first layer reads; and the median over the
+    layer's output channels of (standard deviation / |mean|), after bias or batch normalisation. None if all channels
+    are zero, or ONNX Runtime refuses a sample.
     """
     outputs = [_biased(network, node) for node in layer.convolutions]
     names = list(dict.fromkeys((layer.reads, *outputs)))
@@ -164,8 +164,9 @@ _GIVE_MORE = "Give a few hundred samples like the data in production"
 
 
 def on_values(network: Network, fed: Sequence[FedInput], samples: Iterable[Feeds], source: str) -> Iterator[str]:
-    """Yields a warning for each input of the wrong scale, or (nearly) constant, by the statistics ``fed`` of
-    ``samples``; ``source`` names the data.
+    """Yields a warning for each input that is (nearly) constant or of the wrong scale.
+
+    ``fed`` has the inputs' statistics over ``samples``; ``source`` names the data.
     """
     states = zero_states(network, fed)
     for data in fed:
@@ -179,7 +180,7 @@ def on_values(network: Network, fed: Sequence[FedInput], samples: Iterable[Feeds
 
 
 def zero_states(network: Network, fed: Sequence[FedInput]) -> list[str]:
-    """Returns the names of inputs that are 0 everywhere because they are recurrent states at a sequence's start."""
+    """Returns the names of inputs that are 0 everywhere, as recurrent states at a sequence's start."""
     zero = [data.name for data in fed if data.absmax == 0.0]
     # If every input is constant, data are missing.
     all_constant = len(fed) == len(network.inputs) and all(data.std == 0.0 for data in fed)
@@ -209,8 +210,11 @@ def _of_wrong_scale(network: Network, data: FedInput, samples: Iterable[Feeds], 
 
 
 def on_units(seen: Mapping[str, float], fed: Sequence[FedInput], calibration: str, source: str) -> Iterator[str]:
-    """Yields a warning for each input whose largest magnitude differs from the calibration's (``seen``) by a factor of
-    10 or more; ``calibration`` and ``source`` name both data sets.
+    """Yields a warning for each input whose largest magnitude differs from that in the calibration by a factor of 10 or
+    more.
+
+    ``seen`` has the magnitude in the calibration by input, ``fed`` the inputs' statistics over the data;
+    ``calibration`` and ``source`` name both data sets.
     """
     for data in fed:
         before, now = seen.get(data.name, 0.0), data.absmax

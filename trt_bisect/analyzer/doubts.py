@@ -1,4 +1,4 @@
-"""Doubts on a plan that passes, and the bound on the share of inputs like the held-out ones that miss."""
+"""Doubts on a plan that passes, and the bound on the share of inputs like the held-out ones that miss the threshold."""
 
 from __future__ import annotations
 
@@ -80,8 +80,8 @@ def is_destroyed(rule: Rule, trial: Trial) -> bool:
 
 
 def doubts(rule: Rule, trial: Trial) -> tuple[Doubt, ...]:
-    """Returns the doubts on a passing trial's judged outputs and, with a task, on those that the task reads; empty if
-    the trial does not pass.
+    """Returns the doubts on the judged outputs of a measured plan that passes and, with a task, on the outputs that the
+    task reads; empty if the plan does not pass.
     """
     return tuple(_found(rule, trial)) if rule.meets(trial) else ()
 
@@ -159,11 +159,13 @@ def _of_counts(name: str, figures: OutputFigures) -> Iterator[Doubt]:
 
 
 def constant_outputs(rule: Rule, references: Sequence[Outputs]) -> tuple[tuple[Doubt, ...], tuple[str, ...]]:
-    """Returns doubts and notes: if no judged float output depends on the input in FP32, or without floats no judged
-    output, a doubt on each of these; and a note on each other one that does not.
+    """Returns doubts and notes on judged outputs that do not depend on the input in FP32.
 
-    An output does not depend on the input if it has no values, if it is bitwise equal on several inputs or, of floats,
-    if it is 0 everywhere.
+    The float outputs decide; without floats, all judged outputs. If no deciding output depends on the input, each gets
+    a doubt; any other output that does not gets a note.
+
+    An output does not depend on the input if it has no values, is bitwise equal on all of several inputs, or is float
+    and 0 everywhere.
     """
     judged = judged_outputs(rule, references[0])
     fixed = {name: text for name in judged if (text := _constant(name, [outputs[name] for outputs in references]))}
@@ -218,7 +220,7 @@ def _of_metrics(rule: Rule, trial: Trial) -> Iterator[Doubt]:
 
 @dataclass(frozen=True)
 class Bound:
-    """The upper bound on the share of inputs like the held-out ones that miss.
+    """The upper bound on the share of inputs like the held-out ones that miss the threshold.
 
     Attributes:
         inputs: the number of held-out inputs.
@@ -227,8 +229,8 @@ class Bound:
         sure: the probability of the bound.
         next: a lower, round bound that more held-out inputs could give; None without one.
         more: the number of further held-out inputs that gives ``next``, if the same share misses.
-        by: the way in which an input misses: empty by the threshold, ``class`` by another class than in FP32,
-            ``agreement`` by an agreement below the task's threshold.
+        by: the way in which an input misses: empty: the threshold; ``class``: another class than in FP32;
+            ``agreement``: an agreement below the task's threshold.
     """
 
     inputs: int
@@ -241,9 +243,7 @@ class Bound:
 
 
 def bound_of(inputs: int, missed: int, by: str = "") -> Bound:
-    """Returns the bound if ``missed`` of ``inputs`` held-out inputs miss; ``by`` (empty, ``class`` or ``agreement``)
-    says how they miss.
-    """
+    """Returns the bound if ``missed`` of ``inputs`` held-out inputs miss; ``by`` is that of ``Bound``."""
     bound = Bound(inputs, missed, upper_bound(inputs, missed), by=by)
     rounder = next((share for share in _ROUND if missed / inputs < share < bound.most), None)
     if rounder is None or (more := _further(inputs, missed, rounder)) is None:

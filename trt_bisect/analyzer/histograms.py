@@ -94,8 +94,8 @@ class GrowingHistogram:
         return counts
 
     def seen(self, group: int = 0, most: int = 128) -> Histogram:
-        """Returns the histogram of the group with this index, its bins merged in pairs until there are at most
-        ``most``.
+        """Returns the histogram of the group with index ``group``; bins are merged in pairs until at most ``most`` are
+        left.
         """
         counts = self._counts[[group]]
         least, largest = float(self._least[group]), float(self._largest[group])
@@ -113,8 +113,8 @@ class GrowingHistogram:
         return Histogram(edges, merged, *sums)
 
     def together(self) -> TensorHistogram | None:
-        """Returns the counts of the first group as FP32's and of a second, if any, as INT8's, in the same bins; None
-        without a finite value.
+        """Returns the counts of the first group as FP32's and of the second, if any, as INT8's, in the same bins; None
+        if there is no finite value.
         """
         exponent = int(self._exponents.max())
         counts = np.array([self._widened(group, exponent) for group in range(len(self._counts))])
@@ -154,8 +154,8 @@ class ChannelMap:
         low: the left edge of the first bin.
         high: the right edge of the last bin.
         step: the number of channels that share a row; 1 for at most 256 channels.
-        rows: a text for each row, a character for each bin: the count's number of binary digits, from 10 on as a
-            letter. ``1`` is 1 value, ``3`` 4 to 7, ``a`` 512 to 1023.
+        rows: a text for each row, with a character for each bin: the number of binary digits of its count, from 10 on
+            as a letter. ``1`` is 1 value, ``3`` 4 to 7, ``a`` 512 to 1023.
     """
 
     axis: int

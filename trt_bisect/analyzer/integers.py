@@ -20,11 +20,13 @@ from trt_bisect.model.network import Network
 from trt_bisect.support.text import percent
 
 CLASSES, LABELS = "classes", "labels"
-"""The keys of ``OutputFigures.pooled`` for elements that differ beyond chance, and in an output of few elements."""
+"""The keys of ``OutputFigures.pooled`` for elements that differ beyond chance, and for elements that differ in an
+output of few.
+"""
 FEW_ELEMENTS = 20
-"""Fewer elements have no kappa."""
+"""With fewer elements, an output has no Cohen's kappa."""
 CLASSES_MISSED = 0.75
-"""Next to float outputs, losing more than this share of the agreement beyond chance is a miss."""
+"""Next to float outputs, an integer output that loses more than this share of the agreement beyond chance is a miss."""
 _MOST_CLASSES = 4096  # With more distinct values none is equal by chance.
 _IN_PLACE = ("Cast", "Identity")  # Their outputs keep every element at its index.
 # Their outputs keep every element, perhaps at another index.
@@ -44,9 +46,10 @@ class Integers:
     """The outputs of integers that are compared in special ways.
 
     Attributes:
-        sets: outputs of indices, with the axis along which their order has no meaning.
+        sets: by name of each output of indices, the axis along which their order has no meaning.
         levels: outputs of 8-bit quantities, such as pixels, which are judged like floats.
-        selections: outputs whose rows may come in any order, such as NonMaxSuppression's, with the axis of the rows.
+        selections: by name of each output whose rows may come in any order, such as NonMaxSuppression's, the axis of
+            the rows.
         as_floats: float outputs cast from labels, indices or truth values, judged like integers.
     """
 

@@ -38,7 +38,7 @@ _MISSED = {ROWS: ROWS_MISSED, CLASSES: CLASSES_MISSED, VARIATION: VARIATION_MISS
 
 @dataclass(frozen=True)
 class Rule:
-    """A metric and its threshold, by which trials are judged.
+    """A metric and its threshold, by which measured plans (trials) are judged.
 
     Attributes:
         threshold: the worst value that is still good.
@@ -104,8 +104,11 @@ class Rule:
         return None if value is None else self.metric.loss(value)
 
     def pools(self, figures: OutputFigures) -> Mapping[str, tuple[float, float]]:
-        """Returns, by kind, the numbers (differing, all) over all inputs by which an output is judged too: ``rows``,
-        ``labels`` or ``classes`` and, if the metric meets the threshold, ``variation``.
+        """Returns the counts over all inputs by which an output is judged besides its metric: by kind, (differing,
+        all).
+
+        The kinds are ``rows``; ``labels`` if the metric is ``equal``, else ``classes``; and ``variation``, if the
+        metric's own value meets the threshold.
         """
         # Labels decide if all judged outputs are integers: next to floats, a strict share of equal elements would fail
         # good plans.
@@ -116,8 +119,8 @@ class Rule:
         return {name: counts for name, counts in figures.pooled.items() if name in kinds}
 
     def missed(self, kind: str) -> float:
-        """Returns the share of all rows or classes that differ, or of variation that is lost (``kind``), above which an
-        output misses the threshold.
+        """Returns the share above which an output misses the threshold: for ``kind`` rows or classes, the share that
+        differs; for variation, the share that is lost.
         """
         # If the user accepts a cosine below 0.5, as little of the variation may be left.
         accepted = 1.0 - self.threshold**2 if kind == VARIATION and self.metric.name == "cosine" else 0.0
@@ -239,13 +242,13 @@ class ByInput:
 
     Attributes:
         inputs: the number of inputs that count.
-        misses: the number of these that miss the threshold.
+        misses: the number of these that miss.
         mean: the mean of the finite ``values`` on the inputs that count; on all inputs if none counts.
-        fifth: as ``mean``, the 5th percentile by NumPy's definition; the 95th if lower is better.
+        fifth: the 5th percentile (``numpy.percentile``) of the values of ``mean``; the 95th if lower is better.
         worst: the index of the worst of the inputs that count; of all inputs if none counts.
-        values: the metric on each input; None without a value, or if the input is faint.
+        values: the metric on each input; None if it is not finite, or the input has no value.
         faint: the indices of the inputs without a value.
-        together: the threshold is for all inputs together, not for each.
+        together: true if the threshold is for all inputs together, not for each.
         invented: the number of further inputs on which only the plan finds something.
     """
 
@@ -311,13 +314,13 @@ def refuse_per_cent(metric: Metric, value: float, name: str) -> None:
 
 
 class Comparer:
-    """Compares the final outputs for all inputs with FP32's, ``reference``: each output and each part of one.
+    """Compares final outputs, and parts of them, with ``reference``, FP32's outputs for each input.
 
     Args:
         extra: the user's own metric.
-        classes: by output or part; default: found from ``reference``.
-        slices: parts to compare as well as whole outputs.
-        task: adds the figures of its agreement.
+        classes: the classes by name of output or part; default: found from ``reference``.
+        slices: the parts to compare besides whole outputs.
+        task: the task whose agreement is measured too.
         integers: the way to compare integer outputs, unless ``extra`` judges them.
         only: compute only this metric; default: all built-in ones and ``extra``.
         with_facts: also look for clipping and vanished classes.
@@ -368,8 +371,8 @@ class Comparer:
                 )
 
     def __call__(self, outputs: Sequence[Outputs]) -> dict[str, OutputFigures]:
-        """Returns the figures by name of output, part and task, from the outputs for each input; leaves out parts whose
-        scores are below 0.05 in FP32 on all inputs.
+        """Returns the figures by name of output, part and task, from the outputs for each input. Parts whose scores are
+        below 0.05 in FP32 on all inputs are left out.
         """
         parts = [self._with_groups(of_input) for of_input in outputs]
         figures = {name: judge.figures([part[name] for part in parts]) for name, judge in self._judges.items()}
@@ -398,8 +401,8 @@ def numeric_outputs(outputs: Outputs) -> list[str]:
 
 
 def outputs_to_judge(outputs: Outputs, integers: Integers = PLAIN, *, own_metric: bool = False) -> list[str]:
-    """Returns the names of the outputs judged by default: all arrays of numbers; with a user's own metric without those
-    that ``integers`` judges by equality, unless all are.
+    """Returns the names of the outputs judged by default: all arrays of numbers. With a user's ``own_metric``, those
+    that ``integers`` judges by equality are left out, unless all are such.
     """
     numeric = numeric_outputs(outputs)
     if not own_metric:
@@ -409,7 +412,9 @@ def outputs_to_judge(outputs: Outputs, integers: Integers = PLAIN, *, own_metric
 
 
 def judged_outputs(rule: Rule, outputs: Outputs) -> list[str]:
-    """Returns the names of the whole ``outputs`` that a rule names; without any, of all arrays of numbers."""
+    """Returns the names of the outputs that a rule names, in whole or in part; if it names none, of all arrays of
+    numbers.
+    """
     numeric, named = numeric_outputs(outputs), {output_of(name) for name in rule.outputs}
     return [name for name in numeric if name in named] or numeric
 
@@ -420,8 +425,8 @@ def compare_arrays(
     metrics: Mapping[str, Metric],
     class_axis: int | None = None,
 ) -> OutputFigures:
-    """Returns the figures of an output against ``reference``, both by input: the value of each of ``metrics`` (by name)
-    on the worst input. ``class_axis`` None: found.
+    """Returns the figures of ``output`` against ``reference``, both by input: the value of each of ``metrics`` on the
+    worst input. ``class_axis`` None: the axis of the classes is found.
     """
     return OutputJudge(reference, metrics, find_classes(reference, class_axis)).figures(output)
 

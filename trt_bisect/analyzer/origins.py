@@ -41,12 +41,11 @@ class LayerTensor:
     Attributes:
         index: the index of the layer that makes the tensor, or reads the weight; None for an input.
         layer: the name of that layer; empty for an input.
-        tensor: the tensor's name.
         kind: ``input`` or ``output`` of the network, ``activation`` inside it, ``weight`` or ``bias``.
         op_type: the operator of that layer; ``Input`` for an input.
         int8_op_type: the layer's operator in the INT8 run.
         module: the layer's module in a program of PyTorch; else empty.
-        code: the layer's source line in a program of PyTorch; else empty.
+        code: the layer's source line in it; else empty.
     """
 
     index: Annotated[int | None, Column("#", "Place in execution order", INDEX, rank=1)] = None
@@ -67,9 +66,9 @@ class Origin(LayerTensor):
 
     Attributes:
         quantizers: the quantizers to eight bits, in the order of application.
-        float_type: FP16 or BF16, if the tensor is rounded to it.
+        float_type: FP16 or BF16, if the tensor is rounded to one of these; else None.
         readers: the layers that read the rounded tensor.
-        rounded_as_result: a Q/DQ pair stands between the tensor and the network's output.
+        rounded_as_result: true if a Q/DQ pair stands between the tensor and the network's output.
         beside: the tensor as other layers read it, through other Q/DQ pairs of the file.
     """
 
@@ -127,7 +126,7 @@ def activation_origins(
 ) -> dict[str, Origin]:
     """Returns the float inputs and activations by name, in execution order.
 
-    ``writer`` has the scales, ``int8`` the low layers' indices, ``sides`` what ``sides_of`` returns for the plan.
+    ``writer`` has the scales, ``int8`` the indices of layers in low precision; ``sides`` is ``sides_of`` the plan.
     """
     rounded, as_result = _roundings(network, writer, int8, sides)
     axes = _channel_axes(network)
@@ -162,9 +161,8 @@ def activation_origins(
 def weight_origins(
     network: Network, writer: PlanWriter, int8: Collection[int], sides: Mapping[int, Precision] = NO_SIDES
 ) -> list[Origin]:
-    """Returns the weights that can be rounded, in the order of their layers; those of high layers without quantizers.
-
-    ``writer`` has the scales, ``int8`` the low layers' indices, ``sides`` what ``sides_of`` returns for the plan.
+    """Returns the weights that can be rounded, in the order of their layers; weights of layers in high precision have
+    no quantizers. The arguments are those of ``activation_origins``.
     """
     types = network.types
     origins = []
@@ -232,7 +230,9 @@ def bias_names(network: Network, layer: Layer) -> list[str]:
 
 
 def low_op_type(network: Network, layer: Layer, low: Collection[int]) -> str:
-    """Returns a layer's operator in the low run, prefixed with ``QDQ-``, ``FP16-`` or ``BF16-`` if the layer is low."""
+    """Returns a layer's operator in the low run, prefixed with ``QDQ-``, ``FP16-`` or ``BF16-`` if ``low`` has its
+    index.
+    """
     if not layer.quantizable or layer.index not in low:
         return layer.op_type
     return f"{'QDQ' if network.low.needs_ranges else network.low.title}-{layer.op_type}"
@@ -303,9 +303,9 @@ def plan_observer(
     """Returns a function of a sample and its index that yields, for each group, the tensors under a plan by name.
 
     Args:
-        plan: all layers high, or the plan that ``origins`` describe.
+        plan: the plan with all layers in high precision, or the one that ``origins`` describe.
         origins: the wanted tensors by name.
-        groups: groups of these names; one is in memory at a time. Default: one group.
+        groups: groups of these names, of which one is in memory at a time; default: one group.
     """
     network, unrounded = writer.network, f"{writer.tag}unrounded"
     name_in_plan = {

@@ -31,8 +31,6 @@ class Overflow:
 
     Attributes:
         layer: the layer that makes or reads the tensor.
-        op_type: the layer's operator.
-        tensor: the name of the tensor.
         role: ``output``, ``input`` or ``weight`` of the layer.
         kind: ``overflow``: a finite value becomes infinite; ``not finite``: the layer makes NaN or an infinite value of
             finite ones; ``underflow``: a value becomes zero.
@@ -74,8 +72,8 @@ class Overflow:
 
 def overflows_of(network: Network, inputs: Sequence[Feeds], memory: int) -> tuple[Overflow, ...]:
     """Returns, in layer order, each tensor's first value on the first 8 ``inputs`` that the low precision, FP16 or
-    BF16, cannot hold. Empty if it has scales, or ONNX Runtime refuses an input. ``memory``: the bytes for the tensors
-    of a run.
+    BF16, cannot hold. Empty for a low precision with scales, or if ONNX Runtime refuses an input. ``memory`` is the
+    limit of a run's tensors in bytes.
     """
     kind = network.low.float_type
     if kind is None:
@@ -103,8 +101,8 @@ def overflows_of(network: Network, inputs: Sequence[Feeds], memory: int) -> tupl
 
 
 def overflow_notes(network: Network, found: Sequence[Overflow], *, emulated: bool) -> list[Note]:
-    """Returns notes on the first two overflows, the number of others, and normalizations in parts; if not ``emulated``,
-    also a note that emulation found them.
+    """Returns notes on the first two overflows, the number of others, and normalizations split into several nodes; if
+    not ``emulated``, also that emulation found the overflows.
     """
     low = network.low
     if not found:
@@ -132,10 +130,10 @@ def _on_norms_in_parts(network: Network, found: Sequence[Overflow]) -> Iterator[
 def base_overflows(
     network: Network, inputs: Sequence[Feeds], memory: int, *, emulated: bool
 ) -> tuple[list[Note], tuple[Overflow, ...]]:
-    """Returns notes on the values that the network's base, FP16 or BF16, cannot hold if all layers are in it, and these
-    values; both empty for FP32 or a file with Q/DQ pairs.
+    """Returns notes on the values that the network's base precision, FP16 or BF16, cannot hold if all layers are in it;
+    and these values. Both are empty for a base of FP32, or a file with Q/DQ pairs.
 
-    ``memory`` is the limit in bytes; if not ``emulated``, a note says that emulation found the values.
+    ``memory`` is the limit in bytes, ``emulated`` that of ``overflow_notes``.
     """
     if network.base is None or network.has_pairs:
         return [], ()
@@ -145,13 +143,15 @@ def base_overflows(
 
 
 def sets_to_keep(found: Sequence[Overflow]) -> Iterator[tuple[str, ...]]:
-    """Yields two sets of layers to keep high: those that make NaN or infinity; then these and those that overflow."""
+    """Yields two sets of layers to keep in high precision: those that make NaN or infinity; these and those that
+    overflow.
+    """
     yield tuple(dict.fromkeys(each.layer for each in found if each.kind == NOT_FINITE))
     yield tuple(dict.fromkeys(each.layer for each in found if each.kind in (NOT_FINITE, OVERFLOW)))
 
 
 def overflow_advice(network: Network, found: Sequence[Overflow]) -> Iterator[Advice]:
-    """Yields a finding for each overflow or underflow, on its layer and the low layers that read the tensor."""
+    """Yields a finding for each overflow or underflow, on its layer and the quantizable layers that read the tensor."""
     index = {layer.name: layer.index for layer in network.layers}
     for overflow in found:
         readers = [layer.name for layer in network.layers if layer.quantizable and overflow.tensor in layer.inputs]

@@ -11,11 +11,11 @@ from trt_bisect.evaluator.trial import OutputFigures
 from trt_bisect.support.text import percent
 
 ROWS = "rows"
-"""The key of ``OutputFigures.pooled`` for rows, and the figure of all rows."""
+"""The key of ``OutputFigures.pooled`` for rows, and the figure with the number of all rows."""
 LOST = "rows_lost"
-"""The figure of rows lost or won."""
+"""The figure with the number of rows lost or won."""
 FEW_ROWS = 20
-"""With fewer rows, a loss of half is a miss, and no loss is a doubt."""
+"""With fewer rows, half of them lost or won is a miss, and no share is a doubt."""
 ROWS_MISSED, _FEW_MISSED, _DOUBT = 0.25, 0.5, 0.1
 """The shares of rows lost or won that are a miss, a miss with few rows, and a doubt."""
 

@@ -29,7 +29,7 @@ class Slice:
         axis: 1 or more; axis 0 is the batch.
         spans: the indices, as half-open ranges.
         largest: the largest FP32 magnitude.
-        scores: all FP32 values lie in 0..1.
+        scores: true if all FP32 values lie in 0..1.
     """
 
     output: str
@@ -79,7 +79,7 @@ class Slices:
 
     Attributes:
         by_output: the parts of each output that has several.
-        apart: judge parts instead of their outputs; if false, parts only raise doubts.
+        apart: true to judge parts instead of their outputs; if false, parts only raise doubts.
     """
 
     by_output: Mapping[str, tuple[Slice, ...]] = field(default_factory=dict)
@@ -94,7 +94,7 @@ class Slices:
         return parts
 
     def names(self, outputs: Iterable[str]) -> tuple[str, ...]:
-        """Returns the names under which ``outputs`` are judged: of their parts if these are ``apart``, or their own."""
+        """Returns the names under which ``outputs`` are judged: those of their parts if ``apart``, else their own."""
         groups = self.by_output if self.apart else {}
         names = ([group.name for group in groups.get(name, ())] or [name] for name in outputs)
         return tuple(chain.from_iterable(names))
@@ -121,7 +121,7 @@ def find_slices(reference: Sequence[Outputs], outputs: Iterable[str], *, apart: 
     """Finds the parts of the named outputs, from the FP32 outputs of all inputs.
 
     Args:
-        apart: judge the parts instead of whole outputs; if false, parts only raise doubts.
+        apart: ``Slices.apart``.
     """
     by_output = {name: _groups(name, [np.asarray(arrays[name]) for arrays in reference]) for name in outputs}
     return Slices({name: groups for name, groups in by_output.items() if groups}, apart)

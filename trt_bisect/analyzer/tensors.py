@@ -32,7 +32,6 @@ class PairFigures(NanForNull):
     """Differences of a tensor between two runs; NaN if nothing could be compared.
 
     Attributes:
-        cosine: the cosine similarity.
         kl: KL(reference || output) in nats, the mean over rows. Rows that are not probabilities go through a softmax.
         sqnr: the SQNR in dB.
         max_rel: the largest relative error; the divisor is at least a millionth of the sample's largest magnitude.
@@ -52,7 +51,6 @@ class RoundingFigures(NanForNull):
     """The effect of rounding a tensor of the FP32 run to eight bits.
 
     Attributes:
-        sqnr: the SQNR in dB.
         near_zero: the share of the non-zero values in the five levels around zero.
         levels: the number of levels of the type.
         levels_90: the fewest levels that hold 90 % of the non-zero values.
@@ -91,7 +89,7 @@ class PairStatistics:
         self._kl, self._rows = np.zeros(groups), np.zeros(groups, np.int64)
 
     def add(self, reference: np.ndarray, output: np.ndarray, *, row: int, largest: float | None = None) -> RunningSums:
-        """Adds values of both runs, float64 ``[groups, values]``; returns the sums of these.
+        """Adds values of both runs, float64 ``[groups, values]``; returns the sums of these values alone.
 
         Args:
             row: the number of neighbouring values that form a distribution for KL.
@@ -178,11 +176,11 @@ class RoundingStatistics:
 
 
 class RoundedValues:
-    """Adds up the errors if only this tensor is rounded, and counts its values in FP32 and as read in the other run.
+    """Adds up a tensor's rounding errors, and counts its values in FP32 and, as layers read them, in the other run.
 
     Args:
-        quantizers: in the order of application; empty if not rounded.
-        runs: 1 without the other run, else 2.
+        quantizers: the tensor's, in the order of application; empty if not rounded.
+        runs: 2, or 1 without the other run.
     """
 
     def __init__(self, quantizers: Sequence[Quantizer], runs: int = 2) -> None:
@@ -234,8 +232,8 @@ class ChannelPeaks:
             self._steady = False
 
     def loudest(self) -> LoudChannel | None:
-        """Returns the channel with the largest magnitude; None if fewer than four are not zero, or the number of
-        channels varies.
+        """Returns the channel with the largest magnitude; None if fewer than four channels have values other than zero,
+        or the number of channels varies.
         """
         if self._peaks is None or not self._steady:
             return None
@@ -266,7 +264,7 @@ def as_block(values: np.ndarray) -> np.ndarray:
 
 
 class TensorStatistics:
-    """Adds up the statistics of a tensor over samples; ``quantizers`` round it in this order."""
+    """Adds up the statistics of a tensor over samples; ``quantizers`` round the tensor, in this order."""
 
     def __init__(self, quantizers: Sequence[Quantizer] = ()) -> None:
         self._quantizers = tuple(quantizers)

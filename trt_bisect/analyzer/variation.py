@@ -21,7 +21,7 @@ VARIATION = "variation"
 number.
 """
 LEFT, INPUTS = "variation_left", "variation_inputs"
-"""The figures of the share of FP32's variation that is left, and of the number of inputs."""
+"""The names of two figures: the share of FP32's variation that is left, and the number of inputs."""
 VARIATION_MISSED = 0.75
 """Losing more than this share of the variation is a miss."""
 # Variation is a doubt if a smaller share is left than the first, and noted in the verdict below the second.
@@ -79,9 +79,9 @@ def with_variation(
     """Returns the figures of an output together with those of its varying part, compared with FP32's ``reference``,
     both by input.
 
-    Not judged are unequal shapes, values not finite, float noise and scores below 0.05. With fewer than four inputs, or
-    nearly equal ones (``unlike`` false), only an output that is the same on all inputs is judged; for others a note
-    says so if the metric would not show the loss of variation.
+    Outputs of unequal shapes, values not finite, float noise and scores below 0.05 are not judged. With fewer than four
+    inputs, or nearly equal ones (``unlike`` false), only an output that is the same on all inputs is judged; others get
+    a note that says so, if the metric would not show the loss of variation.
     """
     inputs, first = len(reference), reference[0]
     shapes = {array.shape for array in (*reference, *outputs)}

@@ -35,8 +35,8 @@ class WorstInputs:
         places: the indices of ``inputs`` in the data set.
         similarities: the metric on each sample; NaN without a value.
         losses: the loss of each sample; infinity if INT8's output is not finite, minus infinity if FP32's is not.
-        faint: the indices of faint samples, which do not count.
-        first_broken: the first sample with a loss of minus infinity, if any.
+        faint: the indices of samples with an almost zero FP32 output, which do not count.
+        first_broken: the first sample with a loss of minus infinity; None without one.
         stopped: true after Ctrl-C.
     """
 
@@ -78,7 +78,7 @@ class SampleFigures:
         norms: the norms of the FP32 outputs; empty unless the metric is relative.
         tie: larger for the worse of two samples with equal losses.
         scores: by output, true for a single number from 0 to 1.
-        is_empty: the task finds nothing in FP32.
+        is_empty: true if the task finds nothing in FP32.
     """
 
     loss: float
@@ -122,7 +122,7 @@ class WorstSamples:
         self._held = [sample for sample in (*self._held, new) if sample.beaten < self._count]
 
     def faint(self) -> tuple[int, ...]:
-        """Returns the indices of faint samples."""
+        """Returns the indices of samples with an almost zero FP32 output."""
         if not any(self._scores):
             return faint_places(self._octaves)
         compared = [k for k, is_score in enumerate(self._scores) if not is_score]
@@ -157,10 +157,9 @@ def worst_inputs(
         rule: the rule, or a function that makes it from FP32's outputs for the first sample.
         on_sample: called with the number of samples begun.
         keep_when_stopped: after Ctrl-C, return the result so far.
-        class_axis: default: found from the first sample.
+        class_axis: the axis of the classes; default: found from the first sample.
         slices: returns the parts of a sample's FP32 outputs; the first sample with parts decides; default: no parts.
         task: returns the task to judge, or None, from a list with FP32's outputs for the first sample.
-        integers: the way to compare integer outputs.
         found_first: rank samples on which the task finds nothing in FP32 last.
 
     Raises:

@@ -20,9 +20,9 @@ class LayerTime:
     """The measured time of one layer of an engine.
 
     Attributes:
-        name: its name in the engine, such as ``conv1 + relu1``.
+        name: the layer's name in the engine, such as ``conv1 + relu1``.
         layers: the names of the network's layers that it computes; empty if it only changes a tensor's format.
-        milliseconds: its mean time in one inference, with the profiler running layers one after another.
+        milliseconds: the mean time in one inference, with the profiler running layers one after another.
     """
 
     name: str
@@ -37,7 +37,7 @@ class Latency:
     Attributes:
         mean_ms: the mean, in milliseconds.
         median_ms: the median; for a pipeline the sum of its networks' medians.
-        p99_ms: the 99th percentile; null for a pipeline, whose networks are timed one by one.
+        p99_ms: the 99th percentile; None for a pipeline, whose networks are timed one by one.
         runs: the number of inferences timed.
         layers: the engine's layers in execution order, if it names them.
         computed: by name, the precision in which each quantizable layer's kernel computes, if the engine reports the
@@ -171,6 +171,8 @@ class Builder(Protocol):
 
 
 def precisions_in(network: Network, plan: PrecisionPlan) -> dict[int, str]:
-    """Returns the precision of each layer in a plan's Q/DQ graph, by layer index; unquantized layers are never low."""
+    """Returns the precision of each layer in a plan's Q/DQ graph, by layer index; unquantized layers have a float
+    type.
+    """
     ran = dict(enumerate(map(_RAN_FOLLOWING.__getitem__, plan.precisions)))
     return ran | {k: WORDS[plan.precisions[k]] for k in network.quantizable}

@@ -91,8 +91,8 @@ def _pointer(capsule: Any) -> int:
 def on_graph(shown: Outputs, inspected: str, graph: onnx.GraphProto) -> Iterator[tuple[str, np.ndarray]]:
     """Yields an engine's debug tensors (``shown``, by the engine's names), each with its name in the ONNX graph.
 
-    A tensor stored in blocks of channels comes twice: in linear order, named ``<name> as stored``, and unchanged. One
-    with padded channels is left out. ``inspected`` is the engine inspector's JSON.
+    A tensor stored in blocks of channels comes twice: in linear order, named ``<name> as stored``, and unchanged. A
+    tensor with padded channels is left out. ``inspected`` is the engine inspector's JSON.
     """
     made = {node.name: list(node.output) for node in graph.node}
     tensors = {name for names in made.values() for name in names}
@@ -129,8 +129,6 @@ class EngineTensor(NanForNull):
 
     Attributes:
         index: the index of the layer that makes it; -1 for an input.
-        layer: the layer's name.
-        tensor: its name in the network.
         layers: the layers between the engine's earlier tensors and this one, fused into one kernel.
         quantization: the distance of the emulation from FP32.
         engine: the distance of the engine from the emulation.

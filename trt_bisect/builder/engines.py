@@ -43,7 +43,7 @@ class EngineStatus:
         name: ``onnxruntime``, ``tensorrt`` or ``tensorrt-rtx``.
         version: empty if the engine's Python module cannot be imported.
         typings: the choices for ``--typing``, the default first.
-        why_not: the reason why it cannot be used, with a remedy; empty if it can.
+        why_not: the reason why the engine cannot be used, with a remedy; empty if it can.
         note: a limit of the installed version, with a remedy; else empty.
     """
 
@@ -214,7 +214,7 @@ def open_builder(
 ) -> Builder:
     """Makes the builder of a network or a pipeline; an NVIDIA engine works in a worker process.
 
-    ``profile_shapes`` are the shapes of dynamic inputs. Builders may share ``process``; None starts a new one. Raises
+    Other arguments are those of ``make_builder``. Builders may share ``process``; None starts a new one. Raises
     BadInput or EngineUnavailable if the engine cannot be used here for this network.
     """
     if engine != ONNXRUNTIME:

@@ -79,7 +79,7 @@ class EngineLayer:
         network_layers: the names of the ONNX nodes, and of TensorRT's own layers, that it computes; empty if it only
             changes a tensor's format.
         inputs: the precision of each float or INT8 input whose format is reported.
-        outputs: the same for the outputs.
+        outputs: the same for outputs.
         tactic: the kernel's name.
     """
 
@@ -357,8 +357,8 @@ def graph_beside(profile: Path) -> Path:
 def kernels_of(network: Network, profile: Path) -> tuple[tuple[Kernel, float], ...]:
     """Returns an engine's kernels in order, each with its mean seconds.
 
-    ``profile`` is trtexec's; its layer file lies next to it. A kernel has the indices of its layers in ``network``.
-    Raises BadInput if a file cannot be used, or no kernel contains a layer of the network.
+    ``profile`` is a file of trtexec's ``--exportProfile``, with the layer file next to it. A kernel has the indices of
+    its layers in ``network``. Raises BadInput if a file cannot be used, or no kernel contains a layer of the network.
     """
     graph = graph_beside(profile)
     indices = {layer.name: layer.index for layer in network.layers}

@@ -41,10 +41,8 @@ def outcome_of(request: str) -> str:
 def serve(descriptor: int, parent: int, work: object | None = None) -> None:
     """Runs in the worker: answers each request with its result or error, until the parent closes the connection.
 
-    Args:
-        descriptor: the connection's file descriptor.
-        parent: the parent's process id.
-        work: the object whose methods the requests name; None: one that builds and runs engines.
+    ``descriptor`` is the connection's file descriptor, ``parent`` the parent's process id, ``work`` the object whose
+    methods the requests name; None: one that builds and runs engines.
     """
     for stop in (signal.SIGINT, signal.SIGTERM):  # a terminal, or a scheduler, sends them to all: the parent decides
         signal.signal(stop, signal.SIG_IGN)
@@ -157,7 +155,7 @@ class WorkerProcess:
     """A worker process that builders may share; if it has ended, the next use starts a new one."""
 
     def __init__(self, device: str | None = None) -> None:
-        """Starts no process yet; ``device`` is the only GPU that it will see, by its name or number; None: all GPUs."""
+        """Starts no process yet; ``device`` is the only GPU that it will see, by name or number; None: all."""
         self._worker: Worker | None = None
         self._environment = {} if device is None else {"CUDA_VISIBLE_DEVICES": device}
 
@@ -247,7 +245,9 @@ class IsolatedEngine:
         return dict(outputs)
 
     def latency(self, feeds: Feeds) -> Latency | None:
-        """Returns the measured time of an inference; None if emulated. Raises TrialFailed."""
+        """Returns the measured time of an inference, None if emulated; raises TrialFailed if it fails or takes too
+        long.
+        """
         latency: Latency | None = self._ask("latency", feeds)
         return latency
 
@@ -303,7 +303,7 @@ class Worker:
         """Sends a request, a method's name and its arguments, and returns the answer; any failure ends the process.
 
         Raises TrialFailed if a build or inference failed, the process crashed, or it did not answer in ``limit``
-        seconds (None: no limit); other errors of the work as they are.
+        seconds (None: no limit); other errors of the work are raised unchanged.
         """
         if not self.alive:
             raise TrialFailed(outcome_of(request[0]), "The worker process has ended.")

@@ -293,7 +293,7 @@ class OnnxRuntimeBuilder:
     def plain(self, plan: PrecisionPlan, *, integers: bool = True) -> OnnxRuntimeEngine:
         """Builds a session of the Q/DQ file that TensorRT would get, with ONNX Runtime's default optimisations.
 
-        ``integers=False`` leaves out ONNX Runtime's INT8 kernels. Raises TrialFailed.
+        ``integers=False`` leaves out ONNX Runtime's INT8 kernels. Raises TrialFailed if ONNX Runtime refuses the file.
         """
         written = PlanWriter(self.network, self.scales, GraphTarget.TENSORRT).write(plan)
         return OnnxRuntimeEngine(
@@ -309,8 +309,8 @@ class OnnxRuntimeBuilder:
     ) -> SwitchSession:
         """Builds the session that runs all plans; raises TrialFailed if ONNX Runtime refuses it.
 
-        ``threads`` None: as in the build options. ``facts`` are the tensors' shapes and types (None: one
-        piece), ``memory`` the most bytes of cached tensors, ``more`` the precisions besides low, high and base.
+        ``threads`` None: as in the build options. ``facts`` and ``memory`` are those of ``SwitchSession``, ``more``
+        further precisions for layers.
         """
         choices, threads = choices_of(self.network, self._options.high, more), threads or self._options.threads
         return SwitchSession(self.writer, self.scales, choices, self.provider, threads, facts, memory)

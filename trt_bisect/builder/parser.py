@@ -39,7 +39,7 @@ ParserAnswer = tuple[str, tuple[Refusal, ...]]
 
 
 def ask_parser(written: Written) -> ParserAnswer | None:
-    """Returns the parser's engine and version, as one text, and its errors on a network; none if it accepts it.
+    """Returns the parser's engine and version, as one text, and its errors: none if it accepts the network.
 
     Asks TensorRT's parser, or TensorRT-RTX's if that does not start; returns None if neither starts.
     """

@@ -50,7 +50,7 @@ class PipelineEngine:
 
     def infer(self, feeds: Feeds) -> Outputs:
         """Returns the outputs of the user's function for a sample, NaN if the function fails; raises TrialFailed if an
-        engine does.
+        engine fails.
         """
         outputs, reason = self._pipeline.run(feeds, {part.name: engine.infer for part, engine in self._engines})
         if reason and reason not in self.messages:
@@ -60,7 +60,7 @@ class PipelineEngine:
     def latency(self, feeds: Feeds) -> Latency | None:
         """Returns the time for a sample; None if emulated.
 
-        Mean and median are sums over the engines, times the calls per sample. 99th percentiles cannot be added.
+        Mean and median are sums over the engines, times the calls per sample; there is no 99th percentile.
         """
         mean = median = 0.0
         runs: list[int] = []
@@ -145,8 +145,8 @@ class EmulatedPipelineBuilder(PipelineBuilder):
     ) -> PipelineSession:
         """Builds for each network a session that runs all plans.
 
-        ``threads`` is ignored; ``facts`` are the tensors' shapes and types (None keeps networks in one piece),
-        ``memory`` the most bytes of caches, ``more`` the precisions besides low, high and base.
+        ``threads`` is ignored, ``memory`` the most bytes of all caches; the others are those of
+        ``OnnxRuntimeBuilder.switch``.
         """
         sessions = []
         for part, builder in self.builders:
@@ -174,7 +174,7 @@ class PipelineSession:
     def infer(self, plan: PrecisionPlan, feeds: Feeds, scales: Scales) -> Outputs:
         """Returns the outputs of the user's function for a sample under a plan, NaN if the function fails.
 
-        Raises TrialFailed.
+        Raises TrialFailed if a session fails.
         """
         engines = {}
         for part, session in self._sessions:

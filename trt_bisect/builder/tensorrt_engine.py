@@ -176,7 +176,7 @@ class TensorRTEngine:
 
         Args:
             rounded: the precisions that the graph sets, by layer index; None if it sets none.
-            names: the user's layer names, by those in ``network``; None: the same.
+            names: the user's names of layers, by name in ``network``; None: the same names.
             graph: the ONNX graph, for ``infer`` to return debug tensors too; None: it does not.
         """
         self.serialized = serialized

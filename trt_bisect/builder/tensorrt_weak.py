@@ -16,8 +16,8 @@ dynamic ranges, and ``constraints`` gives layers precisions.
 Other layers take the owner of the last layer that makes one of their inputs, or, if only constants feed them, of their
 first reader.
 
-**Invariants.** A high layer and its outputs both get its high precision: with a constraint on the layer only, TensorRT
-could round the output. No node's name is another's with a number (``Network.for_parser``).
+**Invariants.** A layer in high precision and its outputs both get this precision: with a constraint on the layer only,
+TensorRT could round the output. No node's name is another's with a number (``Network.for_parser``).
 """
 
 from __future__ import annotations
@@ -72,7 +72,6 @@ class WalkStep:
     Attributes:
         layer: the ``trt.ILayer``; None for a node.
         kind: the name of TensorRT's layer type.
-        reads: the names of its inputs.
         makes: the name and the TensorRT type of each output; the type is empty for an activation.
         owner: the owner's index; None if unknown.
         named: true if the name or the metadata told the owner, not the neighbours.
@@ -165,8 +164,8 @@ def _step(trt_layer: Any, indices: Mapping[str, int]) -> WalkStep:
 def set_ranges(trt: ModuleType, definition: Any, steps: list[WalkStep], network: Network, scales: Scales) -> None:
     """Sets the dynamic range, scale times 127, of float tensors, so that TensorRT needs no calibrator.
 
-    Of the tensors that the parser added, copies get the range of their source, values inside a quantizable layer that
-    of its output, constants their largest magnitude, others none.
+    Of the tensors that the parser added, copies get the range of their source, values inside a quantizable layer the
+    range of its output, constants their largest magnitude, others none.
     """
     ranges: dict[str, float] = {}
 
@@ -276,11 +275,11 @@ def constraints(
 
     A free layer or output has no constraint: TensorRT chooses.
 
-    - A quantizable layer is INT8 or high, as the plan says. If the low precision is FP16 or BF16, low layers are
-      constrained too.
+    - A quantizable layer is in INT8 or in high precision, as the plan says. If the low precision is FP16 or BF16,
+      layers in it are constrained too.
     - An unquantized layer is free between two INT8 layers, directly or through unquantized layers, unless the user
-      fixed its precision; elsewhere it is high.
-    - A high layer and its outputs have its precision.
+      fixed its precision; elsewhere it is in high precision.
+    - A layer in high precision and its outputs have this precision.
     - An INT8 layer is free, or forced to INT8 (``force_int8``). Its output is free only if an INT8 layer reads it,
       directly or through free layers; otherwise it has the base precision.
     - An output of the network (``results``) is FP32.
@@ -371,10 +370,10 @@ class WeakPlan:
     """The constraints that carry out a plan under weak typing.
 
     Attributes:
-        constraints: of the layers that have any.
+        constraints: those of the layers that have any.
         layers: the names of all layers, in TensorRT's order.
         parser: the parser that named them, such as ``TensorRT 8.6.1``; empty for ONNX nodes.
-        scales: by name, those of tensors with a dynamic range.
+        scales: the scales of tensors with a dynamic range, by name.
     """
 
     constraints: tuple[Constraint, ...]
@@ -393,7 +392,8 @@ class TellsWeakPlan(Protocol):
 
 
 def weak_plan(builder: Builder, network: Network, plan: PrecisionPlan) -> WeakPlan:
-    """Returns a plan's constraints under weak typing: of TensorRT's layers from a weak ``builder``, or of ONNX nodes.
+    """Returns a plan's constraints under weak typing: on TensorRT's layers if a weak ``builder`` tells them, else on
+    ONNX nodes.
 
     ONNX nodes have the names of the recipe's ``network.onnx``.
     """
@@ -471,7 +471,9 @@ class TensorRTWeakBuilder:
         return parsed_file
 
     def weak_plan(self, plan: PrecisionPlan) -> WeakPlan:
-        """Returns the constraints and scales with which TensorRT runs a plan; raises TrialFailed if it refuses it."""
+        """Returns the constraints and scales with which TensorRT runs a plan; raises TrialFailed if TensorRT refuses
+        it.
+        """
         parsed_file = self.network_definition(plan)
         parsed = parsed_file.network
         steps = walk_steps(parsed, self._network.layers)

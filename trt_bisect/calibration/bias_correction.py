@@ -40,7 +40,8 @@ def correct_biases(
     weights are constant. At most 32 samples are used, fewer if their tensors exceed half of ``memory`` bytes.
 
     Returns:
-        The network, and by corrected layer, in execution order, the mean error of its output by channel (float64).
+        The network; and by name of each corrected layer, in execution order, the mean error of the output, float64
+        ``[channels]``.
 
     Raises:
         BadInput: there are no samples, or ONNX Runtime refuses one.

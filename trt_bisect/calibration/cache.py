@@ -113,7 +113,7 @@ class CalibrationCache:
 
     Attributes:
         header: the first line, such as ``TRT-8600-EntropyCalibration2``; for ONNX Runtime's cache, a description.
-        scales: by entry name, in the order of the file.
+        scales: the scales by entry name, in the order of the file.
         little_endian: true if the bits are little-endian, unlike TensorRT's.
         doubtful: by entry, the reason why its scale cannot be used.
     """
@@ -237,7 +237,7 @@ def read_cache(path: Path, tensors: tuple[str, ...]) -> Ranges:
 
 
 def refuse_of_another_network(path: Path, cache: CalibrationCache, scales: Scales, tensors: tuple[str, ...]) -> None:
-    """Raises BadInput if ``scales``, those found in a cache, lack more than half of ``tensors``, those that a network
+    """Raises BadInput if the ``scales`` found in a cache lack more than half of the ``tensors`` that a network
     rounds.
     """
     missing = [name for name in tensors if name not in scales and name not in cache.doubtful]
@@ -301,7 +301,6 @@ class TensorScale:
     """The scale of an activation, with its entry in the cache.
 
     Attributes:
-        entry: the name in the cache.
         way: the rule that found the entry: ``name``; ``alike``, without case and punctuation; ``folded``, into the
             layer; ``moved``, from a tensor with the same values; ``values``, the nearest scale; ``order`` of execution.
         scale: float32, bit for bit.
@@ -320,7 +319,7 @@ class CacheScales:
     """The scales that a cache has for a network.
 
     Attributes:
-        found: in execution order.
+        found: the scales found, in execution order.
         unsure: by tensor without a sure entry, the reason.
         far: the found tensors whose scale is more than a factor of 16 off the scale measured on inputs.
     """

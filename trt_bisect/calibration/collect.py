@@ -42,7 +42,7 @@ class Magnitudes:
     _known: dict[Calibrator, dict[str, float]] = field(default_factory=dict, compare=False, repr=False)
 
     def growth(self) -> dict[str, float]:
-        """Returns, by tensor in ``earlier``, the share by which the last quarter of the samples enlarged its range."""
+        """Returns, by tensor in ``earlier``, the share by which the last quarter of the samples enlarged the range."""
         now = {name: _range(self.histograms[name]) for name in self.earlier if name in self.histograms}
         return {name: value / self.earlier[name] - 1.0 for name, value in now.items() if self.earlier[name] > 0.0}
 
@@ -153,8 +153,7 @@ def calibrate(
     """Returns the INT8 scales of every activation of ``network`` over ``samples``, by a ``method``: ``entropy``,
     ``minmax``, ``mse``, or ``percentile`` with its ``percentile`` in percent.
 
-    ``on_sample`` is called with the number of samples done; tensors take at most about half of ``memory`` bytes. Raises
-    BadInput for an unknown method, or without samples.
+    Other arguments are those of ``magnitudes``. Raises BadInput for an unknown method, or without samples.
     """
     calibrator = Calibrator(method, percentile)
     counted = () if method == "minmax" else None

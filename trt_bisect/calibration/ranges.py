@@ -1,4 +1,4 @@
-"""The INT8 scales of activations, and the layers that stay high because a scale cannot be used."""
+"""The INT8 scales of activations, and the layers that stay in high precision because a scale cannot be used."""
 
 from __future__ import annotations
 
@@ -112,9 +112,9 @@ def notes_on_unusable(unusable: Iterable[tuple[str, str]]) -> list[str]:
 
 
 def keeping_unusable_high(network: Network, ranges: Ranges) -> tuple[Network, list[str]]:
-    """Returns ``network`` with layers that read a tensor without a usable range kept high, and a note for each reason.
+    """Returns ``network`` with layers that lack a usable range kept in high precision, and a note for each reason.
 
-    Raises BadInput if no layer can be low.
+    Raises BadInput if no layer can be in the low precision.
     """
     unusable = {layer.index: cause for layer in network.layers if (cause := _why_unusable(layer, network, ranges))}
     reasons = {k: f"its {kind} '{tensor}' {NO_RANGE}: {why}" for k, (kind, tensor, why) in unusable.items()}

@@ -40,8 +40,8 @@ _BLOCK = 64
 def round_weights(network: Network, samples: Iterable[Feeds]) -> tuple[Network, dict[str, float]]:
     """Rounds the weights of INT8 layers; ``network`` has no Q/DQ pairs, and the samples are calibration data.
 
-    Returns the network, with the rounded weights in ``Network.on_grid``, and by weight the share that remains of the
-    outputs' error under rounding to the nearest.
+    Returns the network, with the rounded weights in ``Network.on_grid``; and, by weight, the outputs' error as a share
+    of the error under rounding to the nearest.
     """
     feeds, layers = list(islice(samples, SAMPLES)), list(_roundable(network))
     if not layers or not feeds:

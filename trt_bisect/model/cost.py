@@ -1,7 +1,7 @@
 """The cost of layers and plans: in multiply-adds, in measured times, or in predicted times.
 
-The cost of a layer is that of the plan in which only this layer is high. Predicted times, and their correction by the
-profile of an engine: docs/concepts/time.md.
+The cost of a layer is that of the plan in which only this layer is in high precision. Predicted times, and their
+correction by the profile of an engine: docs/concepts/time.md.
 
 # The kernels
 
@@ -158,7 +158,7 @@ class Group:
 
     Attributes:
         head: the layer with the matrix product; None without one.
-        writes: its results that other kernels read, or that are outputs of the network.
+        writes: the results that other kernels read, or that are outputs of the network.
     """
 
     layers: tuple[int, ...]
@@ -196,7 +196,7 @@ class EngineModel:
 
     @cached_property
     def attentions(self) -> tuple[tuple[Group, tuple[Group, ...]], ...]:
-        """Pairs, one for each attention: the group of all its layers as one kernel, and its groups as three kernels."""
+        """For each attention, the group of all its layers as one kernel; and its groups as three kernels."""
         writers = {group.writes[0]: group for group in self.groups if len(group.writes) == 1}
         attentions = []
         for last in self.groups:
@@ -486,7 +486,7 @@ class TimedKernel:
     """A kernel and its predicted time.
 
     Attributes:
-        name: the names of its layers; of a reformat, the tensor and both precisions.
+        name: the names of the kernel's layers; for a reformat, the tensor and both precisions.
     """
 
     name: str
@@ -497,10 +497,9 @@ class TimeCosts:
     """The costs of a network's plans on a GPU, by predicted time.
 
     Args:
-        gpu: FP32 is predicted without TF32.
+        gpu: the GPU; FP32 is predicted without TF32.
         profile: the kernels of a measured engine of the network, with their seconds; empty without one.
-        user: if ``network`` is a changed copy, the costs of the original: costs are shares of the original's
-            speedup. Else None.
+        user: if ``network`` is a changed copy, the costs of the original, of whose speedup costs are shares; else None.
     """
 
     def __init__(
@@ -563,7 +562,7 @@ class TimeCosts:
         return max((self.seconds(plan) - other.seconds(other.full)) / self._user._gain, 0.0)
 
     def cost(self, plan: PrecisionPlan) -> float:
-        """A plan's cost; 0 if predicted to be as fast as full INT8."""
+        """The share of the low precision's speedup that a plan gives up; 0 if predicted no slower."""
         return self._over(plan, self._user)
 
     @property
@@ -627,7 +626,7 @@ class TimeCosts:
         return 1e3 * total
 
     def added_reformats(self, plan: PrecisionPlan, than: PrecisionPlan | None = None) -> tuple[TimedKernel, ...]:
-        """The reformats of a plan that the plan ``than`` (default: all layers low) does not have."""
+        """The reformats of a plan that the plan ``than`` (default: all layers in low precision) does not have."""
         before = {kernel.name for kernel in self.engine.kernels(than or self.full)}
         added = []
         for kernel, taken in self._timed_kernels(plan):

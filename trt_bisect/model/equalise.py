@@ -26,7 +26,7 @@ BIAS_SLOT = 2
 
 
 def with_constants(network: Network, changed: Mapping[Slot, np.ndarray]) -> Network:
-    """Returns a network in which some layers read other constants, given by layer index and input position.
+    """Returns a network in which some layers read other constants: ``changed``, by (layer index, input position).
 
     The position after a layer's last input adds an input.
     """

@@ -1,8 +1,8 @@
 """Networks that are quantized, or in FP16 or BF16, in their file: pairs and types are removed, and recorded by layer.
 
-A plan with all layers low writes the file's network again. ONNX Runtime's quantizer replaces some activations by a Q/DQ
-pair (``QDQRemovableActivation`` in ``onnxruntime.quantization``). Such an activation is restored if the graph proves
-that it existed (docs/howto/qat.md):
+A plan with all layers in low precision writes the file's network again. ONNX Runtime's quantizer replaces some
+activations by a Q/DQ pair (``QDQRemovableActivation`` in ``onnxruntime.quantization``). Such an activation is restored
+if the graph proves that it existed (docs/howto/qat.md):
 
 1. The pair has one scale, and its zero point is the lowest level.
 2. Its values come from a layer whose results have no lower bound (a convolution, a matrix product, a normalization),
@@ -47,9 +47,8 @@ class RestoredActivation:
     """An activation function that a Q/DQ pair replaced, as far as the graph shows. A Clip takes its place again.
 
     Attributes:
-        layer: the name of the Clip.
-        tensor: the Clip's input.
-        scale: the pair's.
+        layer, tensor: the names of the Clip and of its input.
+        scale: the scale of the pair.
     """
 
     layer: str
@@ -70,10 +69,9 @@ class ExistingPairs:
     """The quantizers of the Q/DQ pairs removed from a graph; those of one tensor in the order of application.
 
     Attributes:
-        inputs: by node name and input position.
-        outputs: by node name and output position, for pairs right before an output of the network.
+        inputs: the quantizers before an input, by (node name, input position).
+        outputs: those right before an output of the network, by (node name, output position).
         unproven: the layers after which a pair may have replaced an activation, without proof.
-        restored: the activations restored as Clips.
     """
 
     inputs: dict[tuple[str, int], tuple[Quantizer, ...]] = field(default_factory=dict)
@@ -337,8 +335,8 @@ def _restore(source: gs.Tensor, producer: gs.Node, first: Quantizer, name: str, 
 def low_of_pairs(pairs: ExistingPairs, low: LowPrecision, source: str) -> LowPrecision:
     """Returns the low precision of a file: that of its pairs, INT8 or FP8, or ``low`` without pairs.
 
-    Raises BadInput, about the file ``source``, if it has pairs of both, or if ``low`` is neither INT8 nor that of its
-    pairs.
+    Raises BadInput, about the file ``source``, if it has pairs of both, or if ``low`` is neither INT8 nor the precision
+    of the pairs.
     """
     first_at: dict[LowPrecision, str] = {}
     for (node, _), chain in (*pairs.inputs.items(), *pairs.outputs.items()):
@@ -366,7 +364,8 @@ _FLOAT32 = np.dtype(np.float32)
 
 
 def take_out_types(graph: gs.Graph, low: LowPrecision, source: str) -> frozenset[str] | None:
-    """Makes tensors in the type of ``low``, FP16 or BF16, float32, in place, and removes the Casts between the two.
+    """Turns the tensors of the type of ``low`` (FP16 or BF16) into float32, in place, and removes the Casts between
+    both.
 
     FP16 inputs and outputs of the network keep their type; BF16 ones become float32.
 

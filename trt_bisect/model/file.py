@@ -43,9 +43,9 @@ class _Field(NamedTuple):
 
 
 def read_apart(path: Path) -> tuple[onnx.ModelProto, list[memoryview]]:
-    """Reads an ONNX file; returns the network without its main graph's initializers, and these in their encoding.
+    """Reads an ONNX file; returns the network without its main graph's initializers, and the encoded initializers.
 
-    Raises ValueError, DecodeError or OSError if it cannot be read.
+    Raises ValueError, DecodeError or OSError if the file cannot be read.
     """
     of_model, of_graph, initializers = list[memoryview](), list[memoryview](), list[memoryview]()
     for part in _fields(np.memmap(path, np.uint8, "r").data):
@@ -126,8 +126,8 @@ def _write(file: BinaryIO, model: onnx.ModelProto, initializers: Iterable[list[b
 
 
 def write_again(model: onnx.ModelProto, source: Path, folder: Path) -> None:
-    """Writes ``model``, the network of ``source`` changed and without initializers, into ``folder``, under the same
-    file name.
+    """Writes ``model`` with the initializers of ``source`` into ``folder``, under the same file name. ``model`` is the
+    network of ``source``, changed and without initializers.
     """
     _, initializers = read_apart(source)
     tensors = [*_tensors(model)]
@@ -189,7 +189,7 @@ class Written:
     """A graph and, kept apart, its large weights.
 
     Attributes:
-        weights: by name, rounded ones included.
+        weights: the large weights by name, rounded ones included.
         pairs: by layer index, the tensors that are rounded for the layer.
     """
 
@@ -234,7 +234,7 @@ def saved_model(model: str | Path | onnx.ModelProto) -> Path:
 
 
 def folder_until_the_end() -> Path:
-    """Makes a folder that is removed when the process ends."""
+    """Returns a new folder that is removed when the process ends."""
     folder = Path(tempfile.mkdtemp(prefix="trt-bisect-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     return folder

@@ -75,7 +75,7 @@ class Gpu:
     integer: float = 1.0
 
     def rate(self, precision: Precision) -> float:
-        """The peak of multiply-adds per second in a precision; in FP16, else FP32, if the tensor cores lack it."""
+        """The peak of multiply-adds per second in a precision; that of FP16, else FP32, if tensor cores lack it."""
         absent = self.scalar if precision is Precision.FP32 else self.tera.get(Precision.FP16, self.scalar)
         return self.tera.get(precision, absent) * 1e12 / 2
 

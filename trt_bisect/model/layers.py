@@ -59,8 +59,7 @@ class Wiring:
     """The producers and readers of a graph's tensors.
 
     Attributes:
-        makers: the node that computes each tensor.
-        uses: the number of readers of each tensor.
+        makers, uses: the node that computes each tensor, and the number of its readers.
         constants: the tensors that depend on no input of the network.
     """
 
@@ -185,7 +184,7 @@ class Rounding:
         is_weight: true for a constant.
         axis: the channel axis of a weight's scales; None for one scale.
         fixed: the file's quantizers, first applied first; empty if calibration gives the scale.
-        at_output: the tensor is rounded right before it becomes an output of the network.
+        at_output: true if the tensor is rounded right before it becomes an output of the network.
         asymmetric: the file's quantizers if TensorRT refuses them and ``fixed`` has symmetric ones; else empty.
     """
 
@@ -259,9 +258,7 @@ class Layer:
         return any(rounding.is_weight for rounding in self.roundings)
 
     def kept_high(self, why: str) -> Layer:
-        """Returns this layer as not quantizable, because of ``why`` unless it has a reason, and not fixed in a low
-        precision.
-        """
+        """Returns this layer as not quantizable, and not fixed in INT8 or FP8; ``why`` is the reason if it has none."""
         fixed = None if self.fixed is not None and self.fixed.needs_scale else self.fixed
         return replace(self, why_not=self.why_not or why, fixed=fixed)
 

@@ -22,7 +22,7 @@ from trt_bisect.model.quantizer import RoundedWeights
 from trt_bisect.precision import PrecisionPlan
 
 SAMPLE = "sample"
-"""An input that no layer reads: two integers, by which the pipeline finds the sample."""
+"""The name of an input that no layer reads: two integers, by which the pipeline finds the sample."""
 _FIELDS = ("node", "initializer", "sparse_initializer", "value_info", "input", "output")
 _Value = TypeVar("_Value")
 

@@ -98,11 +98,10 @@ class Network:
     """An FP32 network, ready for a precision plan.
 
     Attributes:
-        source: the path of its file.
         skeleton: the prepared graph, without its large weights.
         has_pairs: true if the file has Q/DQ pairs, whose scales are in the layers' roundings.
         base: the precision of unquantized layers, and of the float tensors at INT8 and FP8 layers. None: the high
-            precision of each plan, and float32 at low layers.
+            precision of each plan, and float32 at those layers.
         notes: remarks for the user, one sentence each.
         typed_in_file: true if the low precision is FP16 or BF16, and the file has layers in this type.
         one_scale: the indices of layers whose weights have one scale, not one per channel.
@@ -112,7 +111,7 @@ class Network:
         restored: the activations that Q/DQ pairs of the file replaced, each a Clip now.
         changes: in words, the changes of weights made to lose less in INT8; empty without any.
         on_grid: weights that INT8 layers round instead of their own: near INT8 levels, but not always the nearest.
-        rounded: a cache of rounded weights, which networks with the same weights share.
+        rounded: a cache of rounded weights, shared by networks with the same weights.
         pipeline: the networks that were merged into this one; None if it is not merged.
     """
 
@@ -161,7 +160,7 @@ class Network:
         return tuple(k for k in self.quantizable if self.layers[k].fixed is None)
 
     def plan(self, chosen: Iterable[int], high: Precision) -> PrecisionPlan:
-        """Returns the plan with the ``chosen`` layers low and the others high.
+        """Returns the plan with the ``chosen`` layers in low precision and the others in ``high``.
 
         Unquantized layers are in the base, and fixed layers keep their precision.
         """
@@ -173,7 +172,7 @@ class Network:
         return plan.keeping(self._following, self.base or high)
 
     def used_precisions(self, plan: PrecisionPlan) -> frozenset[Precision]:
-        """Returns the precisions in an engine of ``plan``, float tensors at low layers included."""
+        """Returns the precisions in an engine of ``plan``, float tensors at INT8 and FP8 layers included."""
         return frozenset(plan.precisions) | ({self.base} if self.base is not None and plan.lowered else set())
 
     @property
@@ -208,7 +207,7 @@ class Network:
         return replace(self, base=base)
 
     def free_plan(self, chosen: Iterable[int] = (), high: Precision = Precision.FP32) -> PrecisionPlan:
-        """Returns the plan with the ``chosen`` layers low and all others high, fixed layers included."""
+        """Returns the plan with the ``chosen`` layers in low precision and all others, also fixed ones, in ``high``."""
         return low_set(len(self.layers), chosen, high, self.low.precision)
 
     def all_in(self, precision: Precision) -> PrecisionPlan:
@@ -223,7 +222,9 @@ class Network:
         return replace(free, base=precision).plan((), precision)
 
     def full(self, high: Precision) -> PrecisionPlan:
-        """Returns the plan with all quantizable layers low, except fixed ones; others in the base, else ``high``."""
+        """Returns the plan with all movable layers in low precision; unquantized ones in the base or, without one,
+        ``high``.
+        """
         return self.plan(self.movable, high)
 
     def fixing(self, precisions: Mapping[int, Precision]) -> Network:
@@ -296,9 +297,7 @@ class Network:
 
     @cached_property
     def readers(self) -> Mapping[str, Sequence[Slot]]:
-        """By tensor, the inputs that read it, as layer index and input position, in execution order, without graphs
-        inside nodes.
-        """
+        """By tensor, its reads as (layer index, input position), in execution order, without graphs inside nodes."""
         slots: defaultdict[str, list[Slot]] = defaultdict(list)
         for index, node in enumerate(self.skeleton.graph.node):
             for slot, name in enumerate(node.input):
@@ -307,7 +306,7 @@ class Network:
 
     @cached_property
     def operands(self) -> Mapping[str, int]:
-        """The float constants that are layers in TensorRT, with the index of the first layer that reads each."""
+        """By name of a float constant that is a layer in TensorRT, the index of the first layer that reads it."""
         first: dict[str, int] = {}
         for layer in self.layers:
             for name in self.skeleton.graph.node[layer.index].input if layer.op_type in TAKES_TENSORS else ():
@@ -359,8 +358,8 @@ class Network:
         return tuple(rounding for layer in self.layers for rounding in layer.roundings if rounding.asymmetric)
 
     def as_in_file(self) -> Network:
-        """Returns this network with all Q/DQ pairs of its file, also asymmetric ones and those of layers kept high,
-        and no base.
+        """Returns this network with all Q/DQ pairs of its file, also asymmetric ones and those of layers kept in high
+        precision, and no base.
         """
         if not self.has_pairs:
             return self

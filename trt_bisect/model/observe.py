@@ -86,7 +86,7 @@ def _cut(written: Written, groups: Sequence[Sequence[str]]) -> list[_Cut]:
 
 
 def observe(network: Network, names: Sequence[str], samples: Iterable[Feeds]) -> Iterator[dict[str, np.ndarray]]:
-    """Runs the FP32 network over samples; yields for each the values of ``names``, tensors or inputs, by name.
+    """Runs the FP32 network over samples; yields for each sample the values of ``names``, tensors or inputs, by name.
 
     Sequences and optional values are left out. Raises BadInput if ONNX Runtime refuses the network or a sample.
     """
@@ -97,10 +97,10 @@ def observe(network: Network, names: Sequence[str], samples: Iterable[Feeds]) ->
 def observe_in_parts(
     network: Network, groups: Sequence[Sequence[str]], samples: Iterable[Feeds]
 ) -> Iterator[Iterator[dict[str, np.ndarray]]]:
-    """Runs the FP32 network over samples; yields for each an iterator that yields the tensors of one of ``groups`` at a
-    time, by name.
+    """Runs the FP32 network over samples; yields for each sample an iterator over the tensors of each of ``groups``, by
+    name.
 
-    Raises BadInput if ONNX Runtime refuses the network, or, while its groups are iterated, a sample.
+    Raises BadInput if ONNX Runtime refuses the network or, while groups are iterated, a sample.
     """
     observer = Observer(Written(network.skeleton, dict(network.weights)), groups, network.source)
     for position, feeds in enumerate(samples):
@@ -110,8 +110,8 @@ def observe_in_parts(
 def observe_ahead(
     network: Network, groups: Sequence[Sequence[str]], samples: Iterable[Feeds]
 ) -> Iterator[dict[str, np.ndarray]]:
-    """Runs the FP32 network over samples; yields the tensors of one of ``groups`` at a time, while a thread computes
-    those of the next.
+    """Runs the FP32 network over samples; yields the tensors of each of ``groups``, while a thread computes the next
+    group.
     """
     # Samples are drawn in the caller's thread, because they may come from a user's function.
     with ThreadsIfLong(1) as thread:

@@ -31,16 +31,16 @@ class Piece:
 
     @property
     def layers(self) -> range:
-        """The indices of its layers."""
+        """The indices of the layers."""
         return range(self.start, self.stop)
 
 
 class Boundaries:
-    """The layers, by index, that compute and that last read each tensor.
+    """The layers that compute and that last read each tensor.
 
     Attributes:
-        made: -1 for the network's inputs.
-        last_read: for the network's outputs, the number of layers.
+        made: by tensor, the index of the layer that computes it; -1 for the network's inputs.
+        last_read: the same for the last layer that reads it; for the network's outputs the number of layers.
     """
 
     def __init__(self, network: Network) -> None:

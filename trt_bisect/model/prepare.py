@@ -31,7 +31,7 @@ Decomposed = tuple[list[gs.Node], int, float, "np.ndarray | None", "np.ndarray |
 
 
 def decomposed_normalizations(graph: gs.Graph) -> Iterator[Decomposed]:
-    """Yields nodes, axis, epsilon, scale and bias (None: none) of each LayerNormalization of several nodes."""
+    """Yields each LayerNormalization that consists of several nodes; scale and bias are None if absent."""
     for node in graph.nodes:
         norm = _from_mean(node) if node.op == "ReduceMean" else None
         if norm and not any(tensor in graph.outputs for part in norm[0][:-1] for tensor in part.outputs):
@@ -39,7 +39,7 @@ def decomposed_normalizations(graph: gs.Graph) -> Iterator[Decomposed]:
 
 
 def fuse_normalizations(graph: gs.Graph) -> int:
-    """Fuses each decomposed LayerNormalization into one node, in place. Returns their number.
+    """Fuses each decomposed LayerNormalization into one node, in place. Returns the number of fusions.
 
     Exporters write these nine nodes for opsets below 17:
 
@@ -162,9 +162,7 @@ def prepare(
         model: the file's graph, which is changed.
         weights: the model's large weights, kept apart.
         shapes: sizes of dynamic axes, by input.
-        source: the file's name in errors.
         opset: the oldest opset of the result; 13 if less.
-        fuse_norms: make one node of each decomposed LayerNormalization.
 
     Returns:
         The graph; sentences on the part cut off because ONNX Runtime cannot run it, or None; and the nodes' places in
@@ -556,7 +554,8 @@ DYNAMIC_OPS = frozenset({"ConvInteger", "MatMulInteger", "DynamicQuantizeLinear"
 
 
 def drop_odd_outputs(graph: onnx.GraphProto, source: str) -> tuple[str, ...]:
-    """Removes outputs that are maps or optional values, in place, and returns a note on them; else empty.
+    """Removes outputs that are maps or optional values, in place; returns a note on them, or no note without such
+    outputs.
 
     Raises BadInput, about the file ``source``, if no output is left.
     """

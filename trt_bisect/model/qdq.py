@@ -80,7 +80,7 @@ Choices = Sequence[tuple[Precision, ...]]
 def choices_of(network: Network, high: Precision, more: Iterable[Precision] = ()) -> Choices:
     """Returns for each layer the precisions that the plans of a search may give it, the base last.
 
-    A quantizable layer is low, in one of ``more``, ``high``, or in the base; a fixed layer has one precision.
+    A quantizable layer is in the low precision, one of ``more``, ``high`` or the base; a fixed layer has one precision.
     """
     base, choices = network.base or high, list[tuple[Precision, ...]]()
     for layer in network.layers:
@@ -98,7 +98,7 @@ def write_switch(writer: PlanWriter, choices: Choices, piece: Piece | None) -> W
     """Writes one graph that runs every plan: it has each layer in all its ``choices``, and inputs that select one.
 
     Args:
-        piece: the layers to write; None: all. No tensor that leaves it may be read both rounded and unrounded.
+        piece: the layers to write; None: all. No tensor that leaves the piece may be read both rounded and unrounded.
     """
     # All gates are one input, and all scales another: ONNX Runtime's check of input names is quadratic in their number.
     writing, names, tag = GraphWriting(writer, scales_are_inputs=True), Names(), writer.tag

@@ -73,7 +73,7 @@ class LowPrecision:
         float_type: None for INT8 and FP8.
         level: the dtype of stored values; None for FP16 and BF16.
         levels: the largest stored value: a scale is the largest magnitude divided by it.
-        wide: activations are rounded to INT16: an experiment, which no engine runs.
+        wide: true if activations are rounded to INT16: an experiment, which no engine runs.
     """
 
     precision: Precision

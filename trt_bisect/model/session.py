@@ -1,7 +1,7 @@
 """ONNX Runtime sessions of written graphs, and libraries with operators that ONNX Runtime does not have.
 
-Q/DQ fusion is off: with it, a high layer between INT8 neighbours is quantized silently, and x86 INT8 kernels without
-VNNI saturate 16-bit sums.
+Q/DQ fusion is off: with it, a layer in high precision between INT8 neighbours is quantized silently, and x86 INT8
+kernels without VNNI saturate 16-bit sums.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ KEEPS_DOUBLE_PAIRS = ("session.disable_double_qdq_remover", "1")
 # Waiting threads sleep, because a search alternates between tens of sessions.
 NO_SPINNING = ("session.intra_op.allow_spinning", "0")
 WRONG_BEFORE_FP8 = ("ReluQuantRewrite", "ClipQuantRewrite")
-"""Optimisations that remove an activation before a QuantizeLinear; the first also a Relu before FP8, which holds
-negative values (seen in 1.31).
+"""Optimisations that remove an activation before a QuantizeLinear; the first also removes a Relu before FP8, although
+FP8 holds negative values (seen in 1.31).
 """
 _FOLDER_OF_WEIGHTS = "session.model_external_initializers_file_folder_path"
 _IDENTITY = '<ir_version: 8, opset_import: ["": 13]> g (float[1] x) => (float[1] y) {y = Identity(x)}'
@@ -56,7 +56,8 @@ _devices: list[str] = []  # the device of later sessions; empty for the default
 def use_libraries(paths: Iterable[str | Path]) -> None:
     """Makes the operators of shared libraries available to every session made later.
 
-    Each has the function ``RegisterCustomOps`` of ONNX Runtime's C interface. Raises BadInput if one cannot be loaded.
+    Libraries have the function ``RegisterCustomOps`` of ONNX Runtime's C interface. Raises BadInput if one cannot be
+    loaded.
     """
     for path in paths:
         library = Path(path).resolve()
@@ -118,7 +119,9 @@ def for_onnx_runtime(library: str | Path) -> bool:
 
 
 def digests_of(paths: Sequence[str | Path]) -> str:
-    """Returns 16 digits of each library's SHA-256, separated by spaces; raises BadInput if a file cannot be read."""
+    """Returns the first 16 digits of each library's SHA-256, separated by spaces; raises BadInput if a file cannot be
+    read.
+    """
     return " ".join(hashlib.sha256(_content(path)).hexdigest()[:16] for path in paths)
 
 
@@ -149,7 +152,7 @@ def make_session(
 
     Args:
         provider: ONNX Runtime's execution provider; empty: that of the device in use.
-        threads: for one inference; None: ONNX Runtime's default.
+        threads: the number for one inference; None: ONNX Runtime's default.
         one_of_many: share a memory arena with all such sessions.
         level: of ONNX Runtime's graph optimisations.
         arena: keep memory between inferences, which is faster.

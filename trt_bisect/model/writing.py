@@ -84,7 +84,7 @@ class WritingContext:
     """The facts, quantizers and rounded weights that all graphs of a network with one set of scales share.
 
     Args:
-        scales: of the activations without quantizers in the file.
+        scales: the INT8 scales of activations without quantizers in the file.
         unquantized_round: also round tensors of unquantized layers that an engine may hold in INT8.
         held: exactly the tensors to round where they are made; None: ``unquantized_round`` decides.
 
@@ -92,7 +92,7 @@ class WritingContext:
         emulates: true for ONNX Runtime, not for TensorRT.
         tag: underscores that make new names unique.
         initializers: the constants of the graph; large ones have no values.
-        base_slots: by quantizable layer, the inputs in the base's type if the layer is low.
+        base_slots: by quantizable layer, the positions of inputs in the base's type if the layer is in low precision.
     """
 
     def __init__(
@@ -143,7 +143,7 @@ class WritingContext:
         return (quantizers[key],)
 
     def rounded(self, name: str, quantizers: tuple[Quantizer, ...], kind: FloatType | None = None) -> np.ndarray:
-        """Returns a constant rounded to the type ``kind``, if given, and by its quantizers."""
+        """Returns a constant rounded to the type ``kind``, if given, then by ``quantizers``."""
         key = (name, kind, *(quantizer.key() for quantizer in quantizers))
         if key not in self._constants:
             rounded = self.network.rounded.get(key)
@@ -171,15 +171,15 @@ class WritingContext:
         return frozenset(name for name in tensors & self.float_tensors if name in self._scales)
 
     def typed_slots(self, layer: Layer, precision: Precision) -> tuple[int, ...] | None:
-        """Returns the inputs that a layer has in FP16 or BF16; None if it must stay float32."""
+        """Returns the positions of a layer's inputs in FP16 or BF16 (``precision``); None if the layer must stay
+        float32.
+        """
         kind = FLOAT_TYPES.get(precision)
         node = self.network.skeleton.graph.node[layer.index]
         return None if kind is None else typed_slots(node, self.float_tensors, kind)
 
     def carries(self, layer: Layer, precision: Precision, slots: Sequence[int]) -> bool:
-        """Returns true if a layer rounds nothing when its inputs ``slots`` have the float type of ``precision``
-        already.
-        """
+        """Returns true if a layer rounds nothing once its inputs ``slots`` have the float type of ``precision``."""
         node = self.network.skeleton.graph.node[layer.index]
         return carries(node, slots, FLOAT_TYPES[precision], self.network.constants)
 
@@ -246,7 +246,11 @@ class GraphWriting:
     def layer(
         self, layer: Layer, precision: Precision, names: Names, followed: Collection[str] = ()
     ) -> tuple[str, ...]:
-        """Writes a layer under ``names``, rounds its outputs in ``followed``; returns the tensors rounded for it."""
+        """Writes a layer with its pairs or Casts; returns the network's tensors that are rounded for the layer.
+
+        ``names`` has the tensors' names in the graph, and gains those of the outputs. Outputs in ``followed`` get a
+        Q/DQ pair too.
+        """
         node = onnx.NodeProto()  # deepcopy takes three times as long
         node.CopyFrom(self._network.skeleton.graph.node[layer.index])
         rename_reads(node, names)

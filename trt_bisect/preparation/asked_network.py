@@ -49,8 +49,8 @@ def matching(network: Network, pattern: str) -> list[Layer]:
 
     Args:
         pattern: the name of a layer or PyTorch module, perhaps with ``*``, ``?`` and ``[...]``; ``re:`` and a regular
-            expression; ``op:`` and an operator; ``recipe:`` and a recipe, for its high layers; or
-            ``sensitivity:FOLDER:N``, for the N most sensitive layers of a ``trt-bisect sensitivity``.
+            expression; ``op:`` and an operator; ``recipe:`` and a recipe, for the layers that it keeps in high
+            precision; or ``sensitivity:FOLDER:N``, for the N most sensitive layers of a ``trt-bisect sensitivity``.
 
     Raises:
         BadInput: the pattern names no layer, or cannot be read.
@@ -83,7 +83,7 @@ def matching(network: Network, pattern: str) -> list[Layer]:
 
 
 def logged_layers(board: Board | None, network: Network | None) -> Board | None:
-    """Returns TensorBoard's settings with the names of the layers that its patterns name; None for None.
+    """Returns TensorBoard's settings with the layers that the patterns in ``board`` name; None for None.
 
     Raises BadInput if a pattern names no layer, or ``network`` is None but there are patterns.
     """
@@ -278,12 +278,11 @@ _WORDS = {str(precision): precision for precision in Precision if precision not 
 
 @dataclass(frozen=True)
 class FilePlan:
-    """The content of a plan's file; None or empty without an entry.
+    """The content of a plan's file; fields without an entry are None or empty.
 
     Attributes:
         layers: the precision by layer or pattern, in the order of the file.
-        scales: the INT8 scale by activation.
-        high: the precision of layers that cannot be low.
+        high: the precision of layers that cannot be in the low precision.
         one_scale: layers or patterns whose weight has one scale, not one per channel.
         wide: true if layers in INT8 have 16-bit activations.
         changes: the recipe's changes of weights, in words; if not empty, the plan fits only the recipe's network file.
@@ -300,7 +299,7 @@ class FilePlan:
 
     @property
     def left_high(self) -> list[str]:
-        """The layers and patterns that the plan keeps high."""
+        """The layers and patterns that the plan keeps in high precision."""
         low = self.low or Precision.INT8
         return [name for name, precision in self.layers.items() if low_of(precision) is not low]
 

@@ -53,19 +53,18 @@ class Experiment:
     """A network on which plans can be measured.
 
     Attributes:
-        network: with layers without usable ranges kept high, and with the shapes of the first input.
+        network: with layers without usable ranges in high precision, and with the shapes of the first input.
         feeds: the judged inputs.
         references: the reference's outputs for the judged inputs.
         about: the report's facts on the judged inputs.
         data: the calibration data; None for given ranges.
         more: all data sets given; a recipe has to hold on their samples.
         parts: everything that the figures depend on, by name.
-        strategy: ``emulation``; or on an engine, ``bisect`` (few boundaries) or ``exhaustive`` (all).
-        curve: the boundaries to measure: ``full`` (all), ``adaptive`` (more where the loss rises) or ``culprits`` (a
-            bisection).
+        strategy: ``emulation``; or on an engine, ``bisect`` (few points of the curve) or ``exhaustive`` (all).
+        curve: the points of the curve to measure: ``full`` (all), ``adaptive`` (more where the loss rises) or
+            ``culprits`` (a bisection).
         classes: by output name, the class axis, and if values are probabilities.
         task: judged instead of the metric; None without a task.
-        integers: the integer outputs to compare in special ways, such as indices in any order.
     """
 
     network: Network
@@ -133,11 +132,11 @@ class Setup:
     ``--reference`` cannot be used.
 
     Attributes:
-        read: the network before layers without usable ranges are kept high.
+        read: the network before layers without usable ranges are kept in high precision.
         folder: the run folder; None to keep nothing.
         judged_by: the reference that ``--reference`` names; None for the network in FP32.
         in_memory: the trials, if there is no folder.
-        cluster: its workers try plans; open while experiments are ``prepared``.
+        cluster: the machines that measure plans; open while an experiment is ``prepared``.
         began: the command's start, in seconds of ``perf_counter``.
         started: the command's start, in seconds since the epoch.
     """
@@ -202,7 +201,9 @@ class Setup:
     def workers(
         self, network: Network, builder: Builder, ranges: Ranges, feeds: Sequence[Feeds], *, timed: bool = False
     ) -> WorkerPool | None:
-        """Returns the cluster's workers, to try (if ``timed`` also time) plans on ``feeds``; None without workers."""
+        """Returns the cluster's workers, to measure (if ``timed``, also time) plans on ``feeds``; None without
+        workers.
+        """
         if network.pipeline is not None:
             return None
         options, shapes = self._profiled(network, builder.engine, feeds)

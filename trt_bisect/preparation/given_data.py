@@ -67,8 +67,8 @@ class GivenData:
     def ranges(self, calibration: Any) -> tuple[Ranges, Dataset | None]:
         """Returns the ranges, with the scales that the user fixed, and the calibration data set (None without data).
 
-        ``calibration`` is data, a TensorRT calibration cache, or ranges. Raises BadInput if it is None and the network
-        needs ranges, or it cannot be used.
+        ``calibration`` is data, a TensorRT calibration cache, or ranges. Raises BadInput if ``calibration`` cannot be
+        used, or is None and the network needs ranges.
         """
         network, data = self._network, None
         if network.has_scales and calibration is not None:

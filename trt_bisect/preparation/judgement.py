@@ -133,7 +133,9 @@ class ReferenceAsItRuns(Reference):
         self.source, self.digest = runs.source, runs.digest
 
     def infer(self, feeds: Feeds) -> Outputs:
-        """Returns the outputs for a sample; raises BadInput if it fails, or has none of the network's outputs."""
+        """Returns the outputs for a sample; raises BadInput if the run fails, or gives none of the network's
+        outputs.
+        """
         tensors = self._runs.tensors(feeds)
         results = [tensor for place, tensor in self._runs.modules() if not place.path and tensor in tensors]
         if len(results) == len(self._names) and not match_names(self._names, tensors):
@@ -188,7 +190,9 @@ class ReferenceNetwork(Reference):
         return Observer(as_is.writer.write(as_is.plan), [list(self._outputs.values())], reference.source)
 
     def infer(self, feeds: Feeds) -> Outputs:
-        """Returns the outputs for a sample; raises BadInput if no output matches, or ONNX Runtime refuses it."""
+        """Returns the outputs for a sample; raises BadInput if no output matches, or ONNX Runtime refuses the
+        sample.
+        """
         theirs = self._theirs(feeds)
         if self._observer is None:
             self._observer = self._opened(feeds, theirs)
@@ -258,8 +262,8 @@ class Judgement:
         return None if asked_task is None else find_task(asked_task, self._numbers([*self.told, *reference]))
 
     def checked_task(self, reference: Sequence[Outputs]) -> tuple[Task | None, list[str]]:
-        """Returns the task and a note on how it reads the outputs; or None and a note on the task, if any, that they
-        would fit.
+        """Returns the task and a note on how it reads the outputs; or None and a note on the task, if any, that the
+        outputs would fit.
 
         Raises BadInput if the outputs do not fit the task, or FP32 gives nothing to judge.
         """

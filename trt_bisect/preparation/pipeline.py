@@ -98,9 +98,10 @@ class Program:
     lost: list[Outputs] = field(default_factory=list)
 
     def __call__(self, feeds: Feeds, engines: Mapping[str, Infer]) -> tuple[Outputs, str]:
-        """Runs the function on a sample, with an engine for each network; returns its outputs and its error (or empty).
+        """Runs the function on a sample, with an engine for each network; returns the outputs, and the error's text or
+        empty.
 
-        If the function fails, its outputs are NaN. Raises TrialFailed if an engine does not run, or the function fails
+        If the function fails, the outputs are NaN. Raises TrialFailed if an engine does not run, or the function fails
         on a sample not run in FP32.
         """
         is_known = isinstance(feeds, Mapping) and SAMPLE in feeds and np.shape(feeds[SAMPLE]) == (2,)
@@ -201,7 +202,7 @@ class Samples:
 
 
 def open_samples(given: Any) -> Samples:
-    """Opens the samples of a pipeline, which are whatever its function takes.
+    """Opens the samples of a pipeline.
 
     ``given`` is a file (the rows of an ``.npy``, or dictionaries of the rows of an ``.npz``), a folder (the arrays in
     such files, and the paths of others), ``module:function``, which returns the samples, or in Python any iterable.
@@ -255,8 +256,8 @@ def opened(
     """Runs a pipeline once in FP32; returns its networks merged into one, and each set of samples as a data set for it.
 
     Args:
-        calibration: by network, data, a calibration cache or ranges, instead of what the function feeds it.
-        most: the most network calls for a sample; None: ten times as many as in FP32, at least 100.
+        calibration: by network, data, a calibration cache or ranges, in place of what the function feeds the network.
+        most: ``Program.most``.
         spill: keeps the networks' feeds, beyond a limit in files.
 
     Raises:

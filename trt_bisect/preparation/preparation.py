@@ -155,7 +155,7 @@ def say_engine(setup: Setup, engine: str) -> None:
 
 
 def usable(setup: Setup, network: Network, ranges: Ranges) -> Network:
-    """Returns the network with layers without usable ranges kept high, and adds a note on them."""
+    """Returns the network with layers without usable ranges in high precision, and adds a note on them."""
     network, kept_high = keeping_unusable_high(network, ranges)
     setup.notes += noted(RANGES, kept_high)
     return network
@@ -229,8 +229,8 @@ def find_worst(
 ) -> WorstInputs:
     """Returns the ``count`` inputs of a data set that lose most in full INT8, the worst first.
 
-    If ``keep``, Ctrl-C returns the inputs found so far; if not, inputs on which FP32 finds something for the task
-    come first. Raises BadInput if FP32 or full INT8 cannot be built or run.
+    If ``keep``, Ctrl-C returns the inputs found so far; if not, inputs on which FP32 finds something for the task rank
+    before others. Raises BadInput if FP32 or full INT8 cannot be built or run.
     """
     plan = network.full(setup.options.high_precision)
     try:
@@ -249,8 +249,7 @@ def find_worst(
 def worst_between(setup: Setup, fp32: Engine, low: Engine, samples: Dataset, count: int, keep: bool) -> WorstInputs:
     """Returns the ``count`` inputs of a data set on which two engines differ most, the worst first.
 
-    If ``keep``, Ctrl-C returns the inputs found so far; if not, inputs on which ``fp32`` finds something for the
-    task come first. Raises TrialFailed if an engine fails.
+    ``keep`` is that of ``find_worst``. Raises TrialFailed if an engine fails.
     """
     judgement = setup.judgement
     return worst_inputs(
@@ -368,7 +367,8 @@ def file_figure_noted(
     rule: Rule,
     options: BuildOptions,
 ) -> list[str]:
-    """Returns a sentence with the figure of the user's Q/DQ file, with the pairs of the plan's low layers only.
+    """Returns a sentence with the figure of the user's Q/DQ file, with pairs only at the plan's layers in low
+    precision.
 
     Returns no sentence if no pair is asymmetric, or ONNX Runtime cannot run the file.
     """

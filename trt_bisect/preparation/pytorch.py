@@ -53,7 +53,7 @@ class Exported:
     """A PyTorch module exported as an ONNX file.
 
     Attributes:
-        note: a sentence on the distance of its outputs from the module's.
+        note: a sentence on the distance of the file's outputs from the module's.
         calls: the number of calls of each submodule in one inference; empty for an exported program.
     """
 
@@ -68,7 +68,7 @@ def exported(model: Any, data: Iterable[Any], shapes: Mapping[str, tuple[int, ..
     Args:
         model: a module; or a ``module:function`` or ``file.py:function`` that returns a module.
         data: sources of a sample, such as a DataLoader, first choice first.
-        shapes: of the inputs; used if no data have a sample.
+        shapes: the inputs' shapes by name; used if no data have a sample.
         output: the file's folder; None: one that lasts as long as the process.
 
     Raises:

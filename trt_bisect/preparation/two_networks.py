@@ -43,7 +43,7 @@ class AsItRuns:
 
     Attributes:
         source: its name in messages.
-        inputs: empty if unknown.
+        inputs: the inputs; empty if unknown.
         run: returns the tensors for feeds, by name.
         weights: by name in the float network, the integer levels and the quantizer of each integer weight.
         modules: after an inference, returns each call of a PyTorch module with the name of the tensor that it returns,
@@ -112,7 +112,7 @@ def same_tensors(
 ) -> dict[str, str]:
     """Returns, by tensor name in ``first``, the tensor of ``second`` with the same shape and the same module or name.
 
-    ``ours`` and ``others`` are their tensors on the same sample.
+    ``ours`` and ``others`` are the tensors of both on the same sample.
     """
     modules = first.modules(), second.modules()
     of_modules = set.intersection(*({tensor for _, tensor in side} for side in modules))
@@ -240,8 +240,7 @@ class TwoNetworks:
     """Two networks, with their layers matched on one sample.
 
     Args:
-        first: its names are used for samples and tensors.
-        feeds: the sample.
+        first: the network whose names samples and tensors have.
         memory: the bytes that a group of tensors of both may take.
         planned: puts the second network under a plan; default: as in its file.
 
@@ -251,7 +250,7 @@ class TwoNetworks:
         groups: the number of groups of tensors that ``on`` yields.
 
     Raises:
-        BadInput: their inputs cannot be matched, or ONNX Runtime refuses a network.
+        BadInput: the inputs of the networks cannot be matched, or ONNX Runtime refuses a network.
     """
 
     def __init__(

@@ -55,10 +55,10 @@ class Setting:
     Attributes:
         calibration: the path of the data or the calibration cache; empty if unknown.
         has_data: true if calibration is data, not a cache.
-        calibrator: None for a cache.
+        calibrator: the calibrator of the data; None for a cache.
         options: the run's options on the command line, data included.
         fixed: the user's shapes for dynamic inputs.
-        kept: the layers that the recipe keeps high; empty without a recipe.
+        kept: the layers that the recipe keeps in high precision; empty without a recipe.
     """
 
     model: str
@@ -138,12 +138,11 @@ def with_moved(setting: Setting, network: str, cache: str) -> tuple[Command, ...
 def keeping_high(
     setting: Setting, layer: str, high: Precision, of_recipe: Precision | None = None
 ) -> tuple[Command, ...]:
-    """Returns the commands that keep the recipe's high layers (without a recipe, ``layer``) in ``high`` and the others
-    low.
+    """Returns the commands that keep the recipe's layers in high precision, without a recipe ``layer``, in ``high``.
 
-    ``of_recipe`` is the recipe's high precision; None: the run's. If this is ``high``, or the low precision is FP16 or
-    BF16, the commands build the recipe, and run again with ``--front``; else they search a recipe with ``high``. For at
-    most 50 layers ModelOpt's command follows.
+    All other layers are in the low precision. ``of_recipe`` is the recipe's high precision; None: the run's. If it is
+    ``high``, or the low precision is FP16 or BF16, the commands build the recipe, and run again with ``--front``; else
+    they search a recipe with ``high``. For at most 50 layers ModelOpt's command follows.
     """
     kept = setting.kept or (layer,)
     cache = setting.calibration or (setting.path("recipe", CACHE) if setting.build.weak else _RANGES)

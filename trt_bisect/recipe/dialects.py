@@ -31,7 +31,7 @@ class ToldLayer:
     """A layer that the low precision can round.
 
     Attributes:
-        module: its PyTorch module, with or without the class; empty if unknown.
+        module: the layer's PyTorch module, with or without the class; empty if unknown.
     """
 
     name: str
@@ -50,7 +50,7 @@ class Told:
     """The facts of a recipe that other tools' files are written from.
 
     Attributes:
-        names: all names that the nodes that stay high have in the recipe's files.
+        names: all names, in the recipe's files, of the nodes that stay in high precision.
         network: the file with Q/DQ pairs or Casts.
     """
 
@@ -97,11 +97,10 @@ class Dialect:
 
 
 def quant_cfg(layers: Iterable[ToldLayer], low: Precision) -> dict[str, Any]:
-    """Returns the config for ``mtq.quantize`` of ModelOpt 0.47, with quantizers on for low layers only.
+    """Returns the config for ``mtq.quantize`` of ModelOpt 0.47, with quantizers on for layers in ``low`` only.
 
     Raises:
-        BadInput: the low precision is not INT8 or FP8, or the module of a low layer (with a weight, or a pool) is
-            unknown.
+        BadInput: ``low`` is not INT8 or FP8, or the module of such a layer (with a weight, or a pool) is unknown.
     """
     if low not in (Precision.INT8, Precision.FP8):
         raise BadInput(f"ModelOpt's quant_cfg has no {low.upper()}.", "Use Torch-TensorRT's autocast, or the recipe.")

@@ -99,11 +99,12 @@ class RecipeFiles:
 
     Attributes:
         texts: the texts by file name; for a pipeline, those for all its networks.
-        network: the network with Q/DQ pairs or Casts at its low layers.
+        network: the network with Q/DQ pairs or Casts at the layers in low precision.
         measured: the float network that was measured; None if the network came with Q/DQ pairs, or in FP8.
         fp16: the network in FP16 if that is the plan to ship, else None.
         properties: the user's ``metadata_props``, such as class names.
-        given: writes the user's file without the high layers' pairs into a folder; None if it has no pairs.
+        given: writes the user's file, without the pairs of layers in high precision, into a folder; None without such a
+            file.
         parts: for a pipeline, the files of each network, by its name, which is also its folder.
     """
 
@@ -141,7 +142,8 @@ class RecipeFiles:
         return self.network.model, self.network_name
 
     def write(self, folder: Path, named: Callable[[], None] = lambda: None) -> None:
-        """Writes the files, and removes files that only an earlier recipe had; raises BadInput if it cannot.
+        """Writes the files, and removes files that only an earlier recipe had; raises BadInput if a file cannot be
+        written.
 
         After a stop at any moment, a folder with ``plan.json`` holds the files of one recipe, and the report names it:
         ``named``, which writes the report, is called just before ``plan.json`` is there.
@@ -185,9 +187,8 @@ class RecipeFiles:
 
 
 def pipeline_files(whole: RecipeFiles, parts: Mapping[str, RecipeFiles]) -> RecipeFiles:
-    """Returns the files of a pipeline's recipe: ``plan.json`` for all networks, and each network's own files.
-
-    ``whole`` is the merged network's.
+    """Returns the files of a pipeline's recipe: ``plan.json`` of ``whole``, the merged network; and each network's
+    ``parts``.
     """
     lines = ["# Recipes of a pipeline", f"`{PLAN}` has the precision of every layer. Each network has a folder:"]
     for name, part in parts.items():
@@ -199,7 +200,7 @@ def pipeline_files(whole: RecipeFiles, parts: Mapping[str, RecipeFiles]) -> Reci
 
 
 def write_network(path: Path, model: onnx.ModelProto, weights: Weights) -> None:
-    """Writes a network whole or not at all; raises BadInput if it cannot."""
+    """Writes a network whole or not at all; raises BadInput if it cannot be written."""
     with _beside(path) as beside:
         for file in reversed(save_model(model, weights, beside / path.name)):
             file.replace(path.with_name(file.name))
@@ -231,8 +232,8 @@ def recipe_files(
     none, and if Q/DQ pairs decide the precisions: those of the user's file, or FP8's.
 
     Args:
-        scales: INT8's, by activation.
-        high: the precision of layers that are never low, if the network has no base.
+        scales: the INT8 scales, by activation.
+        high: the precision of layers that are never in low precision, if the network has no base.
         build: the measured engine's facts; ``precisions`` and ``weak`` are set anew.
     """
     low, base = network.low, network.base or high
@@ -301,7 +302,7 @@ def plan_json(
     """Returns ``plan.json``: the precision of every layer that the low precision rounds, and the activations' scales.
 
     Scales are as used (largest magnitude / 448 in FP8); unusable ones are left out. ``kept`` has the precision of each
-    high layer, by name.
+    layer in high precision, by name.
     """
     layers = {
         layer.name: str(kept.get(layer.name, network.low.precision)) for layer in network.layers if layer.roundings

@@ -1,6 +1,6 @@
-"""The quantized file that the user gave, without the Q/DQ pairs of the layers that stay high.
+"""The quantized file that the user gave, without the Q/DQ pairs of the layers that stay in high precision.
 
-All else is as the tool wrote it, byte for byte. A high layer reads the tensor before its pairs, and pairs that nothing
+All else is as the tool wrote it, byte for byte. Such a layer reads the tensor before its pairs, and pairs that nothing
 reads any more are removed. A weight stored in integers keeps its DequantizeLinear: the plan was measured with these
 values.
 """
@@ -23,7 +23,8 @@ _PASSED = ("Identity", "QuantizeLinear", "DequantizeLinear")
 
 
 def without_pairs(network: Network, high: Collection[str]) -> Callable[[Path], None] | None:
-    """Returns a function that writes the network's file, without the pairs of the layers ``high``, into a folder.
+    """Returns a function that writes the network's file, without the pairs of the layers named in ``high``, into a
+    folder.
 
     Returns None if the file cannot be read again, its main graph lacks a layer or an activation's pair, or other layers
     need one of the pairs too.

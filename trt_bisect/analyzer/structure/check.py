@@ -63,7 +63,7 @@ def structure_findings(graph: FileGraph, calls: Mapping[str, int] | None = None)
     """Returns the structure check's findings on a graph, errors first, each once.
 
     Args:
-        calls: by module, how often the exported program calls it; default: from the file.
+        calls: the number of calls of each module in the exported program, by name; default: from the file.
     """
     of_modules = _call_findings(graph, calls_of(graph.model.graph) if calls is None else calls)
     return in_order(chain(of_modules, *(check(graph) for check in _CHECKS)))

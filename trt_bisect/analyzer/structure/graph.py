@@ -59,8 +59,8 @@ class FileGraph:
 
     @classmethod
     def of(cls, model: onnx.ModelProto, source: str, weights: Weights | None = None) -> FileGraph:
-        """Returns the graph of ``model``, which it changes; raises BadInput, naming the file ``source``, for a cycle of
-        nodes. ``weights``: large weights that ``model`` lacks.
+        """Returns the graph of ``model``, which is changed in place. ``weights`` are large weights that ``model``
+        lacks. Raises BadInput, which names the file ``source``, for a cycle of nodes.
         """
         weights = {**(weights or {}), **detach_weights(model)}
         model = with_named_nodes(model)
@@ -92,7 +92,7 @@ class FileGraph:
 
     @cached_property
     def makers(self) -> Mapping[str, onnx.NodeProto]:
-        """The node that makes each tensor."""
+        """The node that makes each tensor, by the tensor's name."""
         return {name: node for node in self.nodes for name in node.output if name}
 
     @cached_property
@@ -104,7 +104,7 @@ class FileGraph:
         return readers
 
     def readers(self, tensor: str) -> list[Reader]:
-        """Returns the nodes that read a tensor, each with the index of the input that does."""
+        """Returns the nodes that read a tensor, each with the index of the input that reads it."""
         return self._readers.get(tensor, [])
 
     def uses(self, tensor: str) -> int:
@@ -171,8 +171,8 @@ class FileGraph:
         return Wiring(self.model.graph, self.constants, self.types.shapes)
 
     def layers_reading(self, tensor: str) -> list[Reader]:
-        """Returns the layers that read a tensor, also through Q/DQ pairs or, for constants, operators that move values;
-        each with the index of the input that does.
+        """Returns the layers that read a tensor, each with the index of the input that reads it. Tensors are also read
+        through Q/DQ pairs and Identity, constants through all operators that move values.
         """
         passing, layers = self._passing(tensor), list[Reader]()
         for node, slot in self.readers(tensor):
@@ -183,7 +183,7 @@ class FileGraph:
         return layers
 
     def is_given_out(self, tensor: str) -> bool:
-        """Returns true if a tensor is a network's output, directly or through Q/DQ pairs."""
+        """Returns true if a tensor is a network's output, directly or through the operators of ``layers_reading``."""
         passed = (node for node, slot in self.readers(tensor) if node.op_type in self._passing(tensor) and slot == 0)
         return tensor in self.outputs or any(self.is_given_out(out) for node in passed for out in node.output)
 
@@ -221,7 +221,6 @@ class DroppedNode:
     Attributes:
         after: the index of the layer before it in the file; None without one.
         node: the node's name.
-        op_type: the node's operator.
         tensor: the node's first output.
     """
 

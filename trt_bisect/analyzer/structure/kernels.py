@@ -30,8 +30,8 @@ class KernelCounts:
         total: all kernels.
         moves: kernels that only move values: reformats, and the network's own transposes.
         pairs: kernels that only round or dequantize, and may move values.
-        low: kernels that read only low tensors.
-        mixed: kernels that read low and float tensors.
+        low: kernels that read only INT8 or FP8 tensors.
+        mixed: kernels that read INT8 or FP8 tensors, and float ones.
         rounding: kernels that read only floats, and round them.
     """
 
@@ -49,11 +49,10 @@ class EngineFacts:
 
     Attributes:
         engine: the engine's name and version.
-        kernels: the number of its kernels by kind.
-        fp32: the number of kernels of the engine without pairs by kind; None if not built.
-        low: the layers with pairs that read low tensors.
-        rounded: the layers with pairs whose input is only rounded, in a kernel that reads floats.
-        untold: the layers with pairs that no kernel names.
+        fp32: ``kernels`` of the engine without pairs; None if not built.
+        low: of the layers with pairs, those that read INT8 or FP8 tensors.
+        rounded: of the layers with pairs, those whose kernel reads floats and only rounds them.
+        untold: of the layers with pairs, those that no kernel names.
         pair_kernels: for each kernel that only rounds or dequantizes, its Q/DQ nodes, but not those of weights.
         broken: for each kernel of the engine without pairs that the pairs split, the layers of each part.
     """
@@ -83,8 +82,10 @@ class EngineFacts:
 def engine_facts(
     engine: str, graph: FileGraph, layers: Sequence[EngineLayer], fp32: Sequence[EngineLayer] | None
 ) -> EngineFacts:
-    """Returns the facts of an engine: ``engine`` is its name and version, ``graph`` its source, ``layers`` its layers;
-    ``fp32`` are the layers of the engine without pairs, None if not built.
+    """Returns the facts of an engine.
+
+    ``engine`` is its name and version, ``graph`` the graph with Q/DQ pairs, ``layers`` are its layers, and ``fp32``
+    those of the engine without pairs, None if not built.
     """
     kernels = _kernels(layers)
     by_state: dict[str, list[str]] = {"low": [], "rounded": [], "untold": []}

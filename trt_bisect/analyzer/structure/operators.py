@@ -40,8 +40,7 @@ class ParserTable:
         onnx: the version of ONNX whose operators and tests were tried.
         operators: ONNX's operators that the parser does not know.
         plugins: operators that need a plugin which the parser lacks.
-        tests: the number of ONNX's tests of operators.
-        refused: the number of refused tests.
+        tests, refused: the number of ONNX's tests of operators, and of those refused.
     """
 
     parser: str
@@ -90,8 +89,8 @@ OF_ONNXRUNTIME = ("com.microsoft", "ai.onnx.ml", "ai.onnx.training", "ai.onnx.pr
 
 
 def operator_findings(graph: FileGraph) -> Iterator[Finding]:
-    """Yields findings on operators that TensorRT's parser refuses (in any form or in this form), takes without an
-    attribute, or knows only in TensorRT or as a plugin.
+    """Yields findings on operators that TensorRT's parser refuses (in any form, or as this node uses them), of which it
+    ignores an attribute, that TensorRT-RTX lacks, or that need a plugin.
     """
     table = parser_table()
     refused = frozenset((*table.operators, *table.plugins)) - FROM_PLUGINS

@@ -41,13 +41,13 @@ class QdqPair:
 
     Attributes:
         tensor: the quantized tensor, or the integers in the file.
-        stored: the file holds the integers, without a quantizer.
-        scale: None if it is computed.
+        stored: true if the file holds the integers, without a quantizer.
+        scale: the scale or scales; None if computed.
         zero_point: None if absent or computed.
         dtype: the type of the integers; None if unknown.
         axis: the axis along which there are several scales.
-        readers: the layers that read the output ``out``, each with the index of the input that does.
-        is_output: ``out`` becomes an output of the network.
+        readers: the layers that read the pair's output ``out``, each with the index of the input that reads it.
+        is_output: true if ``out`` becomes an output of the network.
     """
 
     tensor: str
@@ -348,17 +348,12 @@ class TensorRounding:
     """A tensor that a layer reads or makes, and its quantization.
 
     Attributes:
-        index: the index of the layer, in execution order.
-        layer: the name of the layer.
-        op_type: the layer's operator.
         role: ``input``, ``weight``, ``constant`` or ``output``.
-        tensor: the name of the tensor.
         dtype: the dtype in the network.
-        quantized: the integer type of its Q/DQ pair, ``int8`` or ``uint8``; empty without a pair.
+        quantized: the integer type of the tensor's Q/DQ pair, ``int8`` or ``uint8``; empty without a pair.
         scales: the number of scales: 1, or the number of channels; 0 without a pair.
         axis: the axis of the channels, if there are several scales.
         origin: ``file`` for a pair in the file, ``planned`` for a pair that a plan writes; else empty.
-        calls: the number of layers that read the tensor.
         why_not: the reason why the layer cannot be in INT8; empty if it can.
     """
 

@@ -20,16 +20,17 @@ _STANDING_FOR_THE_PARSER = ("operator refused", "operator restricted", "type res
 
 
 def refusals(graph: FileGraph, plugins: Sequence[str] = ()) -> tuple[Finding, ...]:
-    """Returns the reasons why TensorRT cannot build a network; with ``plugins`` of the user, libraries, no plugin
-    counts as missing.
+    """Returns the reasons why TensorRT cannot build a network. If the user gives plugin libraries (``plugins``), no
+    plugin counts as missing.
     """
     findings = (*opset_findings(graph), *type_findings(graph), *operator_findings(graph))
     return settled([finding for finding in findings if finding.severity == ERROR], graph, plugins)
 
 
 def settled(findings: Iterable[Finding], graph: FileGraph, plugins: Sequence[str] = ()) -> tuple[Finding, ...]:
-    """Returns findings corrected by TensorRT's parser, if installed: predicted refusals are dropped if it accepts the
-    file, else the parser's own are added. With ``plugins`` of the user, libraries, no plugin counts as missing.
+    """Returns findings corrected by TensorRT's parser, if installed: if the parser accepts the file, predicted refusals
+    are dropped; else the parser's own are added. If the user gives plugin libraries (``plugins``), no plugin counts as
+    missing.
     """
     kept = [finding for finding in findings if not (plugins and finding.kind == "plugin needed")]
     answer = ask_parser(Written(graph.model, graph.weights))

@@ -64,7 +64,7 @@ class Detections:
         return len(self.scores)
 
     def at(self, places: np.ndarray) -> Detections:
-        """Returns the detections at the indices ``places``, or where this mask is true."""
+        """Returns the detections at ``places``, which are indices or a mask."""
         more = self.more[places] if self.more.size else self.more
         return Detections(self.boxes[places], self.scores[places], self.classes[places], more)
 
@@ -124,7 +124,7 @@ def best_class(boxes: np.ndarray, shares: np.ndarray, *more: np.ndarray) -> Dete
 
 
 def areas_of(boxes: np.ndarray) -> np.ndarray:
-    """Returns the areas of boxes ``[n, 4]`` of two corners; shorter sides count as ``shortest_side``."""
+    """Returns the areas of boxes ``[n, 4]`` of two corners; shorter sides count as ``shortest_side(boxes)``."""
     starts, ends = _corners(boxes, shortest_side(boxes))
     return np.asarray(np.prod(ends - starts, axis=-1))
 
@@ -145,7 +145,7 @@ def overlaps(boxes: np.ndarray, others: np.ndarray) -> np.ndarray:
 
 
 def shortest_side(boxes: np.ndarray) -> float:
-    """Returns the length that shorter sides count as: 1/2000 of the largest coordinate."""
+    """Returns the length that shorter sides of ``boxes`` count as: 1/2000 of the largest coordinate."""
     return _SHORTEST * (float(np.abs(boxes).max(initial=0.0)) or 1.0)
 
 
@@ -162,11 +162,11 @@ def box_overlaps(before: Detections, after: Detections) -> np.ndarray:
 
 
 def matched(before: Detections, after: Detections, least: float, alike: Alike) -> tuple[np.ndarray, np.ndarray]:
-    """Returns, for each detection of ``before``, the index of its partner in ``after`` and their likeness; -1 and 0
-    without one.
+    """Returns two arrays with a value for each detection of ``before``: the index of its partner in ``after``, -1
+    without one; and the likeness of the two, or 0.
 
-    The best first, each takes the most similar free detection of its class, if their likeness by ``alike`` is ``least``
-    or more.
+    By score, the best first, each takes the most similar free detection of its class in ``after``, if their likeness by
+    ``alike`` is ``least`` or more.
     """
     partners, kept = np.full(len(before), -1), np.zeros(len(before))
     if not len(before) or not len(after):
@@ -190,9 +190,9 @@ class Head:
     Attributes:
         names: the outputs that are read.
         read: returns the candidates in each image, each with its best class, from the outputs for one input.
-        needs_nms: NonMaxSuppression has to choose among the candidates of an object.
-        is_ready: the network has applied NonMaxSuppression itself.
-        suppress: returns the candidates without those that overlap better ones by more than this IoU.
+        needs_nms: true if NonMaxSuppression has to choose among the candidates of an object.
+        is_ready: true if the network has applied NonMaxSuppression itself.
+        suppress: from candidates and an IoU, returns the candidates without those that overlap better ones by more.
         finish: returns the detections to compare, from the outputs for one input and each image's chosen candidates.
         finest: the output with the smallest cells, if boxes are decoded outside the network; else empty.
     """
@@ -207,8 +207,8 @@ class Head:
     finest: str = ""
 
     def scaling(self, reference: Sequence[Outputs]) -> Scaling:
-        """Returns a function from one input's outputs and the picture's width and height to pixels per unit of the
-        boxes, in x and y; FP32's outputs by input tell the unit.
+        """Returns the scaling of the boxes to pixels; their unit is found from FP32's outputs for each input
+        (``reference``).
         """
         surest = [image.above(0.0).boxes[:_BEST_CANDIDATES] for outputs in reference for image in self.read(outputs)]
         is_share = not self.finest and all((np.abs(boxes) <= _LARGEST_SHARE).all() for boxes in surest)
@@ -230,9 +230,9 @@ def found_task(asked: AskedTask, head: Head, likeness: str, alike: Alike, output
     """Returns the task that counts the detections kept, lost and invented.
 
     Args:
-        asked: detections are the same if their likeness is at least its ``iou``.
-        alike: returns the likeness of each detection with each of another run.
+        asked: detections are the same if their likeness is at least ``asked.iou``.
         likeness: its name: ``IoU``, ``OKS`` or ``mask IoU``.
+        alike: returns the likeness of each detection with each of another run.
         outputs: all outputs, read or not.
     """
     nms = "after NonMaxSuppression" if head.needs_nms else "without NonMaxSuppression"

@@ -47,8 +47,9 @@ _TOP = 5
 
 
 def classify(asked: AskedTask, reference: Sequence[Outputs]) -> Task:
-    """Returns the task for class scores, FP32's outputs by input; the class axis is ``asked.class_axis`` or, if None,
-    found. Raises BadInput if no output has one or, without ``asked.class_axis``, the outputs look like detections.
+    """Returns the task for class scores in FP32's outputs by input. The class axis is ``asked.class_axis`` or, if None,
+    found. Raises BadInput if no output has a class axis or, without ``asked.class_axis``, the outputs look like
+    detections.
     """
     axis = asked.class_axis
     floats = {name: value for name, value in reference[0].items() if value.dtype.kind == "f" and value.ndim}
@@ -108,7 +109,7 @@ def segment(asked: AskedTask, reference: Sequence[Outputs]) -> Task:
     queries, of scores in one channel, or of integer labels.
 
     In one channel, a pixel above 0.5, or above 0 for logits, belongs to the object. Raises BadInput if there are no
-    such outputs or, without ``asked.class_axis``, they look like detections.
+    such outputs or, without ``asked.class_axis``, the outputs look like detections.
     """
     queries = _queries(reference) if asked.class_axis is None else None
     images: Callable[[Outputs], Outputs] = dict
@@ -419,8 +420,8 @@ Line = tuple[int, ...]
 
 
 def text(asked: AskedTask, reference: Sequence[Outputs]) -> Task:
-    """Returns the task for CTC scores in FP32's outputs by input; their blank is named by ``asked.head`` or found from
-    the values. Raises BadInput if no blank is found, or the outputs look like detections.
+    """Returns the task for CTC scores in FP32's outputs by input. The blank is named by ``asked.head`` or, if None,
+    found from the values. Raises BadInput if no blank is found, or the outputs look like detections.
     """
     if asked.head not in (None, *_BLANKS):
         raise BadInput(f"--head '{asked.head}' names no blank.", f"Give --head {' or '.join(_BLANKS)}.")
@@ -526,7 +527,7 @@ TASKS: dict[str, Callable[[AskedTask, Sequence[Outputs]], Task]] = {
     "instances": instances,
     "depth": depth,
 }
-"""By task, the function that makes it from FP32's outputs."""
+"""By task, the function that makes it from FP32's outputs for each input."""
 
 
 _FEWEST_AXES = {"classify": 1, "embed": 1, "detect": 2}
@@ -536,7 +537,7 @@ _DETECTION_COLUMNS = (4, 6, 7)
 
 
 def refuse_shapes(task: str, outputs: Sequence[TensorSpec]) -> None:
-    """Raises BadInput if the shapes of the outputs, as the file gives them, show that the task can read none."""
+    """Raises BadInput if the outputs' shapes, as the file gives them, show that the task can read none of them."""
     if any(_can_read(task, output) for output in outputs):
         return
     remedy = "Leave out --task to judge the numbers."

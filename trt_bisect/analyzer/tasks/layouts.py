@@ -102,7 +102,7 @@ def surest(rows: np.ndarray) -> np.ndarray:
 
 
 def about_boxes(boxes: np.ndarray, points: np.ndarray) -> np.ndarray:
-    """Returns bool ``[n, K]``, true for keypoints ``[n, K, 2 or 3]`` in their box, enlarged to twice the size."""
+    """Returns bool ``[n, K]``, true for keypoints ``[n, K, 2 or 3]`` inside their box made twice as wide and high."""
     middle, size = (boxes[:, :2] + boxes[:, 2:]) / 2, boxes[:, 2:] - boxes[:, :2]
     return np.asarray((np.abs(points[..., :2] - middle[:, None]) <= size[:, None]).all(axis=-1))
 
@@ -141,7 +141,7 @@ class Layout:
         return "class" in self.shapes
 
     def of(self, name: str, rows: np.ndarray) -> np.ndarray:
-        """Returns the columns of the group ``name``, ``[n, columns]``; no columns without this group."""
+        """Returns the columns of the group ``name``, ``[n, columns]``; ``[n, 0]`` if the layout lacks it."""
         first = 0
         for group, shape in self.shapes.items():
             if group == name:
@@ -156,7 +156,7 @@ class Layout:
         return self.of("xyxy", rows)
 
     def scores(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Returns the score and the class of each row, of a candidate those of its best class."""
+        """Returns the score and the class of each row; for a candidate, those of its best class."""
         if self.is_ready:
             return self.of("score", rows)[:, 0], self.of("class", rows)[:, 0].astype(np.int64)
         shares = self.of("classes", rows)
@@ -262,7 +262,9 @@ def parse_layout(text: str) -> Layout:
 
 @dataclass(frozen=True)
 class Placed:
-    """A layout and the output that has it; ``last``: the columns are the last axis, else the middle one."""
+    """A layout and the name of the output that has it; ``last`` is true if the columns are the last axis, not the
+    middle one.
+    """
 
     output: str
     layout: Layout
@@ -293,12 +295,12 @@ def named_layout(layout: Layout, reference: Sequence[Outputs]) -> Placed:
 
 
 MakeLayouts = Callable[[np.ndarray, bool], Iterable[Layout]]
-"""A function from rows, and true if columns are the last axis, to the layouts to try."""
+"""A function from rows ``[n, columns]``, and true if columns are the last axis, to the layouts to try."""
 
 
 def fitting_layouts(reference: Sequence[Outputs], make: MakeLayouts) -> list[Placed]:
-    """Returns the layouts that FP32's values fit, of those that ``make`` gives for an output's rows, each with its
-    output.
+    """Returns the layouts that FP32's values fit, each with its output. ``make`` gives the layouts to try for an
+    output's rows.
     """
     return [
         Placed(name, layout, last)
@@ -348,7 +350,6 @@ def raw_head(reference: Sequence[Outputs], layout: Layout = _ANY, without: Seque
     Args:
         layout: ``dfl:16,classes:80`` for maps of both; further channels, such as ``keypoints:17x3``, are in maps of
             each size, or in one output ``[B, channels, N]`` of all cells.
-        without: outputs to leave out.
 
     Raises:
         BadInput: without a ``layout``, another output has channels for each cell too.

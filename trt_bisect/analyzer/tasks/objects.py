@@ -50,8 +50,8 @@ SEEN = 0.5
 
 
 def pose(asked: AskedTask, reference: Sequence[Outputs]) -> Task:
-    """Returns the task for poses in FP32's outputs by input: two are the same if their object keypoint similarity is
-    ``asked.iou`` or more. Raises BadInput if no layout with keypoints fits, or several do.
+    """Returns the task for poses in FP32's outputs by input: two poses are the same if their object keypoint similarity
+    is ``asked.iou`` or more. Raises BadInput if no layout with keypoints fits, or several do.
     """
 
     def layouts(rows: np.ndarray, last: bool) -> Iterator[Layout]:
@@ -104,8 +104,8 @@ OBB_OUTPUTS = (
 
 
 def obb(asked: AskedTask, reference: Sequence[Outputs]) -> Task:
-    """Returns the task for oriented boxes in FP32's outputs by input: two are the same if their IoU is ``asked.iou`` or
-    more. Raises BadInput if no layout with angles fits, or several do.
+    """Returns the task for oriented boxes in FP32's outputs by input: two boxes are the same if their IoU is
+    ``asked.iou`` or more. Raises BadInput if no layout with angles fits, or several do.
     """
 
     def layouts(rows: np.ndarray, last: bool) -> Iterator[Layout]:
@@ -135,8 +135,8 @@ def _turned_suppressed(candidates: Detections, iou: float) -> Detections:
 
 
 def likely_overlaps(boxes: np.ndarray) -> np.ndarray:
-    """Returns the ProbIoU (Murrugarra-Llerena et al. 2021) of each oriented box ``[n, 5]`` with each, ``[n, n]``: 1
-    minus the Hellinger distance of normal distributions.
+    """Returns the ProbIoU (Murrugarra-Llerena et al. 2021) of each oriented box ``[n, 5]`` with each other, ``[n, n]``:
+    1 minus the Hellinger distance of the boxes as normal distributions.
     """
     wide, high = (boxes[:, 2:4] ** 2 / 12).T
     cosines, sines = np.cos(boxes[:, 4]), np.sin(boxes[:, 4])
@@ -212,8 +212,8 @@ _WITHIN = 1.1
 
 
 def instances(asked: AskedTask, reference: Sequence[Outputs]) -> Task:
-    """Returns the task for instance masks in FP32's outputs by input: two are the same if their IoU is ``asked.iou`` or
-    more. Raises BadInput if no outputs with masks fit, or several do.
+    """Returns the task for instance masks in FP32's outputs by input: two masks are the same if their IoU is
+    ``asked.iou`` or more. Raises BadInput if no outputs with masks fit, or several do.
     """
     head = _beside_lists(asked, reference, "masks") or _head_with_prototypes(asked, reference)
     return found_task(asked, head, "mask IoU", mask_overlaps, reference[0])

@@ -17,7 +17,7 @@ from trt_bisect.evaluator.trial import OutputFigures
 ITEMS = "items"
 """The key of ``Counts`` for the number of compared things."""
 NEARBY = "nearby"
-"""The key of the mean agreement at other score thresholds."""
+"""The key of ``OutputFigures.values`` for the mean agreement at other score thresholds."""
 AGREED, FOUND = "agreed", "found"
 """The keys of ``Counts`` for agreement, and for FP32's findings if these can be fewer than ``ITEMS``."""
 OBJECTS, LOST_OBJECTS, INVENTED_OBJECTS = "objects", "lost_objects", "invented_objects"
@@ -42,10 +42,9 @@ class AskedTask:
     """The task that the user asks for.
 
     Attributes:
-        name: such as ``detect``.
         score_threshold: detections with lower scores do not count.
         iou: detections with this IoU, or more, are the same.
-        class_axis: None to find it.
+        class_axis: the axis of the classes; None to find it.
         head: the value of ``--head``, the way to read the outputs; None to find it.
     """
 
@@ -72,15 +71,15 @@ class Task:
 
     Attributes:
         entry: the name of the task's figures, such as ``task detect``.
-        note: tells the user how the outputs are read.
+        note: a sentence on how the outputs are read.
         judge: from FP32's outputs by input, returns the function that judges other outputs for any of these inputs.
         shown: returns the findings in each image, from the outputs for one input: ``Detections``, the class of each
             pixel (integers ``[H, W]``), its depth (floats ``[H, W]``), a text, or the classes of its characters. None
             if nothing can be shown.
         nearby: from FP32's outputs by input, returns a function from other outputs by input to the mean agreement at
             several score thresholds; None without a score threshold.
-        pairs: returns the index of each detection's partner (-1 without), from the detections of FP32 and of another
-            plan; None without detections.
+        pairs: from the detections of FP32 and of another plan, returns the index of each FP32 detection's partner, or
+            -1; None without detections.
         scaling: returns the scaling of the boxes to pixels, from FP32's outputs; None without boxes.
         letters: returns the character of each class, from a list of characters; None without text.
     """
@@ -174,8 +173,8 @@ def finds_nothing(values: Mapping[str, float]) -> bool:
 
 
 def not_told(asked: AskedTask, reference: Sequence[Outputs], supported: str, heads: Sequence[str] = ()) -> BadInput:
-    """Returns the error for FP32's outputs that a task cannot read (``supported`` are those it can), or can read in
-    several layouts (``heads``).
+    """Returns the error for FP32's outputs that a task cannot read, or can read in several layouts. ``supported`` names
+    the outputs that it can read, ``heads`` the fitting layouts.
     """
     shapes = ", ".join(f"'{name}' {list(np.shape(value))}" for name, value in reference[0].items())
     if heads:
