@@ -212,7 +212,7 @@ def rows() -> Iterator[Row]:
     yield Row("tokens of the package", total["tokens"], 435_882, 300_000)
     yield Row("tokens of answer, driver, evaluator, commands/run", search, 81_244, 60_000)
     yield Row("tokens of options and cli", tokens_in("trt_bisect/options", "trt_bisect/cli"), 17_798, 14_000)
-    yield Row("tokens of tests", tokens_in("tests"), 450_585, 330_000)
+    yield Row("tokens of tests", tokens_in("tests"), 450_589, 330_000)
     yield Row("tokens of benchmarks and tools", tokens_in("benchmarks", "tools"), 79_829, 50_000)
     yield Row("words of docstrings", total["words"], 73_707, 70_000)
     yield Row("ternaries in 1,000 statements", round(total["ternaries"] / thousands), 58, 30)

@@ -21,7 +21,7 @@ NEARBY = "nearby"
 AGREED, FOUND = "agreed", "found"
 """The keys of ``Counts`` for agreement, and for FP32's findings if these can be fewer than ``ITEMS``."""
 OBJECTS, LOST_OBJECTS, INVENTED_OBJECTS = "objects", "lost_objects", "invented_objects"
-"""The keys of ``Counts`` for objects, by class: FP32 is sure of them, they are lost, FP32 has none of them."""
+"""The keys of ``Counts``, by class: objects FP32 is sure of, lost objects, objects FP32 lacks."""
 LIKENESS_KEYS = {"IoU": "mean_iou", "OKS": "mean_oks", "mask IoU": "mean_mask_iou"}
 """By name of a likeness, the key of its mean over kept detections."""
 _LEAST_SHARE = 0.005  # A class counts if it has this share of all objects.
