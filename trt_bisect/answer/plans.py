@@ -139,7 +139,7 @@ class AnswerPlans:
 
     @property
     def full(self) -> PrecisionPlan:
-        """Full INT8: every quantizable layer low, except layers that the user fixed."""
+        """Full INT8: every quantizable layer in low precision, except layers that the user fixed."""
         return self.experiment.network.full(self.experiment.whole.high)
 
     def give_back(self) -> None:

@@ -149,7 +149,9 @@ def most_accurate(plans: AnswerPlans, target: Target, space: Space, ranges: Rang
 
 
 def in_groups(space: Space, units: Kept, size: int) -> Space:
-    """Returns a space whose units are groups of ``size`` neighbours among ``units``; other units are low."""
+    """Returns a space whose units are groups of ``size`` neighbours among ``units``; other units are in low
+    precision.
+    """
     ordered = sorted(units)
     groups = [ordered[start : start + size] for start in range(0, len(ordered), size)]
     layers = tuple(tuple(space.layers(group)) for group in groups)

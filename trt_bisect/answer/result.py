@@ -41,7 +41,7 @@ class EngineResult:
     """The measurements on engines for the answer that the emulation proposed.
 
     Attributes:
-        base: trial with no layer low.
+        base: trial with no layer in low precision.
         builds: number of engines built.
         kernels: units that the engine does not compute as its file says.
         lines: sentences on the contradictions between engine and emulation; else empty.
@@ -73,7 +73,7 @@ class Answer:
         unquantized: the recipe's trial if unquantized layers round their inputs too; None if that changes nothing.
         half: the recipe's largest loss with scales moved by FP16's rounding; None without a layer in 16 bits.
         plain: trial of the recipe's file in ONNX Runtime with default options; None if not measured.
-        in_fp16, in_fp32: figures with all high layers of the recipe in FP16, or in FP32; None if not measured.
+        in_fp16, in_fp32: figures with all layers in high precision in FP16, or in FP32; None if not measured.
         around_fp16: figures with FP16 wherever the recipe has FP32, in unquantized layers too; None if not
             measured.
         expensive: the few layers that cause most of an expensive recipe's cost; else empty.
@@ -136,7 +136,7 @@ class Answer:
 
     @property
     def base(self) -> Trial | None:
-        """The trial with no layer low; None if only the curve measured it, on the inputs of the search."""
+        """The trial with no layer in low precision; None if only the curve measured it, on the inputs of the search."""
         if self.engines is not None:
             return self.engines.base
         experiment = self.of_user.experiment
@@ -145,8 +145,8 @@ class Answer:
 
     @property
     def plan(self) -> str:
-        """The name of the plan for sentences: ``the recipe``; ``full INT8`` if no layer stays high in an unchanged
-        network.
+        """The name of the plan for sentences: ``the recipe``; ``full INT8`` if no layer is in high precision, in an
+        unchanged network.
         """
         network = self.experiment.network
         return "the recipe" if self.recipe.kept or network.changes else f"full {network.low.title}"
@@ -252,7 +252,7 @@ def cost_of(answer: Answer) -> float:
 
 
 def low_layers(answer: Answer) -> dict[int, Layer]:
-    """Returns the layers that can be low, by index."""
+    """Returns the layers that can be in low precision, by index."""
     network = answer.experiment.network
     return {k: network.layers[k] for k in network.quantizable}
 

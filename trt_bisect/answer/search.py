@@ -130,7 +130,7 @@ def choose_ranges(
 
 
 def with_recipe(tried: CalibratorTried, plans: AnswerPlans, space: Space, kept: Kept) -> CalibratorTried:
-    """Returns a calibrator's result with the recipe found with its ranges; ``kept`` are the recipe's high units."""
+    """Returns a calibrator's result with the recipe found with its ranges; ``kept`` are its units in high precision."""
     mean = fmean(plans.on_judged(space.plan(kept), tried.ranges))
     return replace(tried, cost=space.cost(kept), kept=kept, mean=mean)
 

@@ -32,7 +32,8 @@ def with_more_high(
 
 
 def with_faster(target: Target, recipe: Recipe) -> Recipe:
-    """Returns the recipe with more units high where this makes it cheaper, because fewer neighbours differ in type.
+    """Returns the recipe with more units in high precision where this makes it cheaper, because fewer neighbours differ
+    in type.
 
     The recipe must pass; it stays unchanged if nothing makes it cheaper, or the larger recipe misses.
     """

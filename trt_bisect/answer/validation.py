@@ -58,7 +58,7 @@ NOT_CHECKED = Checked({OWN: math.inf})
 
 @dataclass(frozen=True)
 class PutBack:
-    """The measurement of a recipe with one of its units low too.
+    """The measurement of a recipe with one of its units in low precision.
 
     Attributes:
         loss: largest loss on the inputs that were run; None if the plan cannot run.
@@ -73,14 +73,14 @@ class PutBack:
 
 @dataclass(frozen=True)
 class Recipe:
-    """A set of units that stay high, and its check on all inputs in all settings that decide.
+    """A set of units in high precision, and its check on all inputs in all settings that decide.
 
     Attributes:
         aim: largest loss that the search accepted: the threshold's, or less to leave ``reserve``.
         checked: the check; before it is made, the recipe does not pass.
         meets: the search found a set that meets ``aim``; else ``kept`` is the set with the smallest loss.
         equals: other sets that cost the same and pass.
-        put_back: by unit of ``kept``, the measurement with this unit low too.
+        put_back: by unit of ``kept``, the measurement with this unit in low precision.
         faster: units of ``kept`` that only make the plan faster: without them it meets the threshold, but costs
             more.
         reserve: share of the allowed loss that the recipe must leave unused on the given inputs (``--margin``).
@@ -102,7 +102,7 @@ class Recipe:
 
     @property
     def plan(self) -> PrecisionPlan:
-        """The plan with the recipe's units high."""
+        """The plan with the recipe's units in high precision."""
         return self.space.plan(self.kept)
 
     @property
@@ -112,7 +112,7 @@ class Recipe:
 
     @property
     def high(self) -> tuple[int, ...]:
-        """The layers that stay high, ascending."""
+        """The indices of the layers in high precision, ascending."""
         return tuple(sorted(self.space.layers(self.kept)))
 
     @property

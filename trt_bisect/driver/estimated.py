@@ -228,7 +228,7 @@ class _Sets:
 
 @dataclass
 class SetSearch:
-    """Searches the cheapest set of high units with which a plan holds.
+    """Searches the cheapest set of units in high precision with which a plan's loss stays within ``limit``.
 
     Attributes:
         estimates: one for each calibrator.
@@ -481,8 +481,8 @@ def _covers(rows: np.ndarray, costs: np.ndarray, usual: float) -> Iterator[Kept]
 
 
 def cover(rows: np.ndarray, costs: np.ndarray, limits: np.ndarray, start: Collection[int] = ()) -> Kept:
-    """Returns a cheap set of units to keep high, so that the losses of the others add up to at most ``limits`` on each
-    input. The choice is greedy, by the loss removed for the cost.
+    """Returns a cheap set of units to keep in high precision, so that the losses of the others add up to at most
+    ``limits`` on each input. The choice is greedy, by the loss removed for the cost.
 
     Args:
         rows: float64 ``[units, places]``, the loss that each low unit adds on each input.

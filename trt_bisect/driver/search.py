@@ -41,8 +41,8 @@ class Question:
         return self.base or self.high
 
     def prefix(self, k: int, kept: Iterable[int] = ()) -> PrecisionPlan:
-        """Returns the plan with the quantizable layers up to index ``k`` low, except the layers ``kept``, which are
-        high; fixed layers keep their precision, all others have the base precision.
+        """Returns the plan with the quantizable layers up to index ``k`` in ``low``, except the layers ``kept``, in
+        ``high``; fixed layers keep their precision, all others have the base precision.
         """
         out = frozenset(kept)
         plan = low_set(self.layers, (i for i in self.quantizable if i <= k and i not in out), self.rest, self.low)
@@ -52,7 +52,7 @@ class Question:
         return replace(plan, precisions=tuple(self.fixed.get(i, planned) for i, planned in enumerate(plan.precisions)))
 
     def all_but(self, kept: Iterable[int]) -> PrecisionPlan:
-        """Returns the plan with every quantizable layer low, except the layers ``kept``, which are high."""
+        """Returns the plan with every quantizable layer in ``low``, except the layers ``kept``, in ``high``."""
         return self.prefix(self.layers - 1, kept)
 
     def meets(self, loss: Loss) -> bool:

@@ -15,7 +15,7 @@ from trt_bisect.precision import Precision, PrecisionPlan
 MANY_UNITS = 500
 _LEAST_COST = 1e-6  # the least cost of a unit given the others; a unit may even save changes of type
 Kept = frozenset[int]
-"""The numbers of the units that stay high."""
+"""The numbers of the units in high precision."""
 
 
 def all_sets(units: int) -> np.ndarray:
@@ -156,7 +156,7 @@ def knee(front: Sequence[Point], budget: float) -> Point | None:
 
 
 def path(space: Space, chosen: Kept, alone: Sensitivities | None, points: int) -> list[Kept]:
-    """Returns growing sets of high units, from none to all: first the units ``chosen``, then the others.
+    """Returns growing sets of units in high precision, from none to all: first the units ``chosen``, then the others.
 
     Args:
         alone: orders both by falling sensitivity per cost; None: by number.

@@ -140,7 +140,7 @@ class EngineEvaluator(RebuildEvaluator):
         further: called with each plan and its open engine.
 
     Args:
-        unscaled: trials of plans with no layer low, which do not depend on scales.
+        unscaled: trials of plans with no layer in low precision, which do not depend on scales.
         memory: the bytes of outputs that may wait in memory to be judged.
     """
 
@@ -179,7 +179,7 @@ class EngineEvaluator(RebuildEvaluator):
             )
 
     def store_of(self, plan: PrecisionPlan) -> TrialStore:
-        """Returns the store of a plan's trials, which differs for plans with no layer low."""
+        """Returns the store of a plan's trials, which differs for plans with no layer in low precision."""
         return self.store if plan.lowered else self._unscaled
 
     def held_out(self, plan: PrecisionPlan) -> Trial | None:

@@ -75,7 +75,7 @@ def put_back_remark(report: Report, row: LayerRow) -> str:
 
 
 def means(report: Report) -> str:
-    """Returns the recipe in short: changes of the network, and high layers."""
+    """Returns the recipe in short: changes of the network, and layers in high precision."""
     changes = report.answer.changes if report.answer is not None else ""
     return together([*filter(None, [changes]), layers_high(report)])
 
