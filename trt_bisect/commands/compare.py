@@ -74,8 +74,8 @@ def compare(
 ) -> Comparison:
     """Compares every tensor and weight of a network in FP32 and in low precision, and names suspicious layers.
 
-    ONNX Runtime emulates the network with all layers in low precision. A tensor is compared before its own rounding; the
-    effect of this rounding is reported separately.
+    ONNX Runtime emulates the network with all layers in low precision. A tensor is compared before its own rounding;
+    the effect of this rounding is reported separately.
 
     With ``reference``, the columns ``fp32`` of the result are of that network, which runs unchanged, or of saved
     outputs. With ``other``, the columns ``fp32`` are of the first network and ``int8`` of the other one, both
