@@ -21,7 +21,7 @@ def middle_space(space: Space, units: Sequence[int], costs: Costs) -> Space:
 
 
 def with_units_in(space: Space, units: Collection[int], precision: Precision, costs: Costs) -> Space:
-    """Returns ``space`` with ``precision`` as the high precision of some units, at its costs."""
+    """Returns ``space`` with the high precision of ``units`` changed to ``precision``."""
     changed = {unit: sum(costs[k][precision] for k in space.units[unit]) for unit in units}
     in_it = (changed.get(unit, cost) for unit, cost in enumerate(space.costs))
     return replace(space, costs=tuple(in_it), others={**space.others, **dict.fromkeys(units, precision)})

@@ -523,7 +523,7 @@ class AnswerInputs:
     """The given inputs, with FP32's outputs.
 
     Attributes:
-        given: the inputs of the curve come first.
+        given: the inputs, those of the curve first.
         counting: indices of the inputs that are measured: those for which FP32 gives an output to judge.
         first: indices of the inputs of the curve.
         warnings: sentences on inputs for which FP32 itself gives nothing to compare with.

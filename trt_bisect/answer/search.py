@@ -107,7 +107,8 @@ def choose_ranges(
 ) -> tuple[Ranges, tuple[CalibratorTried, ...]]:
     """Returns the ranges with which the search begins, and full INT8's result with each calibrator.
 
-    They are ranges with which full INT8 meets the threshold on all inputs, else those with the smallest loss.
+    With the ranges returned, full INT8 meets the threshold on all inputs or, if it does with none, has the smallest
+    loss.
 
     Args:
         candidates: the ranges in use, then the others.
@@ -164,7 +165,7 @@ def with_confirmed(plans: AnswerPlans, aim: float, tried: Sequence[CalibratorTri
 
 
 def holds_in_all_settings(plans: AnswerPlans, plan: PrecisionPlan, ranges: Ranges) -> tuple[bool, bool]:
-    """Returns a pair of bools: a plan meets the threshold in all settings; and it does, but with a doubt."""
+    """Returns two bools: a plan meets the threshold in all settings; the plan does so with a doubt."""
     experiment, rule = plans.with_ranges(ranges), plans.experiment.rule
     holds = check(plans, experiment, plan).meets(rule.budget)
     return holds, holds and bool(doubts(rule, plans.whole(plan, experiment)))

@@ -62,7 +62,7 @@ class PutBack:
 
     Attributes:
         loss: largest loss on the inputs that were run; None if the plan cannot run.
-        setting: setting of this loss: usually the plan's own scales, moved scales if the plan misses only there.
+        setting: setting of the loss: usually the plan's own scales, another one if the plan misses only there.
         inputs: the number of inputs that were run (the loss on all is at least as large); None if an accuracy decides.
     """
 

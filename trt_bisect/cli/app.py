@@ -374,7 +374,7 @@ def console(piped: int) -> Console:
 
 
 def listed(text: str) -> list[str]:
-    """Returns the words of a text with commas between them."""
+    """Returns the words of a text that commas separate."""
     return [word.strip() for word in text.split(",") if word.strip()]
 
 

@@ -122,7 +122,7 @@ class Dataset:
         return replace(self, samples=lambda: islice(self.samples(), count), length=length)
 
     def digest(self) -> str:
-        """SHA-256 over the samples' ``digests``."""
+        """Returns the SHA-256 over the samples' ``digests``."""
         return hashlib.sha256("".join(self.digests).encode()).hexdigest()
 
     @property
@@ -150,7 +150,7 @@ class Dataset:
 
 
 def digest_of_feeds(feeds: Mapping[str, np.ndarray]) -> str:
-    """SHA-256 over the names, shapes, dtypes and bytes of one inference's feeds."""
+    """Returns the SHA-256 over the names, shapes, dtypes and bytes of one inference's feeds."""
     sha = hashlib.sha256()
     for name in sorted(feeds):
         array = np.ascontiguousarray(feeds[name])

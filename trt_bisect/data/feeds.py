@@ -21,7 +21,7 @@ Feeds = dict[str, np.ndarray]  # the arrays of an inference, by input
 
 @dataclass(frozen=True)
 class TensorSpec:
-    """An input or output of a network; a size of None is a dynamic axis."""
+    """An input or output of a network; None is a dynamic axis."""
 
     name: str
     dtype: np.dtype[Any]

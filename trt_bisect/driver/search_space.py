@@ -159,7 +159,7 @@ def path(space: Space, chosen: Kept, alone: Sensitivities | None, points: int) -
     """Returns growing sets of units in high precision, from none to all: first the units ``chosen``, then the others.
 
     Args:
-        alone: orders both by falling sensitivity per cost; None: by number.
+        alone: orders both groups by falling sensitivity per cost; None: by number.
         points: number of sets, in even steps; the set ``chosen`` is added.
     """
     units = sorted(space.all)

@@ -53,7 +53,7 @@ class GivenInputs:
 
 
 class PoolLoss(Protocol):
-    """A function for the loss by a count over all inputs, such as of rows that differ from FP32's."""
+    """Turns a count over all inputs, such as of rows that differ from FP32's, into a loss."""
 
     def __call__(self, name: str, differ: float, of_all: float, *, alone: bool = False) -> float:
         """Returns the loss if ``differ`` of the ``of_all`` elements or rows in the count ``name`` differ from FP32's;
@@ -136,7 +136,7 @@ class EachInput:
         """Returns each plan's largest loss on the inputs that were run; None for a plan that cannot run.
 
         Args:
-            among: indices of the inputs; those on which more plans have missed run first, others in this order.
+            among: indices of the inputs; those on which more plans have missed run first, others in the given order.
             on_plan: called with each plan before it is run.
             to_the_end: run all inputs, also after a miss.
         """

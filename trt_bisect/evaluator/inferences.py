@@ -151,7 +151,7 @@ class InputLoss(NamedTuple):
     """The loss of a plan on an input.
 
     Attributes:
-        share: loss; with a task, the share of the compared results (such as boxes) that differ from FP32's.
+        share: the loss; with a task, the share of the compared results (such as boxes) that differ from FP32's.
         items: number of results compared; 1 without a task.
         pooled: by name of a count that is judged over all inputs, the numbers of differing elements or rows and of all.
     """

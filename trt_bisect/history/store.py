@@ -95,7 +95,7 @@ class History:
         ]
 
     def reports(self, **selection: Any) -> pd.DataFrame:
-        """Returns the entries that ``past(**selection)`` selects as a pandas table with their fields."""
+        """Returns the entries that ``past(**selection)`` selects as a pandas table."""
         return table_of(self.past(**selection))
 
     def copy(self, path: str | Path) -> None:

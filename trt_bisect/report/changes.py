@@ -68,8 +68,8 @@ class Tolerances:
     """The smallest changes that count.
 
     Attributes:
-        similarity: of a loss, as a share of the loss that the threshold allows.
-        latency: of a latency, as a share of the earlier latency.
+        similarity: the smallest change of a loss, as a share of the loss that the threshold allows.
+        latency: the smallest change of a latency, as a share of the earlier one.
     """
 
     similarity: float = 0.1

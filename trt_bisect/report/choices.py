@@ -175,7 +175,7 @@ def pays_in_fp16(report: Report) -> PlanFigures | None:
 
 
 def no_gain(report: Report) -> str:
-    """Returns why the low precision is predicted to save no time; empty if it does, or times were measured."""
+    """Returns why the low precision is predicted to save no time; empty if it saves time, or times were measured."""
     return "" if report.latency or report.predicted is None else report.predicted.no_gain
 
 

@@ -98,7 +98,7 @@ class Comparison(Result):
 
         Args:
             column: the name of the column (``index``: execution order); None for ``sort``.
-            descending: the largest first; None for the worst first.
+            descending: true: the largest first; false: the smallest; None: the worst.
 
         Raises:
             BadInput: there is no such column of numbers.
@@ -207,7 +207,8 @@ def sort_column(name: str) -> TableColumn:
 def sorted_rows(rows: Sequence[Any], column: str, descending: bool | None = None) -> tuple[Any, ...]:
     """Returns compared rows sorted by a column of numbers, those without a figure last; ``index`` keeps their order.
 
-    ``descending`` puts the largest first, None the worst. Raises BadInput if there is no such column.
+    ``descending``: true: the largest first; false: the smallest; None: the worst. Raises BadInput if there is no such
+    column.
     """
     about = sort_column(column)
     if about.key == INDEX and not descending:

@@ -226,7 +226,7 @@ class Remedy:
     """A remedy for a culprit.
 
     Attributes:
-        remedy: the name.
+        remedy: the name of the remedy.
         why: the reason why it may help.
         speed: the cost in speed, as a phrase.
         commands: the commands that apply the remedy, one for each tool.

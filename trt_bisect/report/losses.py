@@ -82,7 +82,7 @@ class Sensitivity(Result):
 
         Args:
             figure: ``loss``, ``alone``, ``worth``, ``macs`` or a metric.
-            descending: the largest first; None for the most sensitive first.
+            descending: true: the largest first; false: the smallest; None: the most sensitive.
             way: only rows of this ``sensitive_type``; None for all.
 
         Raises:

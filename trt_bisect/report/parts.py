@@ -285,7 +285,7 @@ class NextStep:
     """The step that a run recommends next.
 
     Attributes:
-        kind: its kind, such as ``build`` or ``search``.
+        kind: the kind, such as ``build`` or ``search``.
         what: an imperative clause.
         command: the command that does the step, or comes after it; empty without one.
     """

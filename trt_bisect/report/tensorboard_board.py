@@ -387,7 +387,7 @@ class WeightHistograms:
             histograms.add(values, self._channels.of(tag, values, axis))
 
     def write(self, run: LogRun, int8: Collection[int] | None = None) -> None:
-        """Writes the side ``int8`` of the weights of the layers with these indices; None: all weights in FP32."""
+        """Writes the histograms of the rounded weights of the layers ``int8``; None: of all weights in FP32."""
         kind = FP32 if int8 is None else INT8
         for tag, (layer, sides) in self._made.items():
             if kind in sides and (int8 is None or layer is None or layer in int8):

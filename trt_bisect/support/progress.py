@@ -41,7 +41,7 @@ class Silent:
 
 
 def grown(total: int | None, done: int) -> int | None:
-    """Returns a stage's total, or if it is below the steps ``done``, a quarter more than those; None if unknown."""
+    """Returns ``total`` or, if more steps are ``done``, a quarter more than these; None if ``total`` is unknown."""
     return total if total is None or done <= total else done + max(done // 4, 1)
 
 
@@ -195,7 +195,7 @@ class RichProgress(Counted):
         return {"completed": completed, "total": total, "count": self._count}
 
     def left(self, seconds: float | None) -> None:
-        """Shows the time left of the whole job, None if unknown, next to the bar or once a minute in a line."""
+        """Shows the time left of the whole job (None: unknown) next to the bar, or in a line once a minute."""
         super().left(seconds)
         is_line = self._verbose or not self._console.is_terminal
         if is_line and seconds is not None and perf_counter() - self._last_line > _BETWEEN_LINES:

@@ -61,7 +61,7 @@ class NestedColumns:
 
     Attributes:
         prefix, title: prefixes of the columns' names in CSV files and of their titles.
-        help: help of the columns of a mapping.
+        help: the help of the columns of a mapping.
         rank: rank of the columns ``shown``; None: as in the nested dataclass.
         shown: columns that the screen shows too; the others are on pages alone.
         shares: keys of a mapping that are shares of 1.
@@ -128,7 +128,7 @@ def worst_first(
 
 
 def cell_text(kind: str, value: Any) -> str:
-    """Returns a value as the text of a cell; ``kind`` is its column's. None and NaN are empty."""
+    """Returns a value as the text of a cell; ``kind`` is that of its column. None and NaN are empty."""
     if value is None or (isinstance(value, float) and math.isnan(value)):
         return ""
     if kind == SHAPE:

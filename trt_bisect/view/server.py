@@ -233,7 +233,7 @@ _NOT_FRAMED = {"content-security-policy": "frame-ancestors 'none'"}
 
 
 def make_app(folder: Path) -> Starlette:
-    """Returns the web application, open without a token, for a run folder or for all run folders under a folder."""
+    """Returns the web application, open without a token, for a run folder or all run folders under a folder."""
     if is_run_folder(folder):
         state = Throttled(RunFolder(folder).state)
         routes = [*_run_routes("/", lambda _: state()), _result_route("/{path}", Runs(folder))]
@@ -385,7 +385,7 @@ def address(bound: socket.socket, token: str, *, tls: bool) -> str:
 
 
 def tunnel(bound: socket.socket) -> str:
-    """Returns the argument of ``ssh -L`` with which the same URL works on another machine."""
+    """Returns the argument of ``ssh -L`` with which the URL of ``address`` works on another machine."""
     host, port = _host_and_port(bound)
     return f"{port}:{host}:{port}" if host.startswith("127.") else f"{host}:{port}:{host}:{port}"
 

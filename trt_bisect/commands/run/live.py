@@ -61,7 +61,7 @@ class Live:
             self._thread.join()
 
     def watch(self, state: RunState, report: Report | None = None) -> None:
-        """Writes ``run.json`` at once (``report``, else made from ``state``), and again whenever the run has more
+        """Writes ``run.json`` at once (``report``, or that of ``state`` if None), and again whenever the run has more
         trials.
         """
         with self._writing:

@@ -95,7 +95,7 @@ def run(model: GivenModel, options: RunOptions, command: str = "", began: float 
 
 @contextmanager
 def time_limited(options: RunOptions, display: Progress, began: float | None = None) -> Iterator[Progress]:
-    """Gives a progress display for a run, whose stages and steps raise TimeUp after ``--time-limit``.
+    """Yields a progress display whose stages and steps raise TimeUp after ``--time-limit``.
 
     The time counts from ``began``, on the clock of ``perf_counter``; None: from now. Raises NothingMeasured if TimeUp
     ends the block: full INT8 was not measured in time.
@@ -116,7 +116,7 @@ def time_limited(options: RunOptions, display: Progress, began: float | None = N
 
 @dataclass
 class _Run:
-    """A run: what it measures, and where its results go."""
+    """A run: its measurements, and where results go."""
 
     options: RunOptions
     folder: Path | None

@@ -222,8 +222,8 @@ def _kind(asked: Precision, ran: Precision) -> str:
 
 
 def on_info(e: Emulation, ran: Mapping[int, str]) -> Iterator[Suspicion]:
-    """Yields suspicions of the layers that ran in another precision than planned, by the engine's layer info (``ran``,
-    by layer index).
+    """Yields suspicions that layers ran in another precision than planned; ``ran``: by layer index, the precision in
+    the engine's layer info.
     """
     found = dict[str, dict[int, Precision]]()
     for index, word in ran.items():

@@ -359,7 +359,7 @@ def sets_of_inputs(answer: AnswerFacts) -> list[tuple[str, Held]]:
 
 
 def held_cells(report: Report, name: str, held: Held) -> tuple[str, ...]:
-    """Returns the table cells of a set of inputs, such as the number that passes."""
+    """Returns the cells of a set of inputs: name, number that passes, mean, fifth and worst figure, worst input."""
     figures = (figure_text(report.metric, value, report.threshold) for value in (held.mean, held.fifth, held.worst))
     return name, f"{held.holds} of {held.inputs}", *figures, held.worst_input.rsplit("/", 1)[-1]
 
@@ -413,7 +413,7 @@ def _output_table(report: Report, shown: Sequence[str], *, of_task: bool) -> Tab
 
 
 def latency_lines(report: Report) -> list[str]:
-    """Returns lines on the latency of each plan and each high layer."""
+    """Returns lines on the latency of each plan and each layer in high precision."""
     timed = {plan: latency for plan, latency in (report.latency or {}).items() if latency}
     if not timed:
         return []
