@@ -254,7 +254,7 @@ class Evidence:
     Attributes:
         findings: the findings on tensors and weights of all layers.
         checked: the structure check's findings on all layers.
-        alone: the losses measured for the culprit alone; None if not measured.
+        alone: the losses of the culprit alone; None if not measured.
         loss: the culprit's loss in its row of the report; None if not measured.
         budget: the loss that the threshold allows.
     """

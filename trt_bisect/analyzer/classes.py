@@ -209,8 +209,8 @@ def classes_of(
 ) -> tuple[dict[str, Classes], list[str]]:
     """Returns the classes of each numeric output, by name; and notes on judged outputs whose class axis is guessed.
 
-    ``reference`` has FP32's outputs for each input, ``judged`` the names of judged outputs. ``axis`` is the user's
-    class axis; None to find one.
+    ``reference`` has FP32's outputs by input, ``judged`` are names of outputs; ``axis`` is the user's class axis, None
+    to find one.
 
     Raises:
         BadInput: a judged output lacks ``axis``, or the metric needs an unknown axis.

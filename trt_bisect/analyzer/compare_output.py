@@ -234,7 +234,7 @@ def faint_places(octaves: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
 
 def judging_notes(reference: Sequence[Outputs], judged: Iterable[str], metric: Metric) -> list[str]:
     """Returns sentences on inputs that a relative metric leaves out, or on a user's metric whose figures no other run
-    can reuse. ``reference`` has FP32's outputs for each input, ``judged`` the names of judged outputs.
+    can reuse. ``reference`` has FP32's outputs by input, ``judged`` are names of outputs.
     """
     if not is_reusable(metric.code):
         return [
@@ -319,7 +319,7 @@ _LEAST_SHARE = 0.005
 class ReachOfOutput:
     """Finds clipping in an output and, unless ``classes`` is None, classes that it no longer predicts.
 
-    ``reference`` has FP32's output for each input.
+    ``reference`` is FP32's output by input.
     """
 
     def __init__(self, reference: Sequence[np.ndarray], classes: Classes | None) -> None:

@@ -84,7 +84,6 @@ class ComparedTensor(ComparedPart):
         loud_input: the input channel of a weight with the largest magnitude.
         worst_cosine: the lowest cosine of a sample on which the FP32 tensor is not almost zero; None for a weight.
         note: remarks on samples that were left out, and on several Q/DQ pairs.
-        observer: the origin of the scale: the calibrator, the largest value of a weight, or the file.
         histogram: counts of the values in FP32, and of those that the INT8 layers read.
         map: a histogram of each channel of a weight in FP32.
     """
@@ -247,16 +246,16 @@ ComparedWeights = tuple[tuple[Compared, ...], tuple[ComparedChannel, ...]]
 
 
 def compare_weights(network: Network, origins: Iterable[Origin]) -> ComparedWeights:
-    """Returns the comparisons of weights (``origins``) before and after rounding: those of whole weights, and those of
-    their channels.
+    """Returns the comparisons of weights (``origins``) before and after rounding: of whole weights, and of their
+    channels.
     """
     values = ((origin, network.constant(origin.tensor)) for origin in origins)
     return compare_weight_pairs((origin, array, rounded_weight(array, origin)) for origin, array in values)
 
 
 def compare_weight_pairs(weights: Iterable[tuple[Origin, np.ndarray, np.ndarray]]) -> ComparedWeights:
-    """Returns the comparisons of ``weights``, each given as (origin, values in FP32, values in the low run): those of
-    whole weights, and those of their channels.
+    """Returns the comparisons of ``weights``, each (origin, values in FP32, values in the low run): of whole weights,
+    and of their channels.
     """
     tensors: list[Compared] = []
     channels: list[ComparedChannel] = []

@@ -210,11 +210,10 @@ def _of_wrong_scale(network: Network, data: FedInput, samples: Iterable[Feeds], 
 
 
 def on_units(seen: Mapping[str, float], fed: Sequence[FedInput], calibration: str, source: str) -> Iterator[str]:
-    """Yields a warning for each input whose largest magnitude differs from that in the calibration by a factor of 10 or
-    more.
+    """Yields a warning for each input whose largest magnitude differs from the calibration's by a factor of 10 or more.
 
-    ``seen`` has the magnitude in the calibration by input, ``fed`` the inputs' statistics over the data;
-    ``calibration`` and ``source`` name both data sets.
+    ``seen`` has the largest magnitudes in the calibration by input, ``fed`` the inputs' statistics; ``calibration`` and
+    ``source`` name both data sets.
     """
     for data in fed:
         before, now = seen.get(data.name, 0.0), data.absmax

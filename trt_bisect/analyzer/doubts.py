@@ -162,7 +162,7 @@ def constant_outputs(rule: Rule, references: Sequence[Outputs]) -> tuple[tuple[D
     """Returns doubts and notes on judged outputs that do not depend on the input in FP32.
 
     The float outputs decide; without floats, all judged outputs. If no deciding output depends on the input, each gets
-    a doubt; any other output that does not gets a note.
+    a doubt; all other outputs that do not depend on it get notes.
 
     An output does not depend on the input if it has no values, is bitwise equal on all of several inputs, or is float
     and 0 everywhere.
@@ -229,8 +229,8 @@ class Bound:
         sure: the probability of the bound.
         next: a lower, round bound that more held-out inputs could give; None without one.
         more: the number of further held-out inputs that gives ``next``, if the same share misses.
-        by: the way in which an input misses: empty: the threshold; ``class``: another class than in FP32;
-            ``agreement``: an agreement below the task's threshold.
+        by: how an input misses: empty: the threshold; ``class``: another class than in FP32; ``agreement``: an
+            agreement below the task's threshold.
     """
 
     inputs: int
@@ -243,7 +243,7 @@ class Bound:
 
 
 def bound_of(inputs: int, missed: int, by: str = "") -> Bound:
-    """Returns the bound if ``missed`` of ``inputs`` held-out inputs miss; ``by`` is that of ``Bound``."""
+    """Returns the bound if ``missed`` of ``inputs`` held-out inputs miss; ``by`` is as in ``Bound``."""
     bound = Bound(inputs, missed, upper_bound(inputs, missed), by=by)
     rounder = next((share for share in _ROUND if missed / inputs < share < bound.most), None)
     if rounder is None or (more := _further(inputs, missed, rounder)) is None:

@@ -62,7 +62,7 @@ def data_warnings(
         names: the judged outputs.
         references: FP32's outputs for each input.
         labels: the inputs' names in messages.
-        memory: the limit of memory in bytes.
+        memory: the limit in bytes.
     """
     broken = not_finite_warning(network, names, inputs, references, labels, memory)
     if broken:
@@ -158,8 +158,8 @@ def started_at(network: Network, broken: Feeds, good: Sequence[Feeds], memory: i
 
     Args:
         broken: an input on which FP32 gives NaN or infinity.
-        good: inputs on which FP32 gives neither. A tensor that is not finite on one of them is not named.
-        memory: the limit of memory in bytes.
+        good: inputs on which FP32 gives neither; a tensor not finite on one of them is not named.
+        memory: the limit in bytes.
     """
     bad_feeds = [name for name, array in broken.items() if _is_not_finite(array)]
     if bad_feeds:

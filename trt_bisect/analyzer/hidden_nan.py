@@ -34,7 +34,7 @@ _FLOATS = (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorP
 
 def hidden_nan(writer: PlanWriter, plan: PrecisionPlan, inputs: Sequence[Feeds], progress: Progress) -> str:
     """Returns a clause on the first layer that gives NaN in a plan, but not in FP32, on some of ``inputs``, and whose
-    readers may hide the NaN; empty without such a layer, or if ONNX Runtime refuses to look.
+    readers may hide the NaN; empty without such a layer, or if ONNX Runtime refuses the plan.
     """
     network = writer.network
     maker = {name: layer.name for layer in network.layers for name in layer.outputs}

@@ -32,10 +32,10 @@ class TensorHistogram:
     """Counts of the finite values of a tensor in at most 64 equal bins from ``low`` to ``high``.
 
     Attributes:
-        low: the left edge of the first bin.
-        high: the right edge of the last bin.
+        low: the lowest edge.
+        high: the highest edge.
         fp32: the counts in the FP32 run.
-        int8: the counts in the INT8 run, of the values that the INT8 layers read; empty without an INT8 run.
+        int8: the counts of the values that the INT8 layers read; empty without an INT8 run.
     """
 
     low: float
@@ -151,8 +151,8 @@ class ChannelMap:
 
     Attributes:
         axis: the axis of the channels.
-        low: the left edge of the first bin.
-        high: the right edge of the last bin.
+        low: the lowest edge.
+        high: the highest edge.
         step: the number of channels that share a row; 1 for at most 256 channels.
         rows: a text for each row, with a character for each bin: the number of binary digits of its count, from 10 on
             as a letter. ``1`` is 1 value, ``3`` 4 to 7, ``a`` 512 to 1023.

@@ -162,8 +162,8 @@ class Rule:
         return self.metric.value(loss)
 
     def by_input(self, trial: Trial | None) -> ByInput | None:
-        """Returns a trial's figures by input, on each those of the worst output there; None if the trial failed or had
-        one input.
+        """Returns a trial's figures by input: on each input, those of the output that is worst there; None if the trial
+        failed or had one input.
         """
         judged = [] if trial is None else list(self.judged(trial).values())
         own = [figures for figures in judged if self.own_loss(figures) is not None]

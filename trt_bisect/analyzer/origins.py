@@ -66,7 +66,7 @@ class Origin(LayerTensor):
 
     Attributes:
         quantizers: the quantizers to eight bits, in the order of application.
-        float_type: FP16 or BF16, if the tensor is rounded to one of these; else None.
+        float_type: FP16 or BF16 if the tensor is rounded to it, else None.
         readers: the layers that read the rounded tensor.
         rounded_as_result: true if a Q/DQ pair stands between the tensor and the network's output.
         beside: the tensor as other layers read it, through other Q/DQ pairs of the file.
@@ -305,7 +305,7 @@ def plan_observer(
     Args:
         plan: the plan with all layers in high precision, or the one that ``origins`` describe.
         origins: the wanted tensors by name.
-        groups: groups of these names, of which one is in memory at a time; default: one group.
+        groups: groups of these names, one in memory at a time; default: one group.
     """
     network, unrounded = writer.network, f"{writer.tag}unrounded"
     name_in_plan = {

@@ -30,7 +30,6 @@ class Overflow:
     """The first value of a tensor that FP16 or BF16 cannot hold.
 
     Attributes:
-        layer: the layer that makes or reads the tensor.
         role: ``output``, ``input`` or ``weight`` of the layer.
         kind: ``overflow``: a finite value becomes infinite; ``not finite``: the layer makes NaN or an infinite value of
             finite ones; ``underflow``: a value becomes zero.

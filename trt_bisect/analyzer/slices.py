@@ -52,7 +52,7 @@ class Slice:
 
     @property
     def classes(self) -> Classes | None:
-        """The classes of a part of two or more scores; else None."""
+        """The classes, if the part has two or more scores; else None."""
         places = sum(end - first for first, end in self.spans)
         return Classes(self.axis, OWN) if self.scores and places > 1 else None
 
@@ -78,7 +78,6 @@ class Slices:
     """The parts of all outputs.
 
     Attributes:
-        by_output: the parts of each output that has several.
         apart: true to judge parts instead of their outputs; if false, parts only raise doubts.
     """
 

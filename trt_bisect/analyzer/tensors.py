@@ -112,7 +112,7 @@ class PairStatistics:
         return added
 
     def figures(self, group: int = 0) -> PairFigures:
-        """Returns the differences between the runs in the group with this index."""
+        """Returns the differences between the runs in the group of index ``group``."""
         sums, rows = self._sums.of(group), int(self._rows[group])
         if not sums.size:
             return PairFigures(*[math.nan] * 7)

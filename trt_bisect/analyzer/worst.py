@@ -272,7 +272,7 @@ class MetricDistribution:
 
     Attributes:
         count: the number of samples.
-        not_finite: the number of samples on which INT8 gave NaN or infinite values, or nothing comparable.
+        not_finite: the number of samples on which INT8 gave NaN, infinity, or nothing comparable.
         best: the metric on the best sample.
         median: the metric on the middle sample by loss; of two, on the worse.
         percentiles: by p, the worst value of the best p % of the samples.

@@ -294,7 +294,6 @@ class EngineKernel:
 
     Attributes:
         kernel: the layer in the form from which times are predicted.
-        network_layers: as in ``EngineLayer``.
         is_convolution: true also for a fully connected layer run as a convolution.
         ms: its mean milliseconds in one inference; 0 if the profile lacks it.
     """

@@ -199,7 +199,7 @@ class IsolatedBuilder:
         return IsolatedEngine(partial(self._ask, "build", plan), self._timeout)
 
     def reference(self) -> IsolatedEngine:
-        """Builds the engine with every layer in FP32; raises TrialFailed if this fails."""
+        """Builds the engine with every layer in FP32; raises TrialFailed as ``build`` does."""
         return IsolatedEngine(partial(self._ask, "reference"), self._timeout)
 
     def weak_plan(self, plan: PrecisionPlan) -> WeakPlan:

@@ -95,7 +95,6 @@ class SwitchSession:
     """The session of all plans: runs any plan that gives each layer one of its ``choices``, with any scales.
 
     Args:
-        choices: for each layer in order, the precisions that it may have.
         facts: the tensors' shapes and types, needed to cut the network into pieces; None keeps it whole.
         memory: the most bytes of cached tensors; 0 caches none.
 
@@ -133,7 +132,8 @@ class SwitchSession:
     def infer(self, plan: PrecisionPlan, feeds: Feeds, scales: Scales | None = None) -> Outputs:
         """Returns the outputs of a plan for a sample, by name; raises TrialFailed if the inference fails.
 
-        The caller must not change sample and outputs, which may be cached. ``scales`` None: the constructor's.
+        The caller must not change sample and outputs, which may be cached. ``scales`` are the INT8 scales; None: the
+        constructor's.
         """
         with self._lock:
             self._pieces = pieces = self._pieces or self._make()

@@ -25,8 +25,7 @@ class Refusal:
     """An error of the parser, in its own words.
 
     Attributes:
-        node: the node in the file; empty if not named.
-        operator: the node's operator; empty if not named.
+        node, operator: the node in the file, and its operator; empty if not named.
     """
 
     node: str

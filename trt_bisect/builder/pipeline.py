@@ -119,14 +119,11 @@ class EmulatedPipelineBuilder(PipelineBuilder):
     builders: list[tuple[Part, OnnxRuntimeBuilder]]  # type: ignore[assignment]
 
     def has_plain(self, plan: PrecisionPlan) -> bool:
-        """Returns true if ``plain`` runs a plan exactly: all in INT8 or FP32, on a CPU with exact integer sums."""
+        """Returns true if ``plain`` runs a plan exactly, as ``OnnxRuntimeBuilder.has_plain`` says."""
         return self.builders[0][1].has_plain(plan)
 
     def plain(self, plan: PrecisionPlan, *, integers: bool = True) -> PipelineEngine:
-        """Builds the engine from the plan's Q/DQ files, with ONNX Runtime's default optimisations.
-
-        ``integers=False`` leaves out ONNX Runtime's INT8 kernels.
-        """
+        """Builds the engine from the plan's Q/DQ files, as ``OnnxRuntimeBuilder.plain`` does."""
         return self._engine(lambda part, builder: builder.plain(part.plan(plan), integers=integers))
 
     def ran(self, plan: PrecisionPlan) -> dict[int, str]:

@@ -91,7 +91,7 @@ class WalkStep:
 
     @property
     def computes(self) -> bool:
-        """True if it does the main work of its owner, not the addition of a bias."""
+        """True if the layer does the main work of its owner, not the addition of a bias."""
         return self.main or (self.named and self.kind in _HEAVY)
 
     @property

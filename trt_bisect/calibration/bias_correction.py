@@ -40,8 +40,7 @@ def correct_biases(
     weights are constant. At most 32 samples are used, fewer if their tensors exceed half of ``memory`` bytes.
 
     Returns:
-        The network; and by name of each corrected layer, in execution order, the mean error of the output, float64
-        ``[channels]``.
+        The network; and by corrected layer, in execution order, the mean error of its output by channel (float64).
 
     Raises:
         BadInput: there are no samples, or ONNX Runtime refuses one.

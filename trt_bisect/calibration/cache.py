@@ -301,8 +301,8 @@ class TensorScale:
     """The scale of an activation, with its entry in the cache.
 
     Attributes:
-        way: the rule that found the entry: ``name``; ``alike``, without case and punctuation; ``folded``, into the
-            layer; ``moved``, from a tensor with the same values; ``values``, the nearest scale; ``order`` of execution.
+        way: the rule that found the entry: ``name``, ``alike``, ``folded``, ``moved``, ``values`` or ``order``, which
+            the module explains.
         scale: float32, bit for bit.
     """
 
@@ -319,7 +319,7 @@ class CacheScales:
     """The scales that a cache has for a network.
 
     Attributes:
-        found: the scales found, in execution order.
+        found: the scales, in execution order.
         unsure: by tensor without a sure entry, the reason.
         far: the found tensors whose scale is more than a factor of 16 off the scale measured on inputs.
     """

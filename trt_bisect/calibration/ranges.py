@@ -99,7 +99,7 @@ def _problem(scale: np.float32) -> str:
 
 
 def notes_on_unusable(unusable: Iterable[tuple[str, str]]) -> list[str]:
-    """Returns a sentence for each reason, with its tensors, from pairs of a tensor and its reason."""
+    """Returns a sentence for each reason why tensors have no usable range, from pairs of a tensor and its reason."""
     by_reason: dict[str, list[str]] = {}
     for tensor, why in unusable:
         by_reason.setdefault(why, []).append(tensor)

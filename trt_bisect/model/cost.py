@@ -499,7 +499,8 @@ class TimeCosts:
     Args:
         gpu: the GPU; FP32 is predicted without TF32.
         profile: the kernels of a measured engine of the network, with their seconds; empty without one.
-        user: if ``network`` is a changed copy, the costs of the original, of whose speedup costs are shares; else None.
+        user: if ``network`` is a changed copy, the costs of the original: all costs are shares of its speedup; else
+            None.
     """
 
     def __init__(
@@ -573,7 +574,9 @@ class TimeCosts:
         return len(self.network.layers) <= MOST_LAYERS
 
     def layers(self, precisions: Iterable[Precision]) -> dict[int, dict[Precision, float]]:
-        """The cost of each quantizable layer, by index, in each of the higher ``precisions``."""
+        """The share of the low precision's speedup that each quantizable layer, by index, gives up in each of the
+        higher ``precisions``.
+        """
         higher = [precision for precision in precisions if precision is not self.network.low.precision]
         if self.by_plan:
             return {

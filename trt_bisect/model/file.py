@@ -199,7 +199,7 @@ class Written:
 
 
 class Constants:
-    """The constants of a graph by name, with its large ``weights``, which are kept apart."""
+    """The constants of a graph by name, with its large ``weights``."""
 
     def __init__(self, graph: onnx.GraphProto, weights: Mapping[str, np.ndarray]) -> None:
         self._weights = weights

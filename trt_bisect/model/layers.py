@@ -212,8 +212,7 @@ class Layer:
 
     Attributes:
         inputs: the tensors that it reads, without constants.
-        shape: of its first output; a text is a named dynamic axis, None an unknown size.
-        dtype: of its first output.
+        shape, dtype: of its first output; a text in a shape is a named dynamic axis, None an unknown size.
         roundings: the tensors that the low precision rounds for it; FP16 and BF16 round its outputs too.
         why_not: the reason if the layer is not quantizable, else empty.
         fixed: the precision that the user or an engine's refusal gives it; None if the search chooses.
@@ -310,8 +309,8 @@ def layers_of(
 ) -> tuple[Layer, ...]:
     """Returns the layers of a prepared graph, in execution order.
 
-    ``pairs`` were in its file; if there are any, only the layers at them are quantizable. ``weights`` are the large
-    ones, kept apart.
+    ``pairs`` were in its file; if there are any, only the layers at them are quantizable. ``weights`` are its large
+    weights.
     """
     types, constants = TensorTypes.of(graph), Constants(graph, weights)
     wiring, floats, kind = Wiring(graph, constants, types.shapes), types.float32, low.float_type

@@ -81,7 +81,7 @@ class Pipeline:
         networks: by name, in the order of the merged graph.
         run: runs the function on feeds of the merged network, with an engine for each network. Returns the outputs, and
             the reason if there are none, else an empty text.
-        digest: of the function's code.
+        digest: the digest of the function's code.
         calls: by network, the mean number of calls per sample in FP32.
         skeleton: the merged graph; None before merging.
     """
@@ -102,7 +102,6 @@ class Network:
         has_pairs: true if the file has Q/DQ pairs, whose scales are in the layers' roundings.
         base: the precision of unquantized layers, and of the float tensors at INT8 and FP8 layers. None: the high
             precision of each plan, and float32 at those layers.
-        notes: remarks for the user, one sentence each.
         typed_in_file: true if the low precision is FP16 or BF16, and the file has layers in this type.
         one_scale: the indices of layers whose weights have one scale, not one per channel.
         scales: the INT8 scales that the user gave, by activation.

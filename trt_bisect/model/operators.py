@@ -34,8 +34,8 @@ def cut_around(
     """Returns the part of a network before all nodes that ONNX Runtime cannot run, and two sentences, on that part and
     on the rest; None for them if nothing is cut.
 
-    The functions of ``model`` must be inlined and its nodes named; ``weights`` are its large weights, kept apart.
-    Raises BadInput, about the file ``source``, if nothing is left.
+    The functions of ``model`` must be inlined and its nodes named; ``weights`` are its large weights. Raises BadInput,
+    about the file ``source``, if nothing is left.
     """
     unknown: set[Operator] = set()
     doubted = {operator_of(node) for node in model.graph.node if _not_of_onnx(node)}

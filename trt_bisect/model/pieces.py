@@ -40,7 +40,7 @@ class Boundaries:
 
     Attributes:
         made: by tensor, the index of the layer that computes it; -1 for the network's inputs.
-        last_read: the same for the last layer that reads it; for the network's outputs the number of layers.
+        last_read: that of the last layer that reads it; for the network's outputs the number of layers.
     """
 
     def __init__(self, network: Network) -> None:

@@ -46,8 +46,7 @@ class _Integer:
 def with_pairs(model: onnx.ModelProto, weights: Mapping[str, np.ndarray]) -> onnx.ModelProto:
     """Returns ``model``, which is changed, with its integer layers in floats between Q/DQ nodes.
 
-    Layers with computed scales, or channels last, stay. Nodes must have names; ``weights`` are the large weights, kept
-    apart.
+    Layers with computed scales, or channels last, stay. Nodes must have names; ``weights`` are the large weights.
     """
     layers = [_integer(node) for node in model.graph.node]
     if not any(layers):

@@ -70,7 +70,7 @@ class LowPrecision:
     Attributes:
         opset: the oldest opset of its graphs.
         slots: by operator that can be quantized, the inputs that are rounded.
-        float_type: None for INT8 and FP8.
+        float_type: the float type; None for INT8 and FP8.
         level: the dtype of stored values; None for FP16 and BF16.
         levels: the largest stored value: a scale is the largest magnitude divided by it.
         wide: true if activations are rounded to INT16: an experiment, which no engine runs.
@@ -250,7 +250,7 @@ class RoundedWeights(WeakValueDictionary[tuple[object, ...], np.ndarray]):
     """A cache of rounded weights by name and quantizers; empty after pickling.
 
     Attributes:
-        digest: of the unrounded weights; empty until needed.
+        digest: the digest of the unrounded weights; empty until needed.
         quantizers: by weight name, axis and low precision.
     """
 

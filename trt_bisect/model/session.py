@@ -152,9 +152,9 @@ def make_session(
 
     Args:
         provider: ONNX Runtime's execution provider; empty: that of the device in use.
-        threads: the number for one inference; None: ONNX Runtime's default.
+        threads: the number of threads of an inference; None: ONNX Runtime's default.
         one_of_many: share a memory arena with all such sessions.
-        level: of ONNX Runtime's graph optimisations.
+        level: the level of ONNX Runtime's graph optimisations.
         arena: keep memory between inferences, which is faster.
         integers: fuse Q/DQ pairs into ONNX Runtime's INT8 kernels, as default options do.
     """

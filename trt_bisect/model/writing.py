@@ -246,10 +246,9 @@ class GraphWriting:
     def layer(
         self, layer: Layer, precision: Precision, names: Names, followed: Collection[str] = ()
     ) -> tuple[str, ...]:
-        """Writes a layer with its pairs or Casts; returns the network's tensors that are rounded for the layer.
+        """Writes a layer with its pairs or Casts, and a pair after each output in ``followed``.
 
-        ``names`` has the tensors' names in the graph, and gains those of the outputs. Outputs in ``followed`` get a
-        Q/DQ pair too.
+        Returns the network's tensors that are rounded for the layer. ``names`` gains the outputs' names in the graph.
         """
         node = onnx.NodeProto()  # deepcopy takes three times as long
         node.CopyFrom(self._network.skeleton.graph.node[layer.index])

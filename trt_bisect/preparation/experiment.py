@@ -53,9 +53,8 @@ class Experiment:
     """A network on which plans can be measured.
 
     Attributes:
-        network: with layers without usable ranges in high precision, and with the shapes of the first input.
-        feeds: the judged inputs.
-        references: the reference's outputs for the judged inputs.
+        network: the network, with the shapes of the first input; layers without usable ranges are in high precision.
+        references: the reference's outputs for the judged inputs, ``feeds``.
         about: the report's facts on the judged inputs.
         data: the calibration data; None for given ranges.
         more: all data sets given; a recipe has to hold on their samples.
@@ -64,7 +63,7 @@ class Experiment:
         curve: the points of the curve to measure: ``full`` (all), ``adaptive`` (more where the loss rises) or
             ``culprits`` (a bisection).
         classes: by output name, the class axis, and if values are probabilities.
-        task: judged instead of the metric; None without a task.
+        task: the task that is judged instead of the metric; None without one.
     """
 
     network: Network
@@ -135,10 +134,8 @@ class Setup:
         read: the network before layers without usable ranges are kept in high precision.
         folder: the run folder; None to keep nothing.
         judged_by: the reference that ``--reference`` names; None for the network in FP32.
-        in_memory: the trials, if there is no folder.
         cluster: the machines that measure plans; open while an experiment is ``prepared``.
-        began: the command's start, in seconds of ``perf_counter``.
-        started: the command's start, in seconds since the epoch.
+        began, started: the command's start in seconds, of ``perf_counter`` and since the epoch.
     """
 
     cluster: Cluster

@@ -38,8 +38,6 @@ from trt_bisect.support.text import DATA, RANGES, SHAPES, Note, noted, shape_tex
 class GivenData:
     """Opens the data given to a command, computes ranges and statistics from it, and holds samples out.
 
-    Warnings on the data are shown at once.
-
     Attributes:
         calibration: computes the ranges; None if they do not come from data.
         holdout: the calibration data and the held-out samples; None without data.

@@ -83,7 +83,6 @@ class Program:
     """The user's function, and the samples that it runs on.
 
     Attributes:
-        labels: the samples' names in messages.
         most: the most network calls for a sample; None: ten times as many as in FP32, at least 100.
         calls: for each sample, the number of network calls in FP32.
         lost: for each sample, NaN in place of outputs, for when the function fails.
@@ -98,8 +97,7 @@ class Program:
     lost: list[Outputs] = field(default_factory=list)
 
     def __call__(self, feeds: Feeds, engines: Mapping[str, Infer]) -> tuple[Outputs, str]:
-        """Runs the function on a sample, with an engine for each network; returns the outputs, and the error's text or
-        empty.
+        """Runs the function on a sample, with an engine for each network; returns the outputs and the error (or empty).
 
         If the function fails, the outputs are NaN. Raises TrialFailed if an engine does not run, or the function fails
         on a sample not run in FP32.
@@ -123,7 +121,8 @@ class Program:
         return {name: outputs.get(name, lost) for name, lost in self.lost[place].items()}, ""
 
     def in_fp32(self, place: int, engines: Mapping[str, Infer]) -> Outputs:
-        """Runs the function in FP32 on the sample at an index, records its calls, and returns its outputs.
+        """Runs the function in FP32 on the sample at an index, records the number of network calls, and returns the
+        outputs.
 
         Raises BadInput if the function fails, or has other outputs than for the first sample.
         """

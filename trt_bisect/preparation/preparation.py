@@ -119,7 +119,7 @@ def prepared(setup: Setup, *, emulated: bool = False) -> Iterator[Experiment]:
 def chosen_engine(setup: Setup) -> tuple[str, str]:
     """Returns the engine and the strategy (``emulation``, ``bisect`` or ``exhaustive``) that the options ask for.
 
-    Raises BadInput if they do not fit the network.
+    Raises BadInput if the options do not fit the network.
     """
     network, options = setup.read, setup.options
     refuse_unfit_outputs(setup)

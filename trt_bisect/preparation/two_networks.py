@@ -46,8 +46,7 @@ class AsItRuns:
         inputs: the inputs; empty if unknown.
         run: returns the tensors for feeds, by name.
         weights: by name in the float network, the integer levels and the quantizer of each integer weight.
-        modules: after an inference, returns each call of a PyTorch module with the name of the tensor that it returns,
-            and the outputs' names with an empty place.
+        modules: returns the last inference's calls of PyTorch modules, in the form of ``Hooked.modules``.
         digest: the digest of a file, a module or code; random for code other than a function in a file. Empty for
             saved outputs, and for a network under a plan.
     """

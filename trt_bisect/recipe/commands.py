@@ -138,7 +138,7 @@ def with_moved(setting: Setting, network: str, cache: str) -> tuple[Command, ...
 def keeping_high(
     setting: Setting, layer: str, high: Precision, of_recipe: Precision | None = None
 ) -> tuple[Command, ...]:
-    """Returns the commands that keep the recipe's layers in high precision, without a recipe ``layer``, in ``high``.
+    """Returns the commands that keep layers in ``high``: those that the recipe keeps or, without a recipe, ``layer``.
 
     All other layers are in the low precision. ``of_recipe`` is the recipe's high precision; None: the run's. If it is
     ``high``, or the low precision is FP16 or BF16, the commands build the recipe, and run again with ``--front``; else

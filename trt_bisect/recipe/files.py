@@ -187,8 +187,8 @@ class RecipeFiles:
 
 
 def pipeline_files(whole: RecipeFiles, parts: Mapping[str, RecipeFiles]) -> RecipeFiles:
-    """Returns the files of a pipeline's recipe: ``plan.json`` of ``whole``, the merged network; and each network's
-    ``parts``.
+    """Returns the files of a pipeline's recipe: ``plan.json`` of ``whole``, the merged network; and the files of each
+    network, ``parts``.
     """
     lines = ["# Recipes of a pipeline", f"`{PLAN}` has the precision of every layer. Each network has a folder:"]
     for name, part in parts.items():

@@ -50,9 +50,9 @@ class EngineFacts:
     Attributes:
         engine: the engine's name and version.
         fp32: ``kernels`` of the engine without pairs; None if not built.
-        low: of the layers with pairs, those that read INT8 or FP8 tensors.
-        rounded: of the layers with pairs, those whose kernel reads floats and only rounds them.
-        untold: of the layers with pairs, those that no kernel names.
+        low: the layers with pairs that read INT8 or FP8 tensors.
+        rounded: the layers with pairs whose kernel reads floats and only rounds them.
+        untold: the layers with pairs that no kernel names.
         pair_kernels: for each kernel that only rounds or dequantizes, its Q/DQ nodes, but not those of weights.
         broken: for each kernel of the engine without pairs that the pairs split, the layers of each part.
     """

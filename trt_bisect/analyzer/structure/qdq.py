@@ -352,9 +352,8 @@ class TensorRounding:
         dtype: the dtype in the network.
         quantized: the integer type of the tensor's Q/DQ pair, ``int8`` or ``uint8``; empty without a pair.
         scales: the number of scales: 1, or the number of channels; 0 without a pair.
-        axis: the axis of the channels, if there are several scales.
+        axis: the channel axis; None without several scales.
         origin: ``file`` for a pair in the file, ``planned`` for a pair that a plan writes; else empty.
-        why_not: the reason why the layer cannot be in INT8; empty if it can.
     """
 
     index: Annotated[int, Column("#", "Place in execution order", INDEX, rank=1)]

@@ -20,7 +20,7 @@ _STANDING_FOR_THE_PARSER = ("operator refused", "operator restricted", "type res
 
 
 def refusals(graph: FileGraph, plugins: Sequence[str] = ()) -> tuple[Finding, ...]:
-    """Returns the reasons why TensorRT cannot build a network. If the user gives plugin libraries (``plugins``), no
+    """Returns the reasons why TensorRT cannot build a network. With the user's plugin libraries (``plugins``), no
     plugin counts as missing.
     """
     findings = (*opset_findings(graph), *type_findings(graph), *operator_findings(graph))
@@ -29,7 +29,7 @@ def refusals(graph: FileGraph, plugins: Sequence[str] = ()) -> tuple[Finding, ..
 
 def settled(findings: Iterable[Finding], graph: FileGraph, plugins: Sequence[str] = ()) -> tuple[Finding, ...]:
     """Returns findings corrected by TensorRT's parser, if installed: if the parser accepts the file, predicted refusals
-    are dropped; else the parser's own are added. If the user gives plugin libraries (``plugins``), no plugin counts as
+    are dropped; else the parser's own are added. With the user's plugin libraries (``plugins``), no plugin counts as
     missing.
     """
     kept = [finding for finding in findings if not (plugins and finding.kind == "plugin needed")]

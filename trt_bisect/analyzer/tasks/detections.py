@@ -165,8 +165,8 @@ def matched(before: Detections, after: Detections, least: float, alike: Alike) -
     """Returns two arrays with a value for each detection of ``before``: the index of its partner in ``after``, -1
     without one; and the likeness of the two, or 0.
 
-    By score, the best first, each takes the most similar free detection of its class in ``after``, if their likeness by
-    ``alike`` is ``least`` or more.
+    By score, the best first, each of ``before`` takes the most similar free one of its class in ``after``, if their
+    likeness by ``alike`` is ``least`` or more.
     """
     partners, kept = np.full(len(before), -1), np.zeros(len(before))
     if not len(before) or not len(after):
@@ -188,10 +188,9 @@ class Head:
     """A detection head: reads outputs as detections.
 
     Attributes:
-        names: the outputs that are read.
         read: returns the candidates in each image, each with its best class, from the outputs for one input.
         needs_nms: true if NonMaxSuppression has to choose among the candidates of an object.
-        is_ready: true if the network has applied NonMaxSuppression itself.
+        is_ready: true if the network applies NonMaxSuppression itself.
         suppress: from candidates and an IoU, returns the candidates without those that overlap better ones by more.
         finish: returns the detections to compare, from the outputs for one input and each image's chosen candidates.
         finest: the output with the smallest cells, if boxes are decoded outside the network; else empty.
@@ -207,9 +206,7 @@ class Head:
     finest: str = ""
 
     def scaling(self, reference: Sequence[Outputs]) -> Scaling:
-        """Returns the scaling of the boxes to pixels; their unit is found from FP32's outputs for each input
-        (``reference``).
-        """
+        """Returns the scaling of the boxes to pixels; FP32's outputs by input (``reference``) tell the unit."""
         surest = [image.above(0.0).boxes[:_BEST_CANDIDATES] for outputs in reference for image in self.read(outputs)]
         is_share = not self.finest and all((np.abs(boxes) <= _LARGEST_SHARE).all() for boxes in surest)
 
@@ -231,7 +228,7 @@ def found_task(asked: AskedTask, head: Head, likeness: str, alike: Alike, output
 
     Args:
         asked: detections are the same if their likeness is at least ``asked.iou``.
-        likeness: its name: ``IoU``, ``OKS`` or ``mask IoU``.
+        likeness: the name of ``alike``: ``IoU``, ``OKS`` or ``mask IoU``.
         alike: returns the likeness of each detection with each of another run.
         outputs: all outputs, read or not.
     """

@@ -262,9 +262,7 @@ def parse_layout(text: str) -> Layout:
 
 @dataclass(frozen=True)
 class Placed:
-    """A layout and the name of the output that has it; ``last`` is true if the columns are the last axis, not the
-    middle one.
-    """
+    """A layout and the name of its output; ``last`` is true if the columns are the last axis, not the middle one."""
 
     output: str
     layout: Layout
