@@ -88,22 +88,21 @@ def arguments(lenet, run_folder):
         "engines": ([], None),
         "history": ([run_folder], None),
         "clean": ([run_folder], "found"),
-        "demo": ([], "culprits"),
         "regress": ([suite], "networks"),  # as ``--config`` in test_ci_samples
     }
 
 
 OF_ALL = ("run", "pipeline", "sensitivity", "worst", "compare", "profile", "calibrate", "check", "migrate", "verify",
-          "layers", "engines", "history", "clean", "demo", "regress")  # fmt: skip
+          "layers", "engines", "history", "clean", "regress")  # fmt: skip
 
 
 def test_every_command_is_here():
-    assert set(OF_ALL) | {"view"} == set(commands.COMMANDS)  # view prints its address and serves; see its own tests
+    """``view`` prints its address and serves; ``test_package`` reads the document of ``demo``."""
+    assert set(OF_ALL) | {"view", "demo"} == set(commands.COMMANDS)
 
 
 @pytest.mark.parametrize("name", OF_ALL)
-def test_one_json_document_and_nothing_else(name, trt_bisect, lenet, arguments, monkeypatch):
-    monkeypatch.setattr(demo, "SAMPLE", lenet)  # the same network with less data
+def test_one_json_document_and_nothing_else(name, trt_bisect, arguments):
     asked, key = arguments[name]
     code, out, _ = trt_bisect(name, *asked, "--json")
     assert code in (0, 1)

@@ -16,7 +16,6 @@ from trt_bisect.errors import BadInput
 from trt_bisect.report.verification import Verification
 
 QUICK = [
-    ("input-scale", "lenet", ()),
     ("batch", "lenet", ()),
     ("output-order", "two-heads", ()),
     ("tf32", "transformer", ()),

@@ -74,7 +74,7 @@ KINDS = {
 }
 
 
-LONG_OR_ALIKE = {"attention", "depthwise", "many small losses", *(f"drawn {seed}" for seed in (0, 2, 3, 5, 6, 7))}
+LONG_OR_ALIKE = {"attention", "depthwise", "many small losses", *(f"drawn {seed}" for seed in range(8) if seed != 1)}
 
 
 @pytest.mark.parametrize("kind", edition([kind for kind in KINDS if kind not in LONG_OR_ALIKE], list(KINDS)))

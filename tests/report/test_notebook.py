@@ -93,7 +93,7 @@ def test_the_bar_escapes_names_and_tells_step_and_count(monkeypatch):
 def samples(lenet, tmp_path):
     """The samples, with a part of the data of each network, for which the verdicts are the same."""
     (tmp_path / "lenet").symlink_to(lenet)
-    for name, network, step in (("detector", "detector.onnx", 20), ("transformer", "encoder.onnx", 8)):
+    for name, network, step in (("detector", "detector.onnx", 40), ("transformer", "encoder.onnx", 16)):
         (tmp_path / name).mkdir()
         (tmp_path / name / network).symlink_to(FOLDER / name / network)
         with np.load(FOLDER / name / "calibration.npz") as data:
