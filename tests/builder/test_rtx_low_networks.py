@@ -79,6 +79,25 @@ def test_low_base_and_raised_layers_are_parsed_and_built(low, base, tmp_path):
         assert builder.serialize(plan).data
 
 
+@pytest.mark.parametrize(
+    ("op", "low"), [("MatMul", FP16), ("MatMul", BF16), ("Conv", FP16), ("ConvTranspose", FP16), ("LSTM", FP16)]
+)
+def test_an_engine_computes_in_float32_what_the_plan_keeps_there(op, low, tmp_path):
+    """Directly between Casts, TensorRT-RTX 1.7 computes the products in the low type, and does not build the LSTM."""
+    sketch, shape, attributes = Sketch(), [2, 8, 8], {}
+    sizes = {"MatMul": [(8, 8)], "LSTM": [(1, 32, 8), (1, 32, 8)]}.get(op, [(8, 8, 1)])
+    weights = [sketch.constant(f"w{place}", sketch.random.normal(size=size)) for place, size in enumerate(sizes)]
+    if op == "LSTM":
+        attributes["hidden_size"] = 8
+    kept = sketch.node(op, [sketch.node("Exp", ["x"], "before"), *weights], "kept", **attributes)
+    sketch.node("Exp", [kept], "after", out="y")
+    network = load_network(save(sketch.model(shape, [None] * (4 if op == "LSTM" else 3)), tmp_path), low=low)
+    builder = make_builder("tensorrt-rtx", "strong", network, {}, BuildOptions(), {})
+    plan = network.free_plan([k for k in network.quantizable if network.layers[k].name != "kept"])
+    kernels = [layer for layer in builder.serialize(plan).layers if "kept" in layer.network_layers]
+    assert {kind for kernel in kernels for kind in kernel.inputs} == {"fp32"}
+
+
 @pytest.mark.parametrize(("op", "layers"), [
     ("ReduceL2", ["ELEMENTWISE", "REDUCE", "UNARY"]), ("ReduceSumSquare", ["ELEMENTWISE", "REDUCE"]),
     ("ReduceLogSum", ["REDUCE", "UNARY"]), ("ReduceL1", ["UNARY", "REDUCE"]), ("ReduceMean", ["REDUCE"]),

@@ -118,9 +118,9 @@ def warnings_in(messages: Iterable[Message]) -> tuple[str, ...]:
     return tuple(message.text for message in messages if not message.is_error)
 
 
-# Part of the fingerprint. Increase it when weak typing's constraints or ranges, the reading of the engine inspector, or
-# TensorRT-RTX's kernels change.
-_RULES = "7"
+# Part of the fingerprint. Increase it when the graphs for TensorRT, weak typing's constraints or ranges, the reading of
+# the engine inspector, or TensorRT-RTX's kernels change.
+_RULES = "8"
 
 
 @dataclass(frozen=True)

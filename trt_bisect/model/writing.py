@@ -13,7 +13,7 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 from trt_bisect.model.file import Weights, bodies_of, constant_tensor, tensors_read
-from trt_bisect.model.layers import Layer, Rounding, carries, typed_slots
+from trt_bisect.model.layers import CONVOLUTIONS, RECURRENT, Layer, Rounding, carries, typed_slots
 from trt_bisect.model.network import Network, followed_tensors
 from trt_bisect.model.quantizer import (
     FLOAT_TYPES,
@@ -77,7 +77,10 @@ class GraphTarget(Enum):
     TENSORRT = "tensorrt"
 
 
-_OWN_WORDS = "int8 fp8 fp16 bf16 typed rounded unrounded branch scale held given int16".split()
+# Operators that TensorRT-RTX 1.7 computes in FP16 or BF16 if they are alone in FP32 between two Casts (a recurrent
+# layer is not built). An Add between the Cast and the layer prevents both.
+_HALVED = frozenset({*CONVOLUTIONS, *RECURRENT, "Gemm", "MatMul", "Einsum"})
+_OWN_WORDS = "int8 fp8 fp16 bf16 fp32 typed rounded unrounded branch scale held given int16".split()
 
 
 class WritingContext:
@@ -286,6 +289,8 @@ class GraphWriting:
         if rounded:
             return self._write_quantized(layer, rounded, node, names, wide=precision is Precision.INT16)
         if not self._write_carrying(layer, node):
+            if layer.op_type in _HALVED:
+                self._add_zeros(node)
             self.nodes.append(node)
         return ()
 
@@ -430,6 +435,17 @@ class GraphWriting:
             self.nodes.append(part)
             self._round_trip(part.output[0], kind, final)
         self.nodes.append(parts[-1])
+
+    def _add_zeros(self, node: onnx.NodeProto) -> None:
+        # To inputs that come from a Cast; see _HALVED.
+        for slot, name in enumerate(node.input):
+            if name not in self._spare:
+                continue
+            key = (name, "float32")
+            if key not in self._cast_names:
+                final = self._cast_names[key] = self._numbered(name, "fp32")
+                self._add("Add", [name, self.small_constant(f"{final}_zero", np.float32(0))], final)
+            node.input[slot] = self._cast_names[key]
 
     def _write_carrying(self, layer: Layer, node: onnx.NodeProto) -> bool:
         # A layer that only moves data is written in its inputs' type.
