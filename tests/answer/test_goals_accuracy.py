@@ -333,3 +333,9 @@ def test_the_bounds_of_mlperf_are_shares_of_the_accuracy_of_fp32(given, share):
     assert options.least_accuracy(0.5) == pytest.approx(share * 0.5, rel=1e-12)
     with pytest.raises(BadInput):
         RunOptions(accuracy=len, drop="mlperf98")
+
+
+@pytest.mark.parametrize(("fp32", "drop", "least"), [(-2.0, "1%", -2.02), (-2.0, 0.5, -2.5), (40.0, "10%", 36.0)])
+def test_a_share_of_any_accuracy_is_taken_towards_worse(fp32, drop, least):
+    """So FP32 itself meets the target, also by a negative error."""
+    assert RunOptions(accuracy=len, drop=drop).least_accuracy(fp32) == pytest.approx(least, rel=1e-12)

@@ -91,3 +91,6 @@ def test_ratios_are_left_out_where_there_is_none():
     assert without.kind == ACCURACY
     assert re.findall(r"\d+\.?\d*%", without.text) == ["0%"]
     assert "71.25" in without.text
+    negative = accuracy_line(Accuracies(fp32=-0.2, int8=-17.5, recipe=-0.25)).text
+    assert "%" not in negative
+    assert {"-0.2", "-17.5", "-0.25"} <= set(re.findall(r"-[\d.]*\d", negative))

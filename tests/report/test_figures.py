@@ -2,7 +2,7 @@
 
 import pytest
 
-from trt_bisect.analyzer.metrics import threshold_text
+from trt_bisect.analyzer.metrics import ACCURACY, figure_text, threshold_text
 from trt_bisect.support.text import counted, duration, listed, number, percent
 
 PERCENTAGES = (
@@ -17,6 +17,15 @@ PERCENTAGES = (
 @pytest.mark.parametrize(("share", "threshold", "text"), PERCENTAGES)
 def test_a_percentage_is_written_in_one_way_and_on_its_side_of_the_threshold(share, threshold, text):
     assert percent(share, threshold) == text
+
+
+@pytest.mark.parametrize(
+    ("metric", "value", "text"),
+    [(ACCURACY, 0.8474, "84.74%"), (ACCURACY, 1.0, "100%"), (ACCURACY, -17.4517, "-17.4517"), (ACCURACY, 35.2, "35.2"),
+     ("cosine", -0.2, "-20%")],
+)  # fmt: skip
+def test_an_accuracy_that_is_no_share_is_no_percentage(metric, value, text):
+    assert figure_text(metric, value) == threshold_text(metric, value) == text
 
 
 @pytest.mark.parametrize(("threshold", "text"), [(0.995, "99.5%"), (0.9999985, "99.99985%"), (0.90666667, "90.6667%")])

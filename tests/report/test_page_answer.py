@@ -296,3 +296,7 @@ def test_the_accuracy_stands_under_the_similarity_and_is_no_figure_of_another_me
         assert page.locator('[data-plan="fp32"] .under').inner_text() == "reference; threshold 20.00 dB"
         assert plotted(page, "#curve-plot").evaluate("plot => plot.layout.yaxis.type") != "log"
         assert page.get_by_label("log scale").is_hidden()
+    told = replace(told, accuracy=Accuracies(fp32=-0.2, int8=-17.5, recipe=None))
+    with tab.shown(pages.drawn(tmp_path, page_data(told)), ready="usable") as page:
+        beside = [page.locator(f'[data-plan="{plan}"] .speed').first.inner_text() for plan in ("fp32", "int8")]
+        assert beside == ["accuracy -0.2", "accuracy -17.5"]

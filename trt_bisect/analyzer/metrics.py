@@ -353,15 +353,19 @@ def _user_metric(label: str, function: Callable[..., Any]) -> Metric:
 
 
 ACCURACY = "accuracy"
-PERCENTAGES = (*FRACTIONS, ACCURACY)
 _IN_DECIBELS = ("sqnr", "centered_sqnr")
 
 
+def _is_share(metric: str, value: float) -> bool:
+    # The accuracy by the user's own function need not be a share.
+    return metric in FRACTIONS or (metric == ACCURACY and 0.0 <= value <= 1.0)
+
+
 def figure_text(metric: str, value: float | None, threshold: float | None = None) -> str:
-    """Returns a metric's value as text, ``-`` for None; rounding never moves it across ``threshold``."""
+    """Returns a metric's value as text, ``-`` for None; rounding never moves a percentage across ``threshold``."""
     if value is None:
         return "-"
-    if metric in PERCENTAGES:
+    if _is_share(metric, value):
         return percent(value, threshold)
     if metric == KAPPA:
         return f"{value:.2f}"
@@ -370,7 +374,7 @@ def figure_text(metric: str, value: float | None, threshold: float | None = None
 
 def threshold_text(metric: str, value: float) -> str:
     """Returns a threshold with all its digits: ``99.5%``, ``99.99985%``."""
-    if metric not in PERCENTAGES:
+    if not _is_share(metric, value):
         return figure_text(metric, value)
     left = abs(1.0 - value)
     decimals = max(4, -math.floor(math.log10(left))) if left else 4
@@ -381,7 +385,7 @@ def loss_text(metric: str, loss: float | None) -> str:
     """Returns a loss as text; ``-`` for None."""
     if loss is None:
         return "-"
-    return percent(loss) if metric in PERCENTAGES else f"{loss:.3g}"
+    return percent(loss) if _is_share(metric, loss) else f"{loss:.3g}"
 
 
 def metric_texts(metric: str, threshold: float | None = None) -> Mapping[str, Callable[[Any], str]]:

@@ -644,4 +644,6 @@ class RunOptions(MeasuringOptions):
     def least_accuracy(self, reference: float) -> float:
         """Returns the lowest acceptable accuracy; ``reference`` is that of FP32."""
         text = str(PRESETS.get(str(self.drop), self.drop) or 0.0).strip()
-        return reference * (1.0 - float(text[:-1]) / 100.0) if text.endswith("%") else reference - float(text)
+        # The user's own function may return a negative accuracy, such as a negative error.
+        drop = abs(reference) * float(text[:-1]) / 100.0 if text.endswith("%") else float(text)
+        return reference - drop

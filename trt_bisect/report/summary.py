@@ -8,7 +8,7 @@ from trt_bisect.analyzer.compare_output import low_score_text
 from trt_bisect.analyzer.doubts import BY_AGREEMENT, BY_CLASS, VARIES_LESS, Bound
 from trt_bisect.analyzer.integers import CLASSES, integers_text
 from trt_bisect.analyzer.judge import Rule
-from trt_bisect.analyzer.metrics import FRACTIONS, threshold_text
+from trt_bisect.analyzer.metrics import FRACTIONS, figure_text, threshold_text
 from trt_bisect.analyzer.rows import FEW_ROWS, ROWS, rows_text
 from trt_bisect.analyzer.tasks.task import LIKENESS_KEYS
 from trt_bisect.analyzer.variation import VARIATION, variation_text
@@ -301,7 +301,10 @@ def accuracy_line(accuracy: Accuracies, low: str = "int8", *, has_recipe: bool =
     parts = [f"FP32 {_share(fp32)}"]
     plans = {f"full {low.upper()}": accuracy.int8, **({"the recipe": accuracy.recipe} if has_recipe else {})}
     for name, value in plans.items():
-        ratio = f" ({percent(value / fp32)} of FP32's)" if value is not None and fp32 else ""
+        ratio = ""
+        # A negative accuracy has no such ratio.
+        if value is not None and fp32 and value >= 0.0 < fp32:
+            ratio = f" ({percent(value / fp32)} of FP32's)"
         parts.append(f"{name} {_share(value)}{ratio}")
     names = dict.fromkeys(name for figures in accuracy.also.values() for name in figures)
     also = [f" {name}: {', '.join(f'{k} {_share(v.get(name))}' for k, v in accuracy.also.items())}." for name in names]
@@ -309,9 +312,7 @@ def accuracy_line(accuracy: Accuracies, low: str = "int8", *, has_recipe: bool =
 
 
 def _share(value: float | None) -> str:
-    if value is None:
-        return "not measured"
-    return percent(value) if 0.0 <= value <= 1.0 else f"{value:.6g}"
+    return "not measured" if value is None else figure_text(ACCURACY, value)
 
 
 def _plan_texts(report: Report) -> Iterator[str]:

@@ -12,7 +12,7 @@ export const NOTHING = "–";
 export const PLANS = { fp32: "FP32", fp16: "FP16", int8: `Full ${LOW}`, recipe: "Recipe" };
 
 const ACCURACY = "accuracy";
-const SHARES = new Set(["cosine", "top1", "agreement", "equal", ACCURACY]);
+const SHARES = new Set(["cosine", "top1", "agreement", "equal"]);
 const DECIBELS = new Set(["sqnr", "centered_sqnr"]);
 const ERRORS = new Set(["mse", "l1", "kl", "max_abs", "max_rel"]);
 const LABELS = new Map([
@@ -83,6 +83,11 @@ export function percent(share, threshold) {
   return value < 100 && Number(text) >= 100 ? ">99.9999%" : `${text}%`;
 }
 
+// An accuracy; that by the user's own function need not be a share of 1.
+export function accuracyText(value, threshold) {
+  return value >= 0 && value <= 1 ? percent(value, threshold) : number(value);
+}
+
 export function decibels(value, digits = 1) {
   return isNumber(value) ? `${fixed(value, digits)} dB` : NOTHING;
 }
@@ -120,17 +125,18 @@ export function duration(seconds) {
 
 // How a metric, or the accuracy, is written and drawn: `loss` is what a logarithmic axis shows, of what has such an axis.
 export function metricOf(name, threshold) {
-  const isShare = SHARES.has(name);
+  const isAccuracy = name === ACCURACY;
+  const isShare = isAccuracy ? threshold >= 0 && threshold <= 1 : SHARES.has(name);
   const inDecibels = (value) => decibels(value, 2);
-  const inPercent = (value) => percent(value, threshold);
+  const inPercent = (value) => (isAccuracy ? accuracyText : percent)(value, threshold);
   return {
     name,
     label: LABELS.get(name) ?? name,
-    isAccuracy: name === ACCURACY,
+    isAccuracy,
     tickformat: isShare ? ".1%" : "",
     text: isShare ? inPercent : DECIBELS.has(name) ? inDecibels : number,
     lossText: isShare ? (loss) => percent(loss) : number,
     ...(ERRORS.has(name) && { loss: (value) => value, perfect: 0 }),
-    ...(isShare && name !== ACCURACY && { loss: (value) => 1 - value, perfect: 1 }),
+    ...(isShare && !isAccuracy && { loss: (value) => 1 - value, perfect: 1 }),
   };
 }

@@ -8,6 +8,7 @@ import {
   NOTHING,
   OTHER,
   PLANS,
+  accuracyText,
   bytes,
   capital,
   count,
@@ -114,9 +115,8 @@ function beside({ report: { accuracy, similarity }, figure, metric, choices }, p
   }
   const value = accuracy[plan];
   if (!isNumber(value)) return "accuracy not measured";
-  const text = value >= 0 && value <= 1 ? percent(value) : number(value);
-  const ratio = plan !== "fp32" && accuracy.fp32 ? ` · ${percent(value / accuracy.fp32)} of FP32's` : "";
-  return `accuracy ${text}${ratio}`;
+  const isRatio = plan !== "fp32" && accuracy.fp32 > 0 && value >= 0;
+  return `accuracy ${accuracyText(value)}${isRatio ? ` · ${percent(value / accuracy.fp32)} of FP32's` : ""}`;
 }
 
 // The measured time, else the predicted one, else the share of the speedup over FP16 that the plan keeps.

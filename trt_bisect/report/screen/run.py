@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from trt_bisect.analyzer.blame import BOTH
-from trt_bisect.analyzer.metrics import AGREEMENT, EQUAL, KAPPA, figure_text, loss_text, metric_texts
+from trt_bisect.analyzer.metrics import ACCURACY, AGREEMENT, EQUAL, KAPPA, figure_text, loss_text, metric_texts
 from trt_bisect.data.statistics import FedInput
 from trt_bisect.report.advice import NO_SINGLE_CAUSE
 from trt_bisect.report.answer import AS_CHEAP, RECIPE, AnswerFacts, CalibratorRow, FrontPoint, Held
@@ -124,7 +124,7 @@ def _choice_cells(report: Report, choice: Choice) -> dict[str, str]:
     inputs = "all inputs>" if by_input is not None and by_input.together else "worst input>"
     cells = {"plan": _plan_name(report, choice), "passes": passes, inputs: worst}
     if report.accuracy is not None:
-        cells["accuracy>"] = "-" if choice.accuracy is None else percent(choice.accuracy)
+        cells["accuracy>"] = figure_text(ACCURACY, choice.accuracy)
     if any(each.ms is not None for each in report.choices):
         of_fp32, ms = choice_of(FP32, report.choices), choice.ms
         title = "ms (measured)"
