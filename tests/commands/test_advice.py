@@ -42,8 +42,20 @@ PLANTED = {
         "saturation", "another calibrator",
     ),
     "asymmetric pair": (
-        lambda: pairs(zero=-100, input_scale=0.4), {"calibration": None}, "conv", "activation",
+        lambda: pairs(zero=-100), {"calibration": None, "threshold": 0.9999}, "conv", "activation",
         "asymmetric", "quantize again",
+    ),
+    "wide asymmetric pair": (
+        lambda: pairs(zero=-100, input_scale=2.0), {"calibration": None}, "conv", "activation",
+        "starved range", "another calibrator",
+    ),
+    "wide pair beside an integer bias": (
+        lambda: pairs(input_scale=0.7, bias_scale=1e-4), {"calibration": None}, "conv", "activation",
+        "starved range", "another calibrator",
+    ),
+    "infinite scale": (
+        lambda: pairs(input_scale=np.inf), {"calibration": None}, "conv", "activation",
+        "scale infinite", "quantize again",
     ),
     "weight rounded per tensor": (
         lambda: pairs(loud=300.0), {"calibration": None}, "conv", "weight", "one channel", "per-channel weights"

@@ -6,8 +6,9 @@ from onnx import helper, numpy_helper
 from tests.support.networks import model_of
 
 
-def pairs(*, zero=0, input_scale=0.03, weight_scale=None, result_scale=None, loud=1.0):
-    """Returns a convolution with pairs on input and weight, on request on its result; output channel 0 is loud."""
+def pairs(*, zero=0, input_scale=0.03, weight_scale=None, result_scale=None, loud=1.0, bias_scale=None):
+    """Returns a convolution with pairs on input and weight, on request on its result, and with ``bias_scale`` an
+    int32 bias; output channel 0 is loud."""
     weight = np.random.default_rng(0).normal(0, 0.3, (4, 3, 3, 3)).astype(np.float32)
     weight[0] *= loud
     scales = {"x": input_scale, "w": weight_scale or np.abs(weight).max() / 127, "u": result_scale}
@@ -23,7 +24,13 @@ def pairs(*, zero=0, input_scale=0.03, weight_scale=None, result_scale=None, lou
 
     pair("x", "xd")
     pair("w", "wd")
-    nodes.append(helper.make_node("Conv", ["xd", "wd"], ["u"], "conv"))
+    read = ["xd", "wd"]
+    if bias_scale:
+        constants.append(numpy_helper.from_array(np.arange(4, dtype=np.int32), "b"))
+        constants.append(numpy_helper.from_array(np.float32(bias_scale), "b.scale"))
+        nodes.append(helper.make_node("DequantizeLinear", ["b", "b.scale"], ["bd"], "dq_b"))
+        read.append("bd")
+    nodes.append(helper.make_node("Conv", read, ["u"], "conv"))
     if result_scale:
         pair("u", "y")
     else:

@@ -9,7 +9,7 @@ from typing import Annotated
 
 from trt_bisect.analyzer.compared import Compared
 from trt_bisect.analyzer.origins import ACTIVATION, INPUT, RESULT, WEIGHT, Origin
-from trt_bisect.analyzer.structure.findings import ERROR, KINDS, Finding
+from trt_bisect.analyzer.structure.findings import KINDS, Finding
 from trt_bisect.analyzer.tensors import NEAR_ZERO, LoudChannel, RoundingFigures
 from trt_bisect.data.statistics import Spread
 from trt_bisect.model.layers import Layer
@@ -305,15 +305,15 @@ class Evidence:
 
     @property
     def reasons(self) -> tuple[str, ...]:
-        """The kinds of the layer's findings, each once: the structure check's errors, ``causes``, the check's other
-        findings, and ``low similarity``.
+        """The kinds of the layer's findings, each once: those of ``structure`` that break values, ``causes``, the
+        others of ``structure``, whose loss is not measured, and ``low similarity``.
         """
-        errors = [finding.kind for finding in self.structure if finding.severity == ERROR]
-        others = [finding.kind for finding in self.structure if finding.severity != ERROR]
+        broken = [finding.kind for finding in self.structure if KINDS[finding.kind].breaks_values]
+        others = [finding.kind for finding in self.structure]
         of_layer = [advice.reason for advice in self.findings if self.layer.name in advice.layers]
         faint = [reason for reason in of_layer if reason == LOW_SIMILARITY]
         causes = [advice.reason for advice in self.causes]
-        return tuple(dict.fromkeys([*errors, *causes, *others, *faint]))
+        return tuple(dict.fromkeys([*broken, *causes, *others, *faint]))
 
     def has(self, reason: str, side: str | None = None) -> bool:
         """Returns true if ``reason`` is a cause on ``side``: ``weight``, ``activation`` or, if None, either."""

@@ -72,10 +72,15 @@ def advice_on(
     best = {attempt.remedy: attempt for attempt in sorted(relevant, key=lambda tried: tried.rank, reverse=True)}
     recipe_cost = next((attempt.cost for attempt in relevant if attempt.own and attempt.meets), math.inf)
     if setting.low is Precision.INT8:
+        again = list(_file_remedies(evidence, setting))
+        # The loss by an error of the file is not measured: a measured cause has its remedies first.
+        is_cause = any(finding.kind == evidence.reasons[0] for finding in evidence.structure)
         remedies = [
-            *_data_remedies(evidence, setting),
+            *_data_remedies(evidence),
+            *(again if is_cause else []),
             *_range_remedies(evidence, setting, best.get(CALIBRATOR)),
             *_weight_remedies(evidence, setting, per_tensor),
+            *([] if is_cause else again),
             *_move_remedies(evidence, setting, best),
             *_high_remedies(evidence, setting, reach, share, best),
             Remedy(QAT, _WHY_QAT, "none; it takes training", TRAINING),
@@ -148,13 +153,16 @@ def cause_of(
     )
 
 
-def _data_remedies(evidence: blame.Evidence, setting: Setting) -> Iterator[Remedy]:
-    if evidence.has(blame.NOT_NORMALISED):
-        why = "The input may not be scaled like the data that the network was trained on."
-        yield Remedy("the network's own preprocessing", why)
+def _file_remedies(evidence: blame.Evidence, setting: Setting) -> Iterator[Remedy]:
     refused = next((finding for finding in evidence.structure if finding.severity == ERROR), None)
     if refused is not None:
         yield Remedy("quantize again", refused.remedy, commands=requantizing(setting))
+
+
+def _data_remedies(evidence: blame.Evidence) -> Iterator[Remedy]:
+    if evidence.has(blame.NOT_NORMALISED):
+        why = "The input may not be scaled like the data that the network was trained on."
+        yield Remedy("the network's own preprocessing", why)
     if evidence.has(blame.RESULT_QUANTIZED):
         why = "The Q/DQ pair on the network's output makes no layer faster."
         yield Remedy("leave the result unrounded", why)

@@ -21,12 +21,14 @@ class FindingKind:
         severity: ``error`` (TensorRT refuses it, or gives another result), ``warning`` (accuracy or speed is lost), or
             ``note``.
         loses_accuracy: the kind can lose accuracy in INT8.
+        breaks_values: the kind surely does: no arithmetic can use its scale.
     """
 
     severity: str
     why: str
     remedy: str
     loses_accuracy: bool = False
+    breaks_values: bool = False
 
 
 @dataclass(frozen=True)
@@ -230,7 +232,6 @@ KINDS: dict[str, FindingKind] = {
         ERROR,
         "TensorRT's parser refuses to dequantize INT32, the type in which ONNX Runtime's quantizer stores biases.",
         "Leave biases in float (QuantizeBias=False in ONNX Runtime).",
-        loses_accuracy=True,
     ),
     "pair on a bias": FindingKind(
         WARNING,
@@ -281,6 +282,7 @@ KINDS: dict[str, FindingKind] = {
         "TensorRT's parser refuses scales that are 0, negative or NaN.",
         "Calibrate again; a tensor of zeros needs any positive scale, or no pair.",
         loses_accuracy=True,
+        breaks_values=True,
     ),
     "scale infinite": FindingKind(
         ERROR,
@@ -288,12 +290,14 @@ KINDS: dict[str, FindingKind] = {
         "Calibrate again without samples or constants that overflow, such as an attention mask of -inf or of the least "
         "float, or leave the layer in float.",
         loses_accuracy=True,
+        breaks_values=True,
     ),
     "scale denormal": FindingKind(
         ERROR,
         "GPUs treat a denormal scale as 0 and then divide by 0.",
         "Calibrate again; a tensor of zeros needs any normal scale, or no pair.",
         loses_accuracy=True,
+        breaks_values=True,
     ),
     "scale out of line": FindingKind(
         WARNING,
