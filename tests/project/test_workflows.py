@@ -2,6 +2,7 @@
 
 import re
 import shlex
+import shutil
 from string import Template
 
 import numpy as np
@@ -30,17 +31,13 @@ def folder(lenet, tmp_path_factory):
     Runs that judge by labels take ``labelled.npz``: ranges of fewer samples lose no label.
     """
     place = tmp_path_factory.mktemp("workflows")
-    few = place / "samples" / "lenet"
-    few.mkdir(parents=True)
-    for path in lenet.iterdir():
-        (few / path.name).symlink_to(path)
+    few = place / "samples/lenet"
+    shutil.copytree(lenet, few, symlinks=True)
     for name, counts in (("digits", {"digits": DIGITS}), ("calibration", CALIBRATIONS)):
-        (few / f"{name}.npz").unlink()
-        with np.load(SAMPLES / "lenet" / f"{name}.npz") as data:
-            for file, count in counts.items():
-                np.savez(few / f"{file}.npz", data=data["data"][:count])
-    (few / "labels.npy").unlink()
-    np.save(few / "labels.npy", np.load(SAMPLES / "lenet" / "labels.npy")[:DIGITS])
+        data = np.load(SAMPLES / f"lenet/{name}.npz")["data"]
+        for file, count in counts.items():
+            np.savez(few / f"{file}.npz", data=data[:count])
+    np.save(few / "labels.npy", np.load(SAMPLES / "lenet/labels.npy")[:DIGITS])
     return place
 
 

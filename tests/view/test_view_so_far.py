@@ -65,7 +65,7 @@ def by_way(network, tmp_path_factory):
     return cache(make)
 
 
-@pytest.fixture(scope="module", params=edition(("exhaustive", "auto"), tuple(WAYS)))
+@pytest.fixture(scope="module", params=edition(("exhaustive", "bisect", "auto"), tuple(WAYS)))
 def run(request, by_way):
     return by_way(request.param)
 
