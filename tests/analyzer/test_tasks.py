@@ -11,7 +11,7 @@ import pytest
 
 from tests.support.by_hand import softmax
 from tests.support.heads import asked
-from trt_bisect.analyzer.doubts import CLIPPED, OBJECTS_INVENTED, OBJECTS_LOST, SHORT, VANISHED, doubts
+from trt_bisect.analyzer.doubts import BY_CHANCE, CLIPPED, OBJECTS_INVENTED, OBJECTS_LOST, SHORT, VANISHED, doubts
 from trt_bisect.analyzer.judge import Comparer, make_rule
 from trt_bisect.analyzer.metrics import AGREEMENT, BUILT_IN
 from trt_bisect.analyzer.tasks.find import edit_distance, suggestion
@@ -115,7 +115,7 @@ def pictures_with_an_object(form):
         ("scores", 20, [VANISHED]),
         ("labels", 20, [VANISHED]),
         ("one channel", 20, [SHORT, VANISHED]),
-        ("unsure", 20, [SHORT]),
+        ("unsure", 20, [SHORT, BY_CHANCE]),
         ("scores", 3, [OBJECTS_LOST]),
         ("one channel", 3, [OBJECTS_LOST]),
         ("scores", 1, []),
@@ -171,8 +171,31 @@ def test_what_is_doubted_without_a_task_is_doubted_with_it(random, spoil, kind):
 @pytest.mark.parametrize(("share", "kinds"), [(0.85, []), (0.78, [CLIPPED])])
 def test_scores_that_are_cut_off_a_little_are_no_doubt_where_the_classes_agree(random, share, kinds):
     scores = np.stack([random.uniform(3, 9, 100), np.zeros(100)], axis=-1)
+    scores[::2] = scores[::2, ::-1]
     cut = np.minimum(scores, share * scores.max())
     assert [doubt.kind for doubt in doubts(*judged("classify", scores, cut))] == kinds
+
+
+@pytest.mark.parametrize(
+    ("rare", "changed", "kappa"),
+    [
+        (0, 0, 0.0),
+        (4, 2, (398 / 400 - (396 * 398 + 4 * 2) / 400**2) / (1 - (396 * 398 + 4 * 2) / 400**2)),
+        (4, 3, (397 / 400 - (396 * 399 + 4 * 1) / 400**2) / (1 - (396 * 399 + 4 * 1) / 400**2)),
+    ],
+)
+@pytest.mark.parametrize("task", ["classify", "segment"])
+def test_an_agreement_that_chance_explains_is_a_doubt(task, rare, changed, kappa):
+    """Of 400 rows or pixels FP32 gives ``rare`` the second class, unsurely, of which the plan loses ``changed``."""
+    scores = np.tile([3.0, 0.0], (400, 1))
+    scores[:rare] = [0.0, 0.5]
+    output = scores.copy()
+    output[:changed] = [0.5, 0.0]
+    if task == "segment":
+        scores, output = (array.T.reshape(1, 2, 20, 20) for array in (scores, output))
+    rule, trial = judged(task, scores, output)
+    assert trial.outputs[f"task {task}"].values["kappa"] == pytest.approx(kappa)
+    assert [doubt.kind for doubt in doubts(rule, trial)] == [BY_CHANCE] * (kappa < 0.5)
 
 
 def test_a_label_that_fp32_never_gives_is_an_error():

@@ -101,6 +101,19 @@ def test_a_lost_column_is_a_doubt():
     assert "place 2 of axis 1" in doubt.text
 
 
+@pytest.mark.parametrize(("fixed", "columns"), [(1, ((1, 1),)), (2, ())])
+def test_one_number_of_a_short_vector_that_no_longer_varies_is_a_doubt(fixed, columns):
+    """A position up to 2,400, an angle, and a number that FP32 also gives to all inputs: six inputs, one cosine."""
+    random = np.random.default_rng(6)
+    fp32 = np.stack([random.uniform(0, 2400, 6), random.uniform(0, 1, 6), np.full(6, 0.1)], axis=-1)[:, None]
+    plan = fp32.copy()
+    plan[..., fixed] = 0.4
+    trial = judged(fp32, plan)
+    assert trial.outputs["y"].columns == columns
+    kinds = [doubt.kind for doubt in doubts(COSINE, trial)]
+    assert kinds == [VARIES_LESS] * len(columns)
+
+
 def test_what_cannot_be_judged_is_not():
     fp32, lost = around_a_grid(0.0)
     few = judged(fp32[:3], lost[:3])

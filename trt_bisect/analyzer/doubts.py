@@ -88,6 +88,7 @@ def doubts(rule: Rule, trial: Trial) -> tuple[Doubt, ...]:
 
 def _found(rule: Rule, trial: Trial) -> Iterator[Doubt]:
     judged = rule.judged(trial)
+    lost_class = any(figures.vanished for figures in trial.outputs.values())
     task_tells = any(figures.vanished for figures in judged.values()) and bool(rule.reads)
     for name, figures in trial.outputs.items():
         is_read = output_of(name) in rule.reads
@@ -95,7 +96,7 @@ def _found(rule: Rule, trial: Trial) -> Iterator[Doubt]:
             yield from _where_zero(name, figures)
             yield from _of_reach(name, figures, _SHORT_REACH if is_read else _CLIPPED_REACH)
             if not is_read:
-                yield from _of_counts(name, figures)
+                yield from _of_counts(name, figures, lost_class=lost_class)
                 yield from _of_likeness(name, figures)
             if not (is_read and task_tells):
                 yield from _of_classes(name, figures)
@@ -145,11 +146,15 @@ def _of_likeness(name: str, figures: OutputFigures) -> Iterator[Doubt]:
             )
 
 
-def _of_counts(name: str, figures: OutputFigures) -> Iterator[Doubt]:
+def _of_counts(name: str, figures: OutputFigures, *, lost_class: bool) -> Iterator[Doubt]:
     kappa, equal = figures.values.get(KAPPA), figures.values.get(ALL_EQUAL)
-    if kappa is not None and kappa < _LEAST_KAPPA:
-        more = "Chance alone has kappa 0, equal outputs have 1."
-        yield Doubt(name, BY_CHANCE, f"{integers_text(name, figures.values)}. {more}")
+    is_task = AGREEMENT.name in figures.values
+    if kappa is not None and kappa < _LEAST_KAPPA and not (is_task and lost_class):
+        text = f"{integers_text(name, figures.values)}. Chance alone has kappa 0, equal outputs have 1."
+        if is_task:
+            text = f"Chance alone explains most of the agreement with FP32 (Cohen's kappa {kappa:.2f})."
+            text += " Give data in which no class is rare."
+        yield Doubt(name, BY_CHANCE, text)
     elif kappa is None and equal is not None and equal < _LEAST_EQUAL:
         yield Doubt(name, BY_CHANCE, f"{integers_text(name, figures.values)}.")
     if rows_doubted(figures.pooled):

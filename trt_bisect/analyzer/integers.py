@@ -195,10 +195,9 @@ class IntegerJudge:
         if elements < FEW_ELEMENTS:
             return {}
         a, b = (_counts([pair[side] for pair in both]) for side in (0, 1))
-        by_chance = 0.0
-        if not self._are_indices and len(a) <= _MOST_CLASSES:
-            by_chance = sum(count * b[value] for value, count in a.items()) / elements**2
-        return {KAPPA: 1.0 if by_chance == 1.0 else (equal / elements - by_chance) / (1.0 - by_chance)}
+        if self._are_indices or len(a) > _MOST_CLASSES:
+            return {KAPPA: equal / elements}
+        return {KAPPA: kappa(a, b, equal)}
 
     def _pooled(self, differ: int, elements: int) -> dict[str, tuple[float, float]]:
         pooled = {CLASSES: (differ / (1.0 - self._chance), float(elements))}
@@ -213,6 +212,17 @@ class IntegerJudge:
         if self._are_indices or len(counts) > _MOST_CLASSES or len(counts) < 2:
             return 0.0
         return sum((count / elements) ** 2 for count in counts.values())
+
+
+def kappa(before: Counter[int], after: Counter[int], equal: float) -> float:
+    """Returns Cohen's kappa (Cohen, 1960) of two labellings of the same elements, of which ``equal`` have the same
+    label: 1 for equal ones, 0 for chance. ``before`` and ``after`` count the elements by label.
+    """
+    elements = before.total()
+    by_chance = sum(count * after[label] for label, count in before.items()) / elements**2
+    if by_chance == 1.0:
+        return 1.0
+    return (equal / elements - by_chance) / (1.0 - by_chance)
 
 
 def _in_equal_rows(reference: np.ndarray, output: np.ndarray, rows_axis: int) -> int:

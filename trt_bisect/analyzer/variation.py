@@ -36,6 +36,7 @@ _LEAST_POWER = 1e-6  # An input whose varying part has less than this share of t
 # all inputs, of a judged column; and the correlation below which a column is lost.
 _LONGEST_AXIS, _COLUMN_WEIGHT, _COLUMN_NUMBERS, _LEAST_COLUMN = 1000, 0.1, 64, 0.5
 _MOST_COLUMNS = 8
+_SHORT_VECTOR = 16  # A vector of fewer numbers may hold quantities of different units, such as an angle and an area.
 _HELD = 1 << 21  # The most numbers in memory at a time, of all inputs together.
 
 
@@ -113,6 +114,7 @@ def with_variation(
         left = min(left, float(np.median(each[telling])) ** 2)
         lost = tuple(1.0 - float(kept) if tells else None for kept, tells in zip(each**2, telling, strict=True))
         columns = _lost_columns(by_place, inputs * first.size)
+    columns += [column for column in _constant_places(reference, outputs) if column not in columns]
     return replace(
         figures,
         values={**figures.values, LEFT: left, INPUTS: float(inputs)},
@@ -163,6 +165,21 @@ def _lost_columns(by_place: Mapping[int, np.ndarray], numbers: int) -> list[tupl
         found = (v >= _COLUMN_WEIGHT * v.mean()) & (_correlation(v, w, product) < _LEAST_COLUMN)
         lost += [(axis, int(place)) for place in np.flatnonzero(found)]
     return lost[:_MOST_COLUMNS]
+
+
+def _constant_places(reference: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> list[tuple[int, int]]:
+    # the places of a short vector that are the same on all inputs, and not in FP32
+    long_axes = [axis for axis, size in enumerate(reference[0].shape) if axis and size > 1]
+    if len(long_axes) != 1 or reference[0].shape[long_axes[0]] >= _SHORT_VECTOR:
+        return []
+    axis = long_axes[0]
+    varies = []
+    for arrays in (reference, outputs):
+        rows = np.concatenate([np.moveaxis(array, axis, -1).reshape(-1, array.shape[axis]) for array in arrays])
+        rows = rows.astype(np.float64)
+        varies.append(np.ptp(rows, axis=0) ** 2 > _NOISE_POWER * np.square(rows).max(axis=0))
+    in_fp32, after = varies
+    return [(axis, int(place)) for place in np.flatnonzero(in_fp32 & ~after)]
 
 
 def variation_text(name: str, values: Mapping[str, float | None]) -> str:

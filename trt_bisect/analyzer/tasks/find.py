@@ -21,8 +21,10 @@ from trt_bisect.analyzer.tasks.detections import Head
 from trt_bisect.analyzer.tasks.layouts import BACKGROUND
 from trt_bisect.analyzer.tasks.objects import instances, obb, pose
 from trt_bisect.analyzer.tasks.task import (
+    AFTER,
     AGREED,
     FOUND,
+    IN_FP32,
     INVENTED_OBJECTS,
     ITEMS,
     LOST_OBJECTS,
@@ -30,6 +32,7 @@ from trt_bisect.analyzer.tasks.task import (
     AskedTask,
     Counts,
     Task,
+    beyond_chance,
     lost_classes,
     not_told,
     share,
@@ -65,11 +68,11 @@ def classify(asked: AskedTask, reference: Sequence[Outputs]) -> Task:
 
     def count(before: Mapping[str, np.ndarray], after: Mapping[str, np.ndarray]) -> Counts:
         counts = [_counted_classify(classes, before[name], after[name]) for name, classes in classes_of.items()]
-        return {key: sum(count[key] for count in counts) for key in counts[0]}
+        return {key: sum((count[key] for count in counts[1:]), start=counts[0][key]) for key in counts[0]}
 
     def further(total: Counts) -> dict[str, float]:
         top5 = {"top5": share(total["in_five"], total["rows_of_six"])} if total["rows_of_six"] else {}
-        return {"top1": share(total[AGREED], total[ITEMS]), **top5}
+        return {"top1": share(total[AGREED], total[ITEMS]), **top5, **beyond_chance(total)}
 
     def names(outputs: Outputs) -> list[str]:
         name, classes = next(iter(classes_of.items()))
@@ -79,7 +82,7 @@ def classify(asked: AskedTask, reference: Sequence[Outputs]) -> Task:
     return task_of(asked, how, [*classes_of], read, count, further, shown=names)
 
 
-def _counted_classify(classes: Classes, before: np.ndarray, after: np.ndarray) -> dict[str, float]:
+def _counted_classify(classes: Classes, before: np.ndarray, after: np.ndarray) -> Counts:
     # Rows that only one side has do not agree.
     expected, predicted = classes.predicted(before), classes.predicted(after)
     shared, rows = sorted((len(expected), len(predicted)))
@@ -91,6 +94,8 @@ def _counted_classify(classes: Classes, before: np.ndarray, after: np.ndarray) -
         ITEMS: float(rows),
         "in_five": float((largest == expected[:, None]).any(axis=-1).sum()),
         "rows_of_six": float(rows if has_five else 0),
+        IN_FP32: Counter(expected.tolist()),
+        AFTER: Counter(predicted.tolist()),
     }
 
 
@@ -102,6 +107,7 @@ _LABELS = "labels"
 # A class of this many pixels, and this share of all pixels, in an image is an object.
 _FEWEST_PIXELS, _LEAST_OBJECT = 8, 0.002
 _OBJECTS = (OBJECTS, LOST_OBJECTS, INVENTED_OBJECTS)
+_BY_CLASS = (*_OBJECTS, IN_FP32, AFTER)
 
 
 def segment(asked: AskedTask, reference: Sequence[Outputs]) -> Task:
@@ -144,7 +150,7 @@ def segment(asked: AskedTask, reference: Sequence[Outputs]) -> Task:
     def count(before: Mapping[str, _Pixels], after: Mapping[str, np.ndarray]) -> Counts:
         counts = [_counted_segment(before[name], after[name], sizes[name]) for name in classes_of]
         totals = {key: sum(count[key] for count in counts) for key in (AGREED, ITEMS)}
-        totals |= {key: sum((count[key] for count in counts), Counter()) for key in _OBJECTS}
+        totals |= {key: sum((count[key] for count in counts), Counter()) for key in _BY_CLASS}
         return totals | {key: np.concatenate([count[key] for count in counts]) for key in ("intersections", "unions")}
 
     def pixels(outputs: Outputs) -> list[np.ndarray]:
@@ -227,7 +233,8 @@ def _counted_segment(before: _Pixels, after: np.ndarray, classes: int) -> Counts
     same = labels[0] == labels[1]
     areas = partial(np.bincount, minlength=classes + 1)
     intersections = areas(labels[0][same])
-    unions = areas(labels[0]) + areas(labels[1]) - intersections
+    sizes = [areas(image) for image in labels]
+    unions = sizes[0] + sizes[1] - intersections
     objects, lost, invented = Counter[int](), Counter[int](), Counter[int]()
     pixels = max(1, int(np.prod(shape[-2:])))
     fewest = max(_FEWEST_PIXELS, _LEAST_OBJECT * pixels)
@@ -242,13 +249,15 @@ def _counted_segment(before: _Pixels, after: np.ndarray, classes: int) -> Counts
         invented.update(np.flatnonzero(is_invented).tolist())
     counts = {AGREED: same.sum(), ITEMS: same.size, "intersections": intersections, "unions": unions}
     numbers = {key: np.asarray(value, np.float64) for key, value in counts.items()}
-    return {**numbers, OBJECTS: objects, LOST_OBJECTS: lost, INVENTED_OBJECTS: invented}
+    pixels_of = [Counter(dict(enumerate(of_all.tolist()))) for of_all in sizes]
+    by_class = {IN_FP32: pixels_of[0], AFTER: pixels_of[1]}
+    return {**numbers, **by_class, OBJECTS: objects, LOST_OBJECTS: lost, INVENTED_OBJECTS: invented}
 
 
 def _of_pixels(total: Counts) -> dict[str, float]:
     present = total["unions"] > 0
     miou = float(np.mean(total["intersections"][present] / total["unions"][present]))
-    return {"miou": miou, **{key: total[key].total() for key in _OBJECTS}}
+    return {"miou": miou, **{key: total[key].total() for key in _OBJECTS}, **beyond_chance(total)}
 
 
 def _how(classes: Classes) -> str:

@@ -9,7 +9,8 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from trt_bisect.analyzer.metrics import AGREEMENT
+from trt_bisect.analyzer.integers import FEW_ELEMENTS, kappa
+from trt_bisect.analyzer.metrics import AGREEMENT, KAPPA
 from trt_bisect.builder.base import Outputs
 from trt_bisect.errors import BadInput
 from trt_bisect.evaluator.trial import OutputFigures
@@ -22,10 +23,12 @@ AGREED, FOUND = "agreed", "found"
 """The keys of ``Counts`` for agreement, and for FP32's findings if these can be fewer than ``ITEMS``."""
 OBJECTS, LOST_OBJECTS, INVENTED_OBJECTS = "objects", "lost_objects", "invented_objects"
 """The keys of ``Counts``, by class: objects FP32 is sure of, lost objects, objects FP32 lacks."""
+IN_FP32, AFTER = "in_fp32", "after"
+"""The keys of ``Counts`` for the number of items by class: in FP32, and in the other plan."""
 LIKENESS_KEYS = {"IoU": "mean_iou", "OKS": "mean_oks", "mask IoU": "mean_mask_iou"}
 """By name of a likeness, the key of its mean over kept detections."""
 _LEAST_SHARE = 0.005  # A class counts if it has this share of all objects.
-_EDITION = 7  # Increase it when a task counts otherwise: figures of earlier editions are not reused.
+_EDITION = 8  # Increase it when a task counts otherwise: figures of earlier editions are not reused.
 _Read = TypeVar("_Read")
 
 Judge = Callable[[Mapping[int, Outputs]], OutputFigures]
@@ -160,6 +163,17 @@ def lost_classes(total: Counts, fewest: int = 1) -> tuple[int, ...]:
     objects, lost = total[OBJECTS], total[LOST_OBJECTS]
     least = max(fewest, math.ceil(_LEAST_SHARE * objects.total()))
     return tuple(sorted(name for name, count in objects.items() if count >= least and lost[name] == count))
+
+
+def beyond_chance(total: Counts) -> dict[str, float]:
+    """Returns Cohen's kappa of an agreement of classes, by ``KAPPA``: 0 if FP32 gives all items one class; empty with
+    fewer than 20 items.
+    """
+    if total[ITEMS] < FEW_ELEMENTS:
+        return {}
+    if len(total[IN_FP32]) == 1:
+        return {KAPPA: 0.0}
+    return {KAPPA: kappa(total[IN_FP32], total[AFTER], float(total[AGREED]))}
 
 
 def share(agreed: float, items: float) -> float:
