@@ -99,7 +99,8 @@ def test_the_bound_counts_held_out_inputs_of_another_class(lenet, request, given
 @pytest.fixture(scope="module")
 def by_entropy(lenet, tmp_path_factory):
     """A run with a drop of 1 % and its front by one calibrator, and its folder; not to be changed."""
-    folder, how = tmp_path_factory.mktemp("entropy"), {"calibrator": "entropy", "drop": "1%", **labelled(lenet)}
+    folder, how = tmp_path_factory.mktemp("entropy"), {**labelled(lenet), "calibrator": "entropy", "drop": "1%"}
+    how["explain"] = "tensors"
     path, data = lenet / "lenet_planted.onnx", lenet / "calibration.npz"
     return trt_bisect.run(path, data, front=True, output=folder, **how), folder
 
@@ -122,6 +123,9 @@ def test_an_accuracy_is_reached_with_the_planted_layer_high(lenet, by_entropy):
     assert (folder / "front.csv").read_text().startswith("cost,accuracy,")
     assert report.answer.given is None, "no input is judged by itself"
     assert [line for line in report.lines if line.kind == ACCURACY] == [accuracy_line(report.accuracy)]
+    own, *others = report.explanation.tried
+    assert (own.own, own.similarity) == (True, report.accuracy.recipe)
+    assert [remedy.meets for remedy in others] == [remedy.similarity >= report.least for remedy in others]
 
 
 def test_ranges_that_reach_the_accuracy_are_the_recipe(lenet, reached):

@@ -588,6 +588,8 @@ class RunOptions(MeasuringOptions):
             raise BadInput("--precision int16 is for single layers of a network in INT8.", "Name them: --high top:5.")
         if self.explain == EXPLAIN_REMEDIES and self.low not in (INT8, INT16):
             raise BadInput(f"--explain remedies does not go with --low {self.low}.", "Use --explain full.")
+        if self.explain == EXPLAIN_REMEDIES and self.drop is not None:
+            raise BadInput("--explain remedies judges by similarity, not by --drop.", "Use --explain full.")
 
     @property
     def high_precision(self) -> Precision:

@@ -162,10 +162,11 @@ class Tried:
         culprits: the culprits that the remedy is for; empty for the whole network.
         remedy: the name of the remedy.
         what: the remedy in words.
-        similarity: the similarity on the worst input; None, as ``loss``, if not finite.
+        similarity: the similarity on the worst input, or the accuracy if that decides; None, as ``loss``, if not
+            finite.
         loss: the loss of ``similarity``.
         part: not all inputs were run: the similarity may be worse.
-        meets: the loss is within the threshold.
+        meets: the loss is within the threshold, or the accuracy meets its target.
         calibrator: the calibrator that was tried; None for other remedies.
         high: the number of layers kept in high precision.
         precision: the precision of the layers kept in high precision; empty if none or several.

@@ -65,12 +65,12 @@ function action(title, content) {
 }
 
 // What was measured, those that meet the threshold first, each with what applies it.
-function results(measured, { adviceOn, metric, cost: costs }) {
+function results(measured, { adviceOn, figure, cost: costs }) {
   const remedies = [...adviceOn.values()].flatMap((advice) => advice.remedies);
   const commandsOf = (what) => remedies.findLast(({ tried }) => tried?.what === what)?.commands ?? [];
   const line = ({ what, similarity, part, high, cost, meets, confirmed }) => [
     what,
-    metric.text(similarity) + (part ? " or worse" : ""),
+    figure.text(similarity) + (part ? " or worse" : ""),
     count(high),
     costs.text(cost),
     // What holds on all inputs may still miss in another setting of the engine, or pass with a doubt.
@@ -78,10 +78,10 @@ function results(measured, { adviceOn, metric, cost: costs }) {
   ];
   const titles = [
     "Measured",
-    ["result", `${capital(metric.label)} on all of your inputs: the worst one`],
+    ["result", figure.isAccuracy ? "Accuracy" : `${capital(figure.label)} on all of your inputs: the worst one`],
     ["layers high", "Layers that still stay in high precision"],
     ["cost", capital(costs.title)],
-    "threshold",
+    figure.isAccuracy ? "accuracy target" : "threshold",
   ];
   const applied = measured.filter(({ what, meets }) => meets && commandsOf(what).length);
   return [

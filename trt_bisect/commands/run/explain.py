@@ -27,6 +27,7 @@ from trt_bisect.answer.plans import AnswerPlans
 from trt_bisect.answer.recipe_search import cheaper_than
 from trt_bisect.answer.result import Answer, setting_of, similarity_of, target_version
 from trt_bisect.answer.search import holds_in_all_settings, make_space
+from trt_bisect.answer.validation import Target
 from trt_bisect.builder.base import EMULATED
 from trt_bisect.calibration.bias_correction import correct_biases
 from trt_bisect.calibration.cache import format_cache
@@ -94,6 +95,7 @@ class Remedies:
     """Tries remedies against the loss of INT8, each judged on all inputs.
 
     Attributes:
+        target: goal of the run: the similarity, or an accuracy, by which only the recipe and full INT8 are judged.
         header: first line of the calibration caches that are written.
         files: by path, the files of the remedies tried so far.
         notes: reasons why remedies could not be tried.
@@ -101,6 +103,7 @@ class Remedies:
 
     plans: AnswerPlans
     answer: Answer
+    target: Target
     header: str
     files: dict[str, Network | bytes] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
@@ -117,7 +120,11 @@ class Remedies:
         loss = answer.experiment.rule.loss(answer.restored)
         for high, names in by_precision.items():
             if high in HIGH:
-                tried = self._result(Tried(tuple(names), HIGH[high], recipe, None, None, False, own=True), loss)
+                tried = Tried(tuple(names), HIGH[high], recipe, None, None, False, own=True)
+                if answer.by_accuracy:
+                    tried = self._by_accuracy(tried, of_run.plan, answer.experiment.ranges)
+                else:
+                    tried = self._result(tried, loss)
                 yield replace(tried, high=len(of_run.high), cost=of_run.cost)
         in_use = answer.experiment.ranges.digest()
         for row in answer.tried:
@@ -125,7 +132,9 @@ class Remedies:
                 continue
             tried = _by_calibrator(row.ranges.calibrator)
             kept = row.kept or frozenset()
-            if kept or row.meets:
+            if answer.by_accuracy:
+                yield self._by_accuracy(tried, self.plans.full, row.ranges)
+            elif kept or row.meets:
                 loss = self._loss(self.plans, of_run.space.plan(kept), row.ranges)
                 tried = self._result(tried, loss, of_run.space, kept)
                 yield replace(tried, confirmed=row.confirmed) if not kept else self._tested(tried, row.ranges, kept)
@@ -279,6 +288,11 @@ class Remedies:
         loss = self._loss(plans, recipe.plan, ranges)
         return (recipe.kept, loss) if loss <= space.budget else None
 
+    def _by_accuracy(self, tried: Tried, plan: PrecisionPlan, ranges: Ranges) -> Tried:
+        (loss,) = self.target.losses([plan], ranges)
+        meets = loss is not None and loss <= self.target.budget
+        return replace(tried, similarity=self.target.figure(plan, loss, ranges), loss=loss, meets=meets)
+
     def _units(self, culprits: tuple[str, ...]) -> frozenset[int]:
         network, recipe = self.answer.experiment.network, self.answer.recipe
         indices = {network.layer_named(name).index for name in culprits}
@@ -325,7 +339,9 @@ def _by_calibrator(calibrator: Calibrator) -> Tried:
 _Tensor = tuple[Compared, ExplainedTensor]
 
 
-def explained(plans: AnswerPlans, answer: Answer, report: Report, known: Report, options: RunOptions) -> dict[str, Any]:
+def explained(
+    plans: AnswerPlans, answer: Answer, target: Target, report: Report, known: Report, options: RunOptions
+) -> dict[str, Any]:
     """Explains the culprits of ``report``; returns the fields to change in ``known``, the report without the answer, by
     name. Empty if ``report`` has no verdict; an error becomes a note among the fields.
     """
@@ -335,7 +351,7 @@ def explained(plans: AnswerPlans, answer: Answer, report: Report, known: Report,
     explanation: Explanation | None = None
     files: Mapping[str, Network | bytes] = {}
     try:
-        explanation, files, notes_on_it = _explanation(plans, answer, report, options)
+        explanation, files, notes_on_it = _explanation(plans, answer, target, report, options)
         notes += noted(EXPLANATION, notes_on_it)
     except Exception as error:
         logging.getLogger(__name__).debug("no explanation", exc_info=True)
@@ -350,7 +366,7 @@ def explained(plans: AnswerPlans, answer: Answer, report: Report, known: Report,
 
 
 def _explanation(
-    plans: AnswerPlans, answer: Answer, report: Report, options: RunOptions
+    plans: AnswerPlans, answer: Answer, target: Target, report: Report, options: RunOptions
 ) -> tuple[Explanation, Mapping[str, Network | bytes], list[str]]:
     setup, experiment = plans.setup, answer.experiment
     network, ranges = experiment.network, experiment.ranges
@@ -376,7 +392,7 @@ def _explanation(
         for layer in culprits
     ]
     groups = by_cause(evidence)
-    remedies = Remedies(plans, answer, target_version(options, experiment.builder).header)
+    remedies = Remedies(plans, answer, target, target_version(options, experiment.builder).header)
     recipe = "the recipe without changes" if report.answer and report.answer.changes else "this run's recipe"
     measured = list(remedies.measured_before(report.culprits, recipe)) if culprits or report.exit_code else []
     if options.explain == EXPLAIN_REMEDIES and report.exit_code:

@@ -401,7 +401,8 @@ class _Run:
 
         self.setup.forecast.begins(EXPLAINING)
         report = reporting.report_of(self.state)
-        self._know(**explained(search.plans, self.found.emulated.of_user, report, self.state.known, self.options))
+        answer, known = self.found.emulated.of_user, self.state.known
+        self._know(**explained(search.plans, answer, search.target, report, known, self.options))
 
     def _draw_pictures(self) -> None:
         if self.options.explain == EXPLAIN_NOTHING:

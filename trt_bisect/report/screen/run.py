@@ -33,6 +33,7 @@ from trt_bisect.report.given import DOUBTING
 from trt_bisect.report.parts import FOLLOWS, NOT_TRIED, STYLES, WITH_DOUBTS, LayerRow, NetworkRow
 from trt_bisect.report.screen.layout import ScreenPart, fitted, fitting, height, spaced, titled, with_columns_that_fit
 from trt_bisect.report.summary import FEW_INPUTS
+from trt_bisect.report.words import asked_for
 from trt_bisect.support.table import DECIDING, FIGURE, PERCENT
 from trt_bisect.support.text import Line, counted, listed, number, percent
 
@@ -527,13 +528,13 @@ def _sentence(report: Report, tried: Tried) -> str:
     high = ""
     if tried.high:
         high = f" with {counted(tried.high, 'layer')} in high precision ({speed_of(report, tried.cost)})"
-    meets = "meets the threshold" if tried.meets else "misses the threshold"
+    meets = f"{'meets' if tried.meets else 'misses'} the {asked_for(report)}"
     meets += "" if tried.offered or not tried.meets else ", but not in every setting or not without a doubt"
     return f"{tried.title} gives {_result(report, tried)}{high}, which {meets}"
 
 
 def _result(report: Report, tried: Tried) -> str:
-    return figure_text(report.metric, tried.similarity) + (" or worse" if tried.part else "")
+    return figure_text(report.figure, tried.similarity) + (" or worse" if tried.part else "")
 
 
 def _indented(text: Text) -> Padding:
