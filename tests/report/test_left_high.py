@@ -1,6 +1,8 @@
 """A pass says which layers stay in high precision: a cache lacks their range, or TensorRT has none in INT8."""
 
 import numpy as np
+import pytest
+from onnx import TensorProto, helper, numpy_helper
 
 import trt_bisect
 from tests.support import networks
@@ -35,6 +37,35 @@ def test_recurrent_layers_are_named_with_their_share_of_the_weights(tmp_path):
     data = {"x": networks.normal(0, 6, 5, 1, 8)}
     report = trt_bisect.run(path, data, explain="none", history="none", calibrator="minmax", validation=0.0)
     assert report.verdict == "passes"
-    said = "'lstm' stays in high precision, with 90.57% of the weights, because TensorRT has no recurrent layers"
-    assert f"{said} in INT8; no other layer has to." in report.lines[0].text
+    assert "'lstm' stays in high precision, with 90.57% of the weights: " in report.lines[0].text
     assert {row.name: row.why_not for row in report.layers}["lstm"] == "TensorRT has no LSTM in INT8"
+
+
+@pytest.mark.parametrize(("op", "share"), [("Einsum", "44.44%"), ("If", "61.54%")])
+def test_products_outside_int8_are_named_with_their_share_of_the_weights(op, share, tmp_path):
+    """8 * 16 weights of the Einsum, or of each branch of the If, one of which has its own; 16 * 10 of the Gemm."""
+    sketch = networks.Sketch(0)
+    values = sketch.random.normal(0, 0.3, (8, 16)).astype(np.float32)
+    weight = sketch.constant("w", values)
+    if op == "Einsum":
+        rows = sketch.node("Einsum", ["x", weight], "part", equation="ij,jk->ik")
+    else:
+        condition = sketch.node(
+            "Cast", [sketch.node("ReduceSum", ["x"], "sum", keepdims=0)], "bool", to=TensorProto.BOOL
+        )
+        bodies = {}
+        for branch, read, own in (
+            ("then_branch", weight, []),
+            ("else_branch", "v", [numpy_helper.from_array(values, "v")]),
+        ):
+            output = helper.make_tensor_value_info(branch, TensorProto.FLOAT, [4, 16])
+            bodies[branch] = helper.make_graph(
+                [helper.make_node("MatMul", ["x", read], [branch])], branch, [], [output], own
+            )
+        rows = sketch.node("If", [condition], "part", **bodies)
+    sketch.node("Gemm", [rows, sketch.constant("g", sketch.random.normal(0, 1, (16, 10)))], "fc", out="y")
+    path = networks.save(sketch.model([4, 8], [4, 10]), tmp_path)
+    data = {"x": networks.normal(0, 6, 4, 8)}
+    report = trt_bisect.run(path, data, explain="none", history="none", calibrator="minmax", validation=0.0)
+    assert report.verdict == "passes"
+    assert f"'part' stays in high precision, with {share} of the weights: " in report.lines[0].text

@@ -48,6 +48,8 @@ TAKES_TENSORS = frozenset(
 CONSTANT = "Constant"
 NO_RANGE = "has no usable range"
 RECURRENT = ("LSTM", "GRU", "RNN")
+MULTIPLYING = frozenset({*CONVOLUTIONS, *RECURRENT, "Gemm", "MatMul", "Einsum"})
+"""The operators that compute sums of products."""
 MODULE = ("Module", "Module in PyTorch")
 SOURCE_LINE = ("Source line", "Line of the program that PyTorch exported")
 _PAIRS = ("QuantizeLinear", "DequantizeLinear")
@@ -373,7 +375,9 @@ def _low_roundings(
     node: onnx.NodeProto, types: TensorTypes, wiring: Wiring, low: LowPrecision
 ) -> tuple[tuple[Rounding, ...], str]:
     slots = low.slots.get(node.op_type) if not node.domain else None
-    if slots is None and node.op_type in RECURRENT:
+    if slots is None and multiplies(node):
+        if bodies_of(node):
+            return (), f"layers inside {node.op_type} stay in float"
         return (), f"TensorRT has no {node.op_type} in {low.title}"
     if slots is None:
         return (), f"{node.op_type} follows the layers around it"
@@ -393,6 +397,12 @@ def _low_roundings(
         for slot, name in zip(slots, names, strict=True)
         if slot != bare
     ), ""
+
+
+def multiplies(node: onnx.NodeProto) -> bool:
+    """Returns true if a node, or a node inside its bodies, computes sums of products."""
+    inside = (inner for body in bodies_of(node) for inner in body.node)
+    return (node.op_type in MULTIPLYING and not node.domain) or any(map(multiplies, inside))
 
 
 def weight_axis(node: onnx.NodeProto, slot: int, types: TensorTypes) -> int | None:

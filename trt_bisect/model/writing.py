@@ -13,7 +13,7 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 from trt_bisect.model.file import Weights, bodies_of, constant_tensor, tensors_read
-from trt_bisect.model.layers import CONVOLUTIONS, RECURRENT, Layer, Rounding, carries, typed_slots
+from trt_bisect.model.layers import MULTIPLYING, Layer, Rounding, carries, typed_slots
 from trt_bisect.model.network import Network, followed_tensors
 from trt_bisect.model.quantizer import (
     FLOAT_TYPES,
@@ -77,9 +77,6 @@ class GraphTarget(Enum):
     TENSORRT = "tensorrt"
 
 
-# Operators that TensorRT-RTX 1.7 computes in FP16 or BF16 if they are alone in FP32 between two Casts (a recurrent
-# layer is not built). An Add between the Cast and the layer prevents both.
-_HALVED = frozenset({*CONVOLUTIONS, *RECURRENT, "Gemm", "MatMul", "Einsum"})
 _OWN_WORDS = "int8 fp8 fp16 bf16 fp32 typed rounded unrounded branch scale held given int16".split()
 
 
@@ -289,7 +286,7 @@ class GraphWriting:
         if rounded:
             return self._write_quantized(layer, rounded, node, names, wide=precision is Precision.INT16)
         if not self._write_carrying(layer, node):
-            if layer.op_type in _HALVED:
+            if layer.op_type in MULTIPLYING:
                 self._add_zeros(node)
             self.nodes.append(node)
         return ()
@@ -437,7 +434,8 @@ class GraphWriting:
         self.nodes.append(parts[-1])
 
     def _add_zeros(self, node: onnx.NodeProto) -> None:
-        # To inputs that come from a Cast; see _HALVED.
+        # To inputs that come from a Cast: TensorRT-RTX 1.7 runs a product alone in FP32 between Casts in 16 bits, and
+        # does not build an LSTM there.
         for slot, name in enumerate(node.input):
             if name not in self._spare:
                 continue

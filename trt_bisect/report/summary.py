@@ -4,6 +4,8 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from onnx import TensorProto
+
 from trt_bisect.analyzer.compare_output import low_score_text
 from trt_bisect.analyzer.doubts import BY_AGREEMENT, BY_CLASS, VARIES_LESS, Bound
 from trt_bisect.analyzer.integers import CLASSES, integers_text
@@ -15,7 +17,8 @@ from trt_bisect.analyzer.variation import VARIATION, variation_text
 from trt_bisect.driver.search import Findings
 from trt_bisect.errors import OUT_OF_MEMORY
 from trt_bisect.evaluator.trial import Trial
-from trt_bisect.model.layers import NO_RANGE, RECURRENT, Layer
+from trt_bisect.model.file import bodies_of, tensors_read
+from trt_bisect.model.layers import NO_RANGE, Layer, multiplies
 from trt_bisect.model.network import Network
 from trt_bisect.precision import Precision
 from trt_bisect.report.answer import DECIDING, DIFFUSE, Accuracies, AnswerFacts, PlanFigures
@@ -126,18 +129,19 @@ def _fp16_line(report: Report, why: str) -> Line:
 
 def _layers_left_high(network: Network) -> str:
     without_range = [layer.name for layer in network.layers if NO_RANGE in layer.why_not]
-    recurrent = [layer for layer in network.layers if layer.op_type in RECURRENT and not layer.quantizable]
+    by_reason: dict[str, list[Layer]] = {}
+    for layer in network.layers:
+        is_told = layer.name in without_range or layer.fixed is not None
+        if layer.why_not and not is_told and multiplies(network.skeleton.graph.node[layer.index]):
+            by_reason.setdefault(layer.why_not, []).append(layer)
     clauses = []
     if without_range:
         stay = "stays" if len(without_range) == 1 else "stay"
         clauses.append(f"{listed(without_range, NAMED)} {stay} in high precision without a usable range")
-    if recurrent:
-        stay = "stays" if len(recurrent) == 1 else "stay"
-        share = percent(_share_of_weights(network, recurrent))
-        clauses.append(
-            f"{listed([layer.name for layer in recurrent], NAMED)} {stay} in high precision, with {share} of the "
-            f"weights, because TensorRT has no recurrent layers in {network.low.title}"
-        )
+    for reason, layers in by_reason.items():
+        stay = "stays" if len(layers) == 1 else "stay"
+        names, share = listed([layer.name for layer in layers], NAMED), percent(_share_of_weights(network, layers))
+        clauses.append(f"{names} {stay} in high precision, with {share} of the weights: {reason}")
     if clauses:
         return f"{'; '.join(clauses)}; no other layer has to."
     word = "other " if any(layer.fixed is not None for layer in network.layers) else ""
@@ -145,11 +149,13 @@ def _layers_left_high(network: Network) -> str:
 
 
 def _share_of_weights(network: Network, layers: Sequence[Layer]) -> float:
-    nodes, constants = network.skeleton.graph.node, network.constants
-    sizes = {}
+    nodes, constants, sizes = network.skeleton.graph.node, network.constants, {}
     for layer in network.layers:
-        read = [constants[name] for name in nodes[layer.index].input if name in constants]
+        node = nodes[layer.index]
+        read = [constants[name] for name in {*tensors_read(node)} if name in constants]
+        inside = [tensor for body in bodies_of(node) for tensor in body.initializer]
         sizes[layer.index] = sum(array.size for array in read if array.dtype.kind == "f")
+        sizes[layer.index] += sum(math.prod(tensor.dims) for tensor in inside if tensor.data_type == TensorProto.FLOAT)
     return sum(sizes[layer.index] for layer in layers) / max(sum(sizes.values()), 1)
 
 
