@@ -404,12 +404,21 @@ def test_a_bar_is_full_only_at_the_end(monkeypatch):
         assert re.search("\x1b\\[90m[\u2501\u257a]", last), "a part of the bar is grey"
 
 
-def test_a_finished_report_is_not_replaced_by_one_that_knows_less(given, tmp_path, monkeypatch):
+@pytest.mark.parametrize(("way", "share"), [(WAYS[0], 0.6), (WAYS[1], 0.3)])
+def test_a_finished_report_and_its_recipe_are_not_replaced_by_those_of_a_run_that_knows_less(
+    given, tmp_path, monkeypatch, way, share
+):
+    """Without the journal the run measures anew, until a recipe that costs more."""
     path, _, whole, steps = given
-    shutil.copytree(path.parent / "whole", tmp_path, dirs_exist_ok=True)
-    before = (tmp_path / "report.json").read_bytes()
-    found = stopped("interrupted", steps // 4, given, tmp_path, monkeypatch)
-    assert (tmp_path / "report.json").read_bytes() == before
+    shutil.copytree(path.parent / "whole", tmp_path / "run", dirs_exist_ok=True)
+    (tmp_path / "run" / "journal.jsonl").unlink()
+    alone = stopped(way, int(share * steps), given, tmp_path / "alone", monkeypatch)
+    assert alone.recipe.meets
+    assert alone.answer.cost > whole.answer.cost
+    names = ("report.json", "recipe/plan.json", "recipe/network.qdq.onnx")
+    before = [(tmp_path / "run" / name).read_bytes() for name in names]
+    found = stopped(way, int(share * steps), given, tmp_path / "run", monkeypatch)
+    assert [(tmp_path / "run" / name).read_bytes() for name in names] == before
     assert (found.culprits, found.stopped) == (whole.culprits, "")
 
 

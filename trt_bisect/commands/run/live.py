@@ -37,11 +37,12 @@ class Live:
 
     Attributes:
         earlier: true while ``run.json`` is of a killed run of the same network, data and options that found a recipe:
-            that file stays until this run has a recipe or a verdict.
+            that file stays until this run has a recipe that costs no more, or a verdict.
+        cost_before: the cost of the cheapest recipe that earlier runs with the same question left in the folder.
     """
 
     def __init__(self, folder: Path | None) -> None:
-        self.earlier = False
+        self.earlier, self.cost_before = False, inf
         self._path = None if folder is None else folder / SO_FAR
         self._state: RunState | None = None
         self._written, self._seconds = -1, 0.0
@@ -89,7 +90,7 @@ class Live:
         began = perf_counter()
         try:
             report = report or reporting.report_of(state, files=False)
-            self.earlier = self.earlier and not report.recipe.meets
+            self.earlier = self.earlier and cost_of(report) > self.cost_before
             if not self.earlier:
                 write(path, replace(report, state=RUNNING))
             self._written = trials
@@ -123,7 +124,7 @@ def stopped_by(error: BaseException) -> str:
 def save_report(report: Report, folder: Path | None, live: Live, shown: Progress, *, recipe: bool = True) -> Report:
     """Saves a report and returns it; without a folder only returns it.
 
-    If the user interrupted the run, and the folder has an earlier report with a verdict or a cheaper recipe, this
+    If the run was stopped, and the folder has an earlier report with a verdict or a cheaper recipe, this
     earlier report stays and is returned. If the disk is full, only ``report.json`` is written, if there is room for it,
     and NoRoom or OSError is raised.
 
@@ -132,7 +133,7 @@ def save_report(report: Report, folder: Path | None, live: Live, shown: Progress
     """
     if folder is None:
         return report
-    earlier = [read_report(folder / name) for name in (REPORT, SO_FAR)] if report.state == summary.INTERRUPTED else []
+    earlier = [read_report(folder / name) for name in (REPORT, SO_FAR)] if report.stopped else []
     others = [saved for saved in earlier if saved is not None and saved.started != report.started]
     before = next((saved for saved in others if _knows_more(saved, report)), None)
     if before is not None:
@@ -165,8 +166,13 @@ def _knows_more(before: Report, report: Report) -> bool:
     # without a verdict, the one with more trials.
     if UNMEASURED in (before.verdict, report.verdict):
         return report.verdict == UNMEASURED and (before.verdict != UNMEASURED or before.plans > report.plans)
-    cost, now = (of_run.answer.cost if of_run.answer and of_run.recipe.meets else inf for of_run in (before, report))
-    return question_in(before) == question_in(report) and (not before.stopped or cost < now)
+    is_better = not before.stopped or cost_of(before) < cost_of(report)
+    return is_better and question_in(before) == question_in(report)
+
+
+def cost_of(report: Report) -> float:
+    """Returns the cost of the report's recipe; infinite without one that passes."""
+    return report.answer.cost if report.answer is not None and report.recipe.meets else inf
 
 
 def question_in(report: Report) -> dict[str, Any]:

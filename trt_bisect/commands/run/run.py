@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
+from math import inf
 from pathlib import Path
 from time import perf_counter, time
 from typing import Any
@@ -223,14 +224,15 @@ class _Run:
         if self.folder is None:
             return
         asked, before = self.state.known, read_report(self.folder / SO_FAR)
+        reports = [report for report in (read_report(self.folder / REPORT), before) if report]
         if first.store.resumed:
             made_of = under_way.without_ranges(asked)
-            reports = [report for report in (read_report(self.folder / REPORT), before) if report]
             seconds = [report.seconds.total for report in reports if under_way.without_ranges(report) == made_of]
             self.setup.began -= max(seconds, default=0.0)
+        alike = [report for report in reports if under_way.question_in(report) == under_way.question_in(asked)]
+        self.live.cost_before = min(map(under_way.cost_of, alike), default=inf)
         if before is not None:
-            same = under_way.question_in(before) == under_way.question_in(asked)
-            self.live.earlier = same and before.recipe.meets
+            self.live.earlier = before in alike and before.recipe.meets
             if not self.live.earlier:
                 (self.folder / FOLDER / PLAN).unlink(missing_ok=True)
 
@@ -500,7 +502,8 @@ class _Run:
     def _keep(self, state: RunState, report: Report) -> None:
         # the files of the recipe stay if the run is killed
         tell, files = partial(self.live.watch, state, report), report.files
-        if self.folder is None or files is None or files.texts == self.written:
+        has_better = state.phase < Phase.VERDICT and under_way.cost_of(report) > self.live.cost_before
+        if self.folder is None or files is None or has_better or files.texts == self.written:
             tell()
             return
         self.written = None
