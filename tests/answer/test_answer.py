@@ -1,5 +1,6 @@
 """The answer of a run: it is decided on the deployed plan, on all data given."""
 
+import json
 import threading
 from dataclasses import replace
 from functools import cache
@@ -18,6 +19,7 @@ from tests.support.editions import edition
 from tests.support.planted_answers import MISLEADING, THRESHOLD, every_plan
 from tests.support.quantized import plain_session
 from tests.support.records import kinds, texts
+from tests.support.statements import check_statements
 from trt_bisect.answer import answer as answer_module, plans as plans_module, recipe_search
 from trt_bisect.builder import onnxruntime as onnxruntime_builder
 from trt_bisect.builder.onnxruntime import OnnxRuntimeBuilder
@@ -79,6 +81,27 @@ def test_a_suspect_of_the_curve_that_is_innocent_has_a_reason(run_on):
     assert suspect.name == "conv1"
     assert suspect.loss > 1.0 - THRESHOLD
     assert not suspect.culprit
+
+
+def test_the_reason_of_a_suspect_whose_input_another_layer_reads_agrees_with_its_gain(tmp_path):
+    """``left`` and ``right`` read one tensor with a channel of 100; ``right`` makes nearly all of full INT8's loss. The
+    accuracy passes, the threshold of a similarity would not."""
+    sketch = networks.Sketch(4)
+    read = sketch.node("Relu", [sketch.dense("x", "first", 16, 16)], "h")
+    both = sketch.node("Add", [sketch.dense(read, name, 16, 16) for name in ("left", "right")], "sum")
+    model = sketch.model({"x": ["n", 16]}, {sketch.dense(both, "last", 16, 4): ["n", 4]})
+    networks.planted(model, ("first", "left"), factor=100.0)
+    for name in ("left", "right"):
+        networks.change_at(model, f"{name}.weight", 1, np.zeros_like)
+    path, data = networks.given(model, tmp_path)
+    labels = plain_session(path).run(None, data)[0].argmax(1)
+    how = {**HOW, "calibrator": "minmax", "threshold": 0.99, "drop": "50%"}
+    report = trt_bisect.run(path, data, dataset=data, labels=labels, output=tmp_path / "run", **how)
+    (suspect,) = (row for row in report.layers if row.suspect)
+    assert report.recipe.high == ()
+    assert suspect.name == "right"
+    assert suspect.alone > 0.5 * (1.0 - report.similarity.int8)
+    check_statements(json.loads((tmp_path / "run/report.json").read_text()))
 
 
 @pytest.fixture(scope="module")

@@ -40,11 +40,10 @@ from trt_bisect.report.answer import (
 from trt_bisect.report.precision_check import obedience_doubts
 from trt_bisect.support.text import RANGE, REFUSED, Line, Note
 
-ANOTHER_READER = "its rounded tensor has another {low} reader, so that keeping it high saves little"
 COVERED = "the layers that stay high make up for it: with them high, it can stay in {low}"
-PASSING = "full {low} meets the threshold with it"
-UNRESTORED = "no plan tried meets the threshold, so that no layer was shown to be needed"
-NOT_FOR_ACCURACY = "it stays high for speed or for FP16, not for the threshold"
+PASSING = "full {low} passes with it"
+UNRESTORED = "no plan tried passes, so that no layer was shown to be needed"
+NOT_FOR_ACCURACY = "it stays high for speed or for FP16, not for accuracy"
 UNTESTED = "it stays high, but was not shown to be needed: it was not put back"
 CANCELLED = "later layers cancel its error: kept high alone, it does not make full {low} better"
 
@@ -70,19 +69,15 @@ def reason_for(answer: Answer, layer: int, gain: float | None) -> str:
     Args:
         gain: loss that full INT8 wins back with this layer alone in high precision; None if not measured.
     """
-    network, low = answer.experiment.network, answer.experiment.network.low.title
     if layer in answer.untested:
         return UNTESTED
     if not answer.meets:
         return UNRESTORED
     if layer in answer.recipe.high:
         return NOT_FOR_ACCURACY
-    tensors = {rounding.tensor for rounding in network.layers[layer].roundings if not rounding.is_weight}
-    readers = (network.layers[k] for k in answer.recipe.plan.lowered - {layer})
-    if any(rounding.tensor in tensors for reader in readers for rounding in reader.roundings):
-        return ANOTHER_READER.format(low=low)
     covered = COVERED if answer.recipe.high else PASSING
-    return (CANCELLED if gain is not None and gain <= 0.0 else covered).format(low=low)
+    reason = CANCELLED if gain is not None and gain <= 0.0 else covered
+    return reason.format(low=answer.experiment.network.low.title)
 
 
 def bound_on_held_out(answer: Answer) -> Bound | None:
