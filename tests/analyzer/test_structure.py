@@ -96,6 +96,16 @@ def test_a_residual_needs_one_pair():
     assert findings_of(projected_residual(main_has_pair=True, skip_has_pair=False)) == ()
 
 
+def test_a_sum_in_float_behind_an_int8_matmul_lacks_no_pair():
+    """TensorRT-RTX 1.7 computes it in the kernel of the MatMul."""
+    sketch = Rounded()
+    stem = sketch.node("Relu", [sketch.first()], "relu")
+    weight = pair(sketch, sketch.constant("weight", sketch.weight("matmul", 8, 8)), "weight", 0.01)
+    product = sketch.node("MatMul", [pair(sketch, stem, "mid"), weight], "matmul")
+    biased = sketch.node("Add", [product, sketch.constant("bias", np.ones(8))], "biased")
+    assert findings_of(sketch.finished(sketch.node("Add", [stem, biased], "sum"))) == ()
+
+
 def test_pairs_of_one_scale_are_no_unlike_ones():
     assert findings_of(two_pairs(ACTIVATION)) == findings_of(concatenated(ACTIVATION)) == ()
 

@@ -218,9 +218,10 @@ KINDS: dict[str, FindingKind] = {
     ),
     "residual without pair": FindingKind(
         WARNING,
-        "With a pair on one side only, the sum runs in float: it is not fused with the convolution, and the other side "
-        "is converted back and forth.",
-        "Put a Q/DQ pair on the skip connection too; the side that comes from a convolution needs none.",
+        "With one side in INT8 only, the sum runs in float: it is not fused with an INT8 convolution, and that side is "
+        "converted back and forth.",
+        "Put a Q/DQ pair on the skip connection too (the side that comes from a convolution needs none), unless a "
+        "recipe keeps the sum in high precision.",
     ),
     "residual with extra pair": FindingKind(
         WARNING,
@@ -342,6 +343,6 @@ KINDS: dict[str, FindingKind] = {
     "not float32": FindingKind(
         NOTE,
         "Without Q/DQ pairs, trt-bisect quantizes only layers that read float32: no plan changes this layer.",
-        "Export in float32, or with pairs; TensorRT chooses FP16 itself.",
+        "Export in float32, or with pairs; 'run --base fp16' then has the other layers in FP16.",
     ),
 }

@@ -287,7 +287,7 @@ def _sides_without_pair(graph: FileGraph, sides: tuple[str, str]) -> list[str]:
     fused = [name for name in bare if graph.wiring.fused_with(name, WEIGHTED)]
     if len(bare) < 2:
         return [name for name in bare if name not in fused]
-    if not any(_from_quantized_layer(graph, name) for name in fused):
+    if not any(_from_quantized_convolution(graph, name) for name in fused):
         return []
     if len(fused) < 2:
         return [name for name in bare if name not in fused]
@@ -298,7 +298,7 @@ def _layers_cut_off(graph: FileGraph, sides: tuple[str, str]) -> list[str]:
     # Returns the INT8 convolution that a residual sum is not fused with because of a pair between them, if any.
     sources = (_behind_own_pair(graph, sides[0]), _behind_own_pair(graph, sides[1]))
     bare = graph.wiring.bare_side(sources)
-    if bare is None or sides[bare] == sources[bare] or not _from_quantized_layer(graph, sources[bare]):
+    if bare is None or sides[bare] == sources[bare] or not _from_quantized_convolution(graph, sources[bare]):
         return []
     maker, other = graph.wiring.fused_with(sources[bare]), sides[1 - bare]
     fuses_with_other = not is_dequantized(graph, other) and graph.wiring.fused_with(other) is not None
@@ -319,8 +319,9 @@ def is_dequantized(graph: FileGraph, tensor: str) -> bool:
     return graph.maker_op(graph.moved_from(tensor)) == DEQUANTIZE
 
 
-def _from_quantized_layer(graph: FileGraph, tensor: str) -> bool:
-    maker = graph.wiring.fused_with(tensor, WEIGHTED)
+def _from_quantized_convolution(graph: FileGraph, tensor: str) -> bool:
+    # Without a pair a sum joins the kernel of an INT8 MatMul, as the kernels of TensorRT-RTX 1.7 show.
+    maker = graph.wiring.fused_with(tensor)
     return maker is not None and all(is_dequantized(graph, name) for name in maker.input[:2])
 
 
