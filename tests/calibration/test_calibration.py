@@ -239,6 +239,13 @@ def test_mse_clips_where_minmax_does_not_and_is_apart_for_each_tensor(random):
     assert mse_thresholds(histograms[1:2]) == [whole]
 
 
+@pytest.mark.parametrize(("reach", "usable"), [(-1e9, False), (-1e9 + 60.0, False), (-3e38, False), (-1e8, True)])
+def test_a_tensor_with_the_constant_of_a_mask_has_no_range(reach, usable):
+    """-1e9 / 127 in float32, times 127, is 999,999,969."""
+    ranges = Magnitudes({"mask": histogram_of([0.0, reach])}).ranges(Calibrator("minmax"))
+    assert ("mask" in ranges.scales) == usable
+
+
 def test_every_calibrator_has_ranges_of_the_same_tensors(random):
     """The far value of ``mask`` and the tiny ones of ``faint`` are seen by min-max, and clipped by percentiles."""
     tiny = float(np.finfo(np.float32).tiny)

@@ -15,8 +15,8 @@ from trt_bisect.support.machine import ThreadsIfLong, cores
 BINS = 2048  # the number of bins, as in TensorRT's entropy calibrator
 LEVELS = 128  # the number of INT8 magnitudes: 0 to 127
 ENOUGH_VALUES = 4 * BINS  # the fewest values for the entropy search
-# Increase it when the rules for thresholds change: cached ranges of other versions are then computed again.
-THRESHOLDS = 3
+# Increase it when the rules for thresholds or usable ranges change: ranges cached with other rules are computed again.
+THRESHOLDS = 4
 _PART = 1 << 16  # the number of values counted at a time
 # Neighbouring values go to different tables: in one, equal values, such as a Relu's zeros, wait for one another.
 _TABLES = 4

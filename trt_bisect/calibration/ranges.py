@@ -17,7 +17,9 @@ from trt_bisect.model.network import Network
 from trt_bisect.model.quantizer import FLOAT_TYPES, INT8_MAX, SMALLEST_SCALE, Scales
 from trt_bisect.support.text import counted, listed
 
-MASK_ABSMAX = 1e9  # a tensor whose largest magnitude exceeds this holds the constant of a mask (-3e38, -1e9)
+# A tensor that reaches this holds the constant of a mask (-3e38, -1e9): 1e9 but for the rounding of a scale, and of
+# scores that were added.
+MASK_ABSMAX = 0.999e9
 _CONTROL_FLOW = ("If", "Loop", "Scan", "SequenceMap")
 
 
@@ -93,7 +95,7 @@ def _problem(scale: np.float32) -> str:
     if scale < SMALLEST_SCALE:
         return f"its scale is denormal ({scale:.3g})"
     largest = float(scale) * INT8_MAX
-    if largest > MASK_ABSMAX:
+    if largest >= MASK_ABSMAX:
         return f"it reaches {largest:.3g}, as a mask does (a --plan with its scale uses it anyway)"
     return ""
 
