@@ -127,6 +127,10 @@ def choose_ranges(
         return passing.ranges, tuple(tried)
     if plans.switches:
         _say_how_long(plans, space, perf_counter() - began, sum(row.inputs for row in tried))
+        least = _losing_least(plans, candidates)
+        running = [row.ranges for row in tried if row.loss is not None]
+        known = {ranges.digest(): plans.loss(plans.full, ranges) for ranges in running}
+        return least, tuple(_row(plans, row.ranges, known.get(row.ranges.digest())) for row in tried)
     return min(tried, key=_loss).ranges, tuple(tried)
 
 
@@ -204,10 +208,30 @@ def _loss(tried: CalibratorTried) -> float:
     return inf if tried.loss is None else tried.loss
 
 
+def _losing_least(plans: AnswerPlans, candidates: Sequence[Ranges]) -> Ranges:
+    # The inputs run so far are the worst of the ranges in use. So the ranges that look best run all inputs, and the
+    # others the worst of these, until the ranges that look best are ones that ran all.
+    ran_all = set[str]()
+    while True:
+        losses = [plans.losses([plans.full], ranges, plans.inputs.counting)[0] for ranges in candidates]
+        bounds = [inf if loss is None else loss for loss in losses]
+        best = candidates[bounds.index(min(bounds))]
+        if best.digest() in ran_all:
+            return best
+        ran_all.add(best.digest())
+        worst = plans.worst(plans.full, best)[:1]
+        for ranges in candidates:
+            plans.to_the_end([plans.full], ranges, worst)
+
+
 def _full_int8(plans: AnswerPlans, ranges: Ranges) -> CalibratorTried:
     (loss,) = plans.losses([plans.full], ranges, plans.inputs.first)
     if loss is not None and loss <= plans.experiment.rule.budget:
         (loss,) = plans.losses([plans.full], ranges, plans.inputs.counting)
+    return _row(plans, ranges, loss)
+
+
+def _row(plans: AnswerPlans, ranges: Ranges, loss: Loss) -> CalibratorTried:
     meets = loss is not None and loss <= plans.experiment.rule.budget
     inputs = plans.each(ranges).by_place(plans.full).keys() - plans.inputs.given.empty
     return CalibratorTried(ranges, loss, len(inputs), meets)

@@ -36,7 +36,7 @@ class CalibratorRow:
         calibrator: ``entropy``, ``percentile 99.99`` and so on, or the origin of given ranges; the chosen one may have
             exceptions, such as ``mse, 1 tensor by entropy``.
         similarity: the similarity of full INT8 on the worst input that was run.
-        inputs: the number of inputs that were run; 1 if full INT8 misses on the first.
+        inputs: the number of inputs that were run; those that show a miss may be few.
         meets: full INT8 meets the threshold on all inputs.
         cost: the share of INT8's speedup over FP16 that the first recipe gives up.
         high: the number of layers in high precision in the first recipe.
