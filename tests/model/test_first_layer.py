@@ -9,7 +9,7 @@ import pytest
 from tests.support import networks
 from tests.support.quantized import plain_session
 from trt_bisect import load_network
-from trt_bisect.analyzer.data_warnings import first_layer, first_outputs
+from trt_bisect.analyzer.data_warnings import first_layer, first_outputs, has_large_weights
 
 
 def conv_outputs(path, samples):
@@ -32,6 +32,21 @@ def test_reach_and_spread_are_those_of_all_samples_together(shift, tmp_path):
     together = conv_outputs(path, samples)
     assert reach == np.abs(samples).max()
     assert spread == pytest.approx(np.median(together.std(axis=1) / np.abs(together.mean(axis=1))), rel=1e-6)
+
+
+def test_channels_stored_as_zeros_are_left_out(tmp_path):
+    """Their outputs are the bias whatever the data are; the spread is that of the channels with weights."""
+    model = networks.chain(2)
+    networks.change_at(model, "conv0.weight", np.s_[1:], lambda _: 0)
+    networks.change_at(model, "conv0.bias", np.s_[:], lambda _: 1)
+    path = networks.save(model, tmp_path)
+    samples = np.random.default_rng(3).normal(0.0, 1.0, (4, 3, 16, 16)).astype(np.float32)
+    network = load_network(path)
+    layer = first_layer(network, "x")
+    _, spread = first_outputs(network, layer, networks.feeds(samples))
+    live = conv_outputs(path, samples)[0]
+    assert spread == pytest.approx(live.std() / abs(live.mean()), rel=1e-6)
+    assert has_large_weights(network, layer)
 
 
 def test_a_sample_is_not_kept_when_the_next_one_runs():

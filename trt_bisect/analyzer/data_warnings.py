@@ -60,21 +60,28 @@ def first_layer(network: Network, name: str) -> FirstLayer | None:
 
 def has_large_weights(network: Network, layer: FirstLayer) -> bool:
     """Returns true if pixels of 0 to 255 would make most of the first layer's output channels exceed 100."""
-    weights = [network.constant(node.input[1]) for node in layer.convolutions]
-    sums = np.concatenate([np.abs(weight.reshape(len(weight), -1)).sum(axis=1) for weight in weights])
-    return bool(np.median(sums) >= _FITS_SMALL_VALUES)
+    sums = np.concatenate([_sums_by_channel(network, node) for node in layer.convolutions])
+    # Channels stored as zeros, as one scale leaves them beside a loud channel, say nothing about the data.
+    live = sums[sums > 0.0]
+    return bool(live.size and np.median(live) >= _FITS_SMALL_VALUES)
+
+
+def _sums_by_channel(network: Network, convolution: onnx.NodeProto) -> np.ndarray:
+    weight = network.constant(convolution.input[1])
+    sums: np.ndarray = np.abs(weight.reshape(len(weight), -1)).sum(axis=1)
+    return sums
 
 
 def first_outputs(network: Network, layer: FirstLayer, samples: Iterable[Feeds]) -> tuple[float, float] | None:
     """Returns, over at most four samples, the largest magnitude that the first layer reads; and the median over the
-    layer's output channels of (standard deviation / |mean|), after bias or batch normalisation. None if all channels
-    are zero, or ONNX Runtime refuses a sample.
+    layer's output channels with weights other than zero of (standard deviation / |mean|), after bias or batch
+    normalisation. None if all channels are zero, or ONNX Runtime refuses a sample.
     """
     outputs = [_biased(network, node) for node in layer.convolutions]
     names = list(dict.fromkeys((layer.reads, *outputs)))
     written = Written(network.skeleton, dict(network.weights))
     observer = Observer(written, [names], network.source, in_segments=True)
-    channels = {n: len(network.constant(node.input[1])) for n, node in zip(outputs, layer.convolutions, strict=True)}
+    sums = {n: _sums_by_channel(network, node) for n, node in zip(outputs, layer.convolutions, strict=True)}
     moments: dict[str, Moments] = {}
     reach = 0.0
     try:
@@ -82,11 +89,13 @@ def first_outputs(network: Network, layer: FirstLayer, samples: Iterable[Feeds])
             for seen in observer.run(feeds, position):
                 reach = max(reach, float(np.abs(seen[layer.reads]).max(initial=0.0)))
                 for name in outputs:
-                    if (values := _by_channel(seen[name], channels[name])) is not None and values.size:
-                        moments.setdefault(name, Moments(channels[name])).add(values)
+                    if (values := _by_channel(seen[name], len(sums[name]))) is not None and values.size:
+                        moments.setdefault(name, Moments(len(sums[name]))).add(values)
     except Exception:
         return None
-    spreads = [moments[name].spread(k) for name in outputs if name in moments for k in range(channels[name])]
+    spreads = [
+        moments[name].spread(k) for name in outputs if name in moments for k in np.flatnonzero(sums[name]).tolist()
+    ]
     alive = [spread for spread in spreads if spread.std or spread.mean]
     ratios = [spread.std / max(abs(spread.mean), np.finfo(np.float64).tiny) for spread in alive]
     return (reach, float(np.median(ratios))) if ratios else None

@@ -42,7 +42,7 @@ FILE, WHOLE, INPUTS, CHEAPER, DOUBT, GO_ON, SEARCH, BUILD, REQUANTIZE, OTHER_LAY
 _OF_DOUBTS = {CONSTANT: DATA, HELD_OUT_INPUTS: INPUTS}
 _FIRST = {
     FILE: "change the network as described, then run again",
-    DATA: "correct the data as described, then run again",
+    DATA: "correct the data, or the file, as described, then run again",
     REQUANTIZE: "quantize the network again as described, then run it",
     WHOLE: "give ONNX Runtime the missing operators (--plugin), or accept the part (--accept)",
     INPUTS: "give more inputs, of other kinds, then run again",
