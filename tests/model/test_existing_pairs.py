@@ -1,5 +1,7 @@
 """Networks that other tools quantized: what their Q/DQ pairs mean, held against ONNX Runtime on the file itself."""
 
+import re
+
 import numpy as np
 import onnx
 import pytest
@@ -9,7 +11,7 @@ from onnxruntime.quantization import QuantType
 import trt_bisect
 from tests.support import networks
 from tests.support.by_hand import cosine
-from tests.support.flawed_structures import pair
+from tests.support.flawed_structures import Rounded, pair
 from tests.support.networks import Sketch
 from tests.support.quantized import for_tensorrt, in_plan, plain_run, quantized_by_onnxruntime, reference
 from tests.support.records import texts
@@ -317,6 +319,17 @@ def test_a_file_that_is_not_the_references_without_its_pairs_either_is_said_to_b
     worst = min(cosine(by_onnxruntime(unlike, feeds), by_onnxruntime(plain, feeds)) for feeds in samples[:2])
     assert f"even without its Q/DQ pairs, in FP32, '{quantized}' measures {percent(worst)[:3]}" in warning
     assert not right.inputs.warnings
+
+
+@pytest.mark.parametrize("dedicated", [False, True])
+def test_a_tensor_that_two_layers_read_counts_once_as_asymmetric(dedicated):
+    """Rounded are 'x' and two weights, whether 'x' has one pair or, as by DedicatedQDQPair, one for each reader."""
+    sketch = Rounded()
+    rounded = pair(sketch, "x", "in", zero=3)
+    other = pair(sketch, "x", "in2", zero=3) if dedicated else rounded
+    branches = [sketch.quantized(rounded, "conv1", 3), sketch.quantized(other, "conv2", 3)]
+    network = load_network(sketch.finished(sketch.node("Sub", branches, "sub")))
+    assert re.findall(r"\d+", network.notes[0])[:2] == ["1", "3"]
 
 
 @pytest.mark.slow

@@ -558,11 +558,13 @@ def _notes_of(
     in_base: Collection[str] | None,
 ) -> Iterator[str]:
     roundings = [rounding for layer in layers for rounding in layer.roundings]
-    asymmetric = [rounding for rounding in roundings if rounding.asymmetric]
+    # A tensor counts once, however many layers read it or have a pair of their own for it.
+    in_file = {rounding.tensor for rounding in roundings if rounding.fixed}
+    asymmetric = list(dict.fromkeys(rounding.tensor for rounding in roundings if rounding.asymmetric))
     if asymmetric:
         yield (
-            f"{len(asymmetric)} of the {len(roundings)} Q/DQ pairs in the file are asymmetric, "
-            f"'{asymmetric[0].tensor}' the first: TensorRT refuses zero points, and reads UINT8 as INT8. {_REQUANTIZED}"
+            f"{len(asymmetric)} of the {len(in_file)} tensors that the file rounds to eight bits have asymmetric Q/DQ "
+            f"pairs, '{asymmetric[0]}' the first: TensorRT refuses zero points, and reads UINT8 as INT8. {_REQUANTIZED}"
         )
     if pairs.unproven:
         yield (
