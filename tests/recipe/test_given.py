@@ -6,7 +6,7 @@ import numpy as np
 import onnx
 import pytest
 from onnx import numpy_helper
-from onnxruntime.quantization import QuantType
+from onnxruntime.quantization import QuantFormat, QuantType
 
 import trt_bisect
 from tests.model.test_quantizer_files import A_FEW_FLIPS, FILES, KINDS, SAMPLES
@@ -140,6 +140,16 @@ def test_the_recipe_has_the_users_file_whose_outputs_are_as_told(judged):
         assert "Clip" in {node.op_type for node in onnx.load(given).graph.node}
     else:
         assert worst == pytest.approx(report.similarity.recipe, abs=1e-6)
+
+
+@pytest.mark.slow
+def test_a_file_of_integer_operators_is_not_mended_and_no_figure_is_told_of_a_mended_one(tmp_path):
+    path, quantized, samples = planted(tmp_path, quant_format=QuantFormat.QOperator, **ASYMMETRIC)
+    how = {"engine": "onnxruntime", "explain": "none", "effort": "quick"}
+    report = trt_bisect.run(quantized, inputs=samples, reference=path, output=tmp_path / "run", **how)
+    assert report.recipe.high
+    assert not (tmp_path / "run/recipe/given").exists()
+    assert len([note for note in report.notes if note.kind == "file"]) == 1
 
 
 CONVOLUTIONS = {

@@ -463,7 +463,7 @@ def budget(report, text):
 
 
 def few_inputs(report, text):
-    if "single sample" in text:
+    if "single input" in text:
         assert report["answer"]["given"]["inputs"] == 1
         return
     figures = report["by_input"]["int8"]

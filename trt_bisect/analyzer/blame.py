@@ -118,7 +118,11 @@ def in_short(reason: str, found: Sequence[Advice], low: str, calibrator: str = "
 
 
 def _where(origin: Origin, reason: str, low: str) -> str:
-    if origin.kind == WEIGHT or reason not in (STARVED, SATURATION, ONE_CHANNEL) or not origin.readers:
+    if reason not in (STARVED, SATURATION, ONE_CHANNEL):
+        return ""
+    if origin.kind == WEIGHT:
+        return f"; it is a weight of '{origin.layer}'"
+    if not origin.readers:
         return ""
     maker = f"made by '{origin.layer}'" if origin.layer else "an input of the network"
     return f"; it is {maker}, and read in {low} by {listed(origin.readers, 4)}"

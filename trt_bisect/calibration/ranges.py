@@ -155,6 +155,8 @@ def refuse_without_low(network: Network) -> None:
     remedy = "'trt-bisect layers MODEL' gives the reason for each layer; export the network in FP32."
     if reasons:
         reason = max(set(reasons), key=reasons.count)
+        if NO_RANGE in reason:
+            remedy = "Calibrate with real data, prepared as in production, or give a cache with scales of all tensors."
     elif any(layer.op_type in _CONTROL_FLOW for layer in network.layers):
         reason = "its computation is inside control flow, which stays in FP32"
     elif of_onnxruntime:

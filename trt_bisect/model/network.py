@@ -58,6 +58,7 @@ from trt_bisect.model.prepare import (
 from trt_bisect.model.quantizer import BF16, FLOAT_TYPES, INT8, FloatType, LowPrecision, RoundedWeights, Scales
 from trt_bisect.precision import Precision, PrecisionPlan, low_set
 from trt_bisect.support.memory import mapped_if_large
+from trt_bisect.support.text import counted
 
 if TYPE_CHECKING:
     import torch
@@ -591,8 +592,9 @@ def _notes_of(
     stuck = [layer.name for layer in layers if layer.op_type in ("QuantizeLinear", "DequantizeLinear")]
     if stuck:
         yield (
-            f"{len(stuck)} Q/DQ nodes cannot be switched (not INT8, in blocks, with computed scales, or with other "
-            f"parameters in Q than in DQ) and stay in every plan, including FP32: '{stuck[0]}' is the first"
+            f"every plan, including FP32, keeps {counted(len(stuck), 'Q/DQ node')} that cannot be switched (Q or DQ "
+            "alone, not INT8, in blocks, with computed scales, or with other parameters in Q than in DQ): "
+            f"'{stuck[0]}' is the first"
         )
 
 

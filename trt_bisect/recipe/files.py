@@ -266,7 +266,7 @@ def recipe_files(
         texts[POLYGRAPHY] = polygraphy_script(weak, required)
         if low.needs_ranges:
             texts[CACHE] = format_cache({**weak.scales, **scales}, build.target.header)
-    given = without_pairs(network, kept) if network.has_scales and kept else None
+    given = without_pairs(network, kept) if kept else None
     texts[README] = readme(network, weak, refused, build, [*texts, GIVEN] if given else texts)
     note = (
         f"trtexec cannot express this recipe, so {TRTEXEC} makes it fail ({listed(refused, 3)}): use {POLYGRAPHY} or "

@@ -26,10 +26,12 @@ def without_pairs(network: Network, high: Collection[str]) -> Callable[[Path], N
     """Returns a function that writes the network's file, without the pairs of the layers named in ``high``, into a
     folder.
 
-    Returns None if the file cannot be read again, its main graph lacks a layer or an activation's pair, or other layers
-    need one of the pairs too.
+    Returns None if not all scales come from the file, the file cannot be read again, its main graph lacks a layer or an
+    activation's pair, or other layers need one of the pairs too.
     """
     source = Path(network.source)
+    if not network.has_scales:
+        return None
     try:
         model, _ = read_apart(source)
     except (OSError, ValueError, DecodeError):

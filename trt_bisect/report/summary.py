@@ -91,8 +91,9 @@ def verdict_lines(
     lines, answer, by_input = above_verdict(report), report.answer, report.by_input.int8
     assert answer is not None
     if answer.given is not None and answer.given.inputs == 1:
-        text = "the verdict rests on a single sample (copies do not count): give more, such as you have in production"
-        lines.append(line_of(FEW_INPUTS, f"{text}."))
+        text = "copies do not count, and all rows that the network takes at a time are one input"
+        text = f"the verdict rests on a single input ({text}): give more, such as you have in production."
+        lines.append(line_of(FEW_INPUTS, text))
     elif by_input is not None and 2 * by_input.inputs < len(by_input.values):
         count = f"only {by_input.inputs} of {len(by_input.values)} inputs count"
         text = f"{count}: FP32 gives nothing, or almost zero, on the others. Give more on which it finds something."

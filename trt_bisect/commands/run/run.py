@@ -40,6 +40,7 @@ from trt_bisect.preparation.experiment import Experiment, Setup
 from trt_bisect.preparation.preparation import file_figure_noted, prepared
 from trt_bisect.preparation.workspace import working_in
 from trt_bisect.recipe.files import FOLDER, PLAN
+from trt_bisect.recipe.given import without_pairs
 from trt_bisect.report import summary
 from trt_bisect.report.choices import FP16_INSTEAD
 from trt_bisect.report.given import EXPERIMENT, base_misses
@@ -310,7 +311,9 @@ class _Run:
         network, emulated = experiment.network, experiment.builder.arithmetic == EMULATED
         overflows = overflows_of(network, experiment.feeds, memory)
         measured = found.recipe.plan, experiment.feeds, experiment.compare, experiment.rule, self.setup.build_options()
-        in_file = file_figure_noted(network, *measured) if found.recipe.high else []
+        kept = [each.name for each in network.layers if each.roundings and each.index not in found.recipe.plan.lowered]
+        is_mended = bool(found.recipe.high) and without_pairs(network, kept) is not None
+        in_file = file_figure_noted(network, *measured) if is_mended else []
         self._know(
             networks=() if self.search is None else networks_alone(self.search.plans, found),
             latency=latencies_of(found),
