@@ -261,7 +261,7 @@ class NotebookProgress(Counted):
         if self._handle is None:
             from IPython.display import display
 
-            self._handle = display(shown, raw=True, display_id=True)  # type: ignore[no-untyped-call]
+            self._handle = display(shown, raw=True, display_id=True)
         else:
             self._handle.update(shown, raw=True)
 
