@@ -97,6 +97,29 @@ def test_what_the_budget_leaves_over_makes_the_plan_more_accurate(tmp_path):
     assert {BUDGET, CULPRITS} <= kinds(report.lines)
 
 
+def test_within_a_budget_calibrators_are_compared(tmp_path):
+    """Full INT8 loses least with a percentile that clips; the plan within the budget, with min-max."""
+    path, data, _ = planted("chain-1", tmp_path)
+    by_minmax = trt_bisect.run(path, data, budget="80%", **JUDGED)
+    report = trt_bisect.run(path, data, budget="80%", **{**JUDGED, "calibrator": "auto"})
+    (chosen,) = [row.calibrator for row in report.answer.calibrators if row.chosen]
+    assert chosen == "minmax"
+    assert report.similarity == by_minmax.similarity
+    assert report.recipe.high == by_minmax.recipe.high
+    assert max(report.answer.calibrators, key=lambda row: row.similarity).calibrator == "percentile 99.9"
+
+
+def test_full_int8_goes_on_to_pass_with_the_ranges_of_the_plan(tmp_path):
+    """Full INT8 passes with min-max alone; the plan within the budget would lose less with another calibrator."""
+    path, data = networks.given(networks.chain(5), tmp_path, 4)
+    wishes = {**JUDGED, "calibrator": "auto", "threshold": 40.2}
+    report = trt_bisect.run(path, data, budget=0.5, **wishes)
+    assert {row.calibrator for row in report.answer.calibrators if row.meets} >= {"minmax"}
+    assert "mse" in {row.calibrator for row in report.answer.calibrators if not row.meets}
+    assert (report.verdict, report.similarity.int8 > 40.2) == (PASSES, True)
+    assert report.similarity.recipe > report.similarity.int8
+
+
 def test_a_budget_of_nothing_is_full_int8(tmp_path):
     path, data, _ = planted("chain-1", tmp_path)
     report = trt_bisect.run(path, data, budget=0, **JUDGED)

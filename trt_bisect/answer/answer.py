@@ -197,12 +197,8 @@ class AnswerSearch:
         return self._answer(self._searched())
 
     def _searched(self) -> Recipe:
-        plans, in_use = self.plans, self.experiment.ranges.digest()
-        all_of = self.effort == THOROUGH
-        others = [row.ranges for row in self.tried if all_of or row.ranges.calibrator in PROMISING]
-        if self.named or self.effort == QUICK:
-            others = []
-        ranges = [self.experiment.ranges, *(of for of in others if of.digest() != in_use)]
+        plans = self.plans
+        ranges = [self.experiment.ranges, *self._other_ranges(self.effort)]
         recipe, sets = searched(plans, self.target, self.space, ranges, self.effort, self._found_recipe)
         self.tried = tuple(
             with_recipe(row, plans, self.space, kept) if (kept := sets.get(row.ranges.digest())) else row
@@ -217,12 +213,29 @@ class AnswerSearch:
         plans.setup.progress.stage(f"Each layer of the recipe put back in {low}", len(recipe.kept))
         return with_all_put_back(self.target, recipe)
 
+    def _other_ranges(self, effort: str) -> list[Ranges]:
+        if self.named or effort == QUICK:
+            return []
+        in_use, all_of = self.experiment.ranges.digest(), effort == THOROUGH
+        others = [row.ranges for row in self.tried if all_of or row.ranges.calibrator in PROMISING]
+        return [ranges for ranges in others if ranges.digest() != in_use]
+
     def _within(self, most: float) -> Answer:
-        plans, target, experiment = self.plans, self.target, self.experiment
+        plans, target, experiment, effort = self.plans, self.target, self.experiment, self.plans.options.effort
         self.space = space = replace(self.space, budget=target.budget)
+        if effort == DEFAULT and len(space.units) <= FEW_UNITS and self._by_similarity:
+            effort = THOROUGH
+        others = self._other_ranges(effort)
+        if others and target.check(experiment, plans.full).meets(target.budget):
+            # The verdict is of full INT8 with the ranges of the plan: it must go on to pass.
+            checks = [target.check(plans.with_ranges(ranges), plans.full) for ranges in others]
+            others = [of for of, check in zip(others, checks, strict=True) if check.meets(target.budget)]
         plans.judged = sorted({*plans.judged, *self._worst_inputs(JUDGED)})
         space = in_half(plans, target, space, experiment.ranges) or space
-        kept = most_accurate(plans, target, space, experiment.ranges, most)
+        kept, ranges = most_accurate(plans, target, space, [experiment.ranges, *others], effort, most)
+        if ranges is not experiment.ranges:
+            experiment = plans.with_ranges(ranges)
+            self._go_on_with(experiment)
         recipe = Recipe(space, kept, experiment, target.budget).checked_by(target)
         put_back = dict[int, PutBack]()
         if recipe.holds:

@@ -25,8 +25,8 @@ layers of the groups that stay high, one by one or in smaller groups.
                  . . . . [. . . .] . . . . . . . .        groups: the second one stays high
                           . [.] . .                       its layers: one stays high, which is the recipe
 
-``--budget``. The least loss within a cost is searched on the same state: the next set measured is the one most likely
-to lose less than the best so far.
+``--budget``. The least loss within a cost is searched on the same state, with one calibrator at a time: the next set
+measured is the one most likely to lose less than the best so far.
 
 ``--accuracy``. The same passes judge by the user's accuracy, with ``NoiseEstimates``.
 
@@ -137,8 +137,38 @@ def cheaper_than(most: float, plans: AnswerPlans, space: Space, ranges: Ranges) 
     return recipe if recipe.holds and recipe.cost < most else None
 
 
-def most_accurate(plans: AnswerPlans, target: Target, space: Space, ranges: Ranges, most: float) -> Kept:
-    """Returns the units to keep in high precision so that the plan loses least at a cost of at most ``most``."""
+def most_accurate(
+    plans: AnswerPlans, target: Target, space: Space, ranges: Sequence[Ranges], effort: str, most: float
+) -> tuple[Kept, Ranges]:
+    """Returns the units to keep in high precision, and the ranges, so that the plan loses least at a cost of at most
+    ``most``.
+
+    Args:
+        ranges: ranges of each calibrator. With those in use, the first, the search begins. The set found is measured
+            with the others too; while it loses less with some of them, a search with these follows.
+        effort: with ``thorough``, searches with all ranges.
+    """
+
+    def loss_of(choice: tuple[Kept, Ranges]) -> float:
+        kept, of = choice
+        (loss,) = target.losses([space.plan(kept)], of, to_the_end=True)
+        return math.inf if loss is None else loss
+
+    first, *left = ranges
+    best = _most_accurate(plans, target, space, first, most), first
+    while left:
+        same_set = [(best[0], of) for of in left]
+        better = min(same_set, key=loss_of)
+        if effort != THOROUGH and loss_of(better) >= loss_of(best):
+            break
+        del left[same_set.index(better)]
+        found = (_most_accurate(plans, target, space, better[1], most), better[1])
+        # The search judges more inputs by now: all are compared on these.
+        best = min(best, found, better, key=loss_of)
+    return best
+
+
+def _most_accurate(plans: AnswerPlans, target: Target, space: Space, ranges: Ranges, most: float) -> Kept:
     groups = in_groups(space, space.all, math.ceil(len(space.units) / MANY_UNITS)) if space.has_many else space
     for _ in range(ROUNDS):
         plans.allowed = plans.taken + allowed(plans.options.effort, len(groups.units), len(plans.inputs.counting))
