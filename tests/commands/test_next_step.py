@@ -1,5 +1,6 @@
 """The step to go on with: the data first, then free ranges, then a recipe, then the engine. Each step is taken here."""
 
+import json
 import math
 import shlex
 from dataclasses import replace
@@ -13,6 +14,7 @@ import trt_bisect
 from tests.model.test_unknown_ops import with_unknown
 from tests.support import networks
 from tests.support.recorded import explained
+from tests.support.statements import check_statements
 from trt_bisect.answer.plans import AnswerPlans
 from trt_bisect.calibration.cache import parse_version
 from trt_bisect.calibration.histogram import Calibrator
@@ -219,10 +221,12 @@ def test_the_layers_that_the_base_cannot_hold_are_named_and_pass_in_fp32(asked, 
     assert (words[-6:], code) == (["--precision", "fp32", "--high", "bias0", "--high", "bias1"], 0)
 
 
-def test_where_all_layers_are_fixed_no_search_is_named(chain):
+def test_where_all_layers_are_fixed_no_search_is_named(chain, tmp_path):
     network, data = chain
-    report = trt_bisect.run(network, data, scoped="conv2", threshold=0.99999999, calibrator="percentile=90", **HOW)
+    how = {**HOW, "scoped": "conv2", "calibrator": "percentile=90"}
+    report = trt_bisect.run(network, data, threshold=0.99999999, output=tmp_path / "run", **how)
     assert (report.verdict, report.next.kind, report.next.command) == (FAILS, OTHER_LAYERS, "")
+    check_statements(json.loads((tmp_path / "run/report.json").read_text()))
 
 
 def test_of_a_part_that_fails_the_same_command_is_not_named_again(asked, tmp_path):

@@ -403,6 +403,8 @@ def held_out(report, text):
 def no_recipe(report, text):
     _, figure, least = decided_by(report)
     assert not report["recipe"]["meets"]
+    fixed_high = any(row["fixed"] not in ("", report["low"]) for row in report["layers"])
+    assert not (fixed_high and "no layer in high" in text)
     if figure is not None and is_share(report):
         assert any(tells(written, figure) for written in percents(text))
         assert figure < least or "but" in text or report["goal"]["most"] is not None

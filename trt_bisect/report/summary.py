@@ -196,7 +196,7 @@ def _on_plans(
             yield Line(line.kind, f"ENGINE: {line.text}", line.layers)
     if not recipe.meets:
         if not answer.not_done:
-            kept = f"{listed(recipe.high) or 'no layer'} in high precision"
+            kept = f"{listed(recipe.high)} in high precision" if recipe.high else layers_high(report)
             best = f"The best plan, with {kept}, measures {restored}{_in_settings(rule, answer)}."
             within = "" if report.goal.most is None else f" within the budget of {percent(report.goal.most)}"
             yield line_of(NO_RECIPE, f"no plan tried{within} meets the {asked_for(report)}. {best}", recipe.high)

@@ -58,10 +58,12 @@ def kept_in(report: Report) -> str:
 
 def layers_high(report: Report) -> str:
     """Returns the number and the precision of the layers that the recipe keeps in high precision: ``2 layers in
-    FP32``.
+    FP32``; beside layers that the user fixed there ``2 other layers in FP32``.
     """
     count = len(report.recipe.high)
-    return f"{counted(count, 'layer')} in {kept_in(report)}" if count else "no layer in high precision"
+    fixed = any(row.fixed not in ("", report.low) for row in report.layers)
+    layer = "other layer" if fixed else "layer"
+    return f"{counted(count, layer)} in {kept_in(report)}" if count else f"no {layer} in high precision"
 
 
 def put_back_remark(report: Report, row: LayerRow) -> str:
@@ -130,7 +132,7 @@ def headline(report: Report, status: str = "finished") -> str:
         return f"{full} passes, but doubtful: it meets {threshold}, and the doubts speak against it."
     misses = "gives no figure" if report.figures.int8 is None else f"misses {threshold}"
     if report.recipe.meets:
-        restore = "restores" if means(report).startswith("1 layer") else "restore"
+        restore = "restores" if means(report).startswith(("1 layer", "1 other layer")) else "restore"
         cure = f"{means(report)} {restore} it"
     else:
         cure = "no recipe is known yet" if _is_unfinished(report) else "no plan tried meets it"
