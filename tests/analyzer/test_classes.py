@@ -1,5 +1,7 @@
 """``kl`` and ``top1``: the axis of the classes, and what is made a probability, against NumPy."""
 
+import re
+
 import numpy as np
 import pytest
 
@@ -99,8 +101,9 @@ def test_the_axis_is_found_in_the_shape_of_logits(shape, random):
 def test_where_the_axis_cannot_be_told_it_has_to_be_given(shape, random):
     r, o = random.normal(0, 3, (2, *shape))
     for name in ("top1", "kl"):
-        with pytest.raises(BadInput, match="class axis"):
+        with pytest.raises(BadInput, match="class axis") as refused:
             similarity(r, o, name)
+        assert {"--class-axis", "--outputs", "--metric"} <= {*re.findall(r"--[a-z-]+", refused.value.remedy)}
     assert similarity(r, o, "top1", class_axis=-1) == np.mean(r.argmax(-1) == o.argmax(-1))
     assert similarity(r, o) < 1
 

@@ -232,7 +232,7 @@ def classes_of(
         if name in counting and not classes[name].serves(metric):
             raise BadInput(
                 f"The class axis of output '{name}', of shape {list(value.shape)}, is not clear.",
-                f"Give --class-axis, which '{metric}' needs, or another --metric.",
+                f"Give --class-axis, which '{metric}' needs, --outputs with outputs of classes, or another --metric.",
             )
         needs_axis = metric == "top1" or (metric == "kl" and classes[name].kind != OWN)
         if name in counting and classes[name].guessed and needs_axis:

@@ -62,7 +62,7 @@ COMMANDS = {
     "clean": "runs",
 }
 # the commands that keep what was done before Ctrl-C
-CONTINUED = ("run", "pipeline", "sensitivity", "regress", "worst", "view", "history")
+CONTINUED = ("run", "pipeline", "sensitivity", "regress", "view", "history")
 ABOUT = "Name the layers that lose a network's accuracy under TensorRT INT8, and write the recipe that restores it."
 _HELP = ("-h", "--help", "--help-all")
 _WIDEST = 100
