@@ -16,7 +16,7 @@ from trt_bisect.calibration.ranges import Ranges
 from trt_bisect.driver.search import Loss
 from trt_bisect.driver.search_space import Kept, Space
 from trt_bisect.model.cost import Costs
-from trt_bisect.options.concerns import RunOptions
+from trt_bisect.options.concerns import QUICK, RunOptions
 from trt_bisect.precision import Precision, PrecisionPlan
 from trt_bisect.preparation.experiment import Experiment, Setup
 from trt_bisect.support.text import duration
@@ -127,6 +127,8 @@ def choose_ranges(
         return passing.ranges, tuple(tried)
     if plans.switches:
         _say_how_long(plans, space, perf_counter() - began, sum(row.inputs for row in tried))
+    if plans.switches and plans.options.effort == QUICK:
+        # No other calibrator is searched.
         least = _losing_least(plans, candidates)
         running = [row.ranges for row in tried if row.loss is not None]
         known = {ranges.digest(): plans.loss(plans.full, ranges) for ranges in running}
