@@ -1,3 +1,5 @@
+"""Accuracy by the user's labels (classes, class folders, masks, boxes, texts) or function."""
+
 from __future__ import annotations
 
 import hashlib

@@ -1,3 +1,5 @@
+"""Prepares the search of the answer: costs, the units to choose from, and the ranges."""
+
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence

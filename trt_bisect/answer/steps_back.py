@@ -1,3 +1,5 @@
+"""Recipes with more units high, so that they pass in all settings or are faster."""
+
 from __future__ import annotations
 
 import math

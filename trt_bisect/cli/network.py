@@ -1,3 +1,5 @@
+"""The commands on a network without a run: what it is, what it loses, and where; and ``engines``."""
+
 from __future__ import annotations
 
 import inspect

@@ -1,3 +1,5 @@
+"""The commands on runs: ``run``, ``demo``, the nightly ``regress``; ``view``, ``history``, ``clean`` of those made."""
+
 from __future__ import annotations
 
 import inspect

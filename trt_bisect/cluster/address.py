@@ -1,3 +1,5 @@
+"""The text that ``--cluster`` takes."""
+
 from __future__ import annotations
 
 import re

@@ -1,3 +1,5 @@
+"""Tries plans as tasks of a Ray cluster."""
+
 from __future__ import annotations
 
 import importlib.util

@@ -1,3 +1,5 @@
+"""Feeds, the arrays of one inference, and arrays in files."""
+
 from __future__ import annotations
 
 import re

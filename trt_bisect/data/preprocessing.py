@@ -1,3 +1,5 @@
+"""Preprocessing of images: size, colours, scale, mean and standard deviation."""
+
 from __future__ import annotations
 
 import re

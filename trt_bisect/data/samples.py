@@ -1,3 +1,5 @@
+"""Makes feeds from samples, such as dictionaries, tuples with a label or pictures."""
+
 from __future__ import annotations
 
 import math

@@ -1,3 +1,5 @@
+"""The entries of a history, their table for pandas, CSV and Parquet, and their trends."""
+
 from __future__ import annotations
 
 import json

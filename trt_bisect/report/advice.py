@@ -1,3 +1,5 @@
+"""Advice on culprits: the remedies for each, and the culprits grouped by cause."""
+
 from __future__ import annotations
 
 import math

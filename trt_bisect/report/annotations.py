@@ -1,3 +1,5 @@
+"""Annotations for GitHub Actions: workflow commands that GitHub shows in a job and a pull request."""
+
 from __future__ import annotations
 
 from collections.abc import Sequence

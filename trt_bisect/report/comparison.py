@@ -1,3 +1,5 @@
+"""The results of ``compare`` (the tensors of two runs) and ``profile`` (the tensors of one network)."""
+
 from __future__ import annotations
 
 import math

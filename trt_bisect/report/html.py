@@ -1,3 +1,5 @@
+"""Renders pages as HTML."""
+
 from __future__ import annotations
 
 import base64

@@ -1,3 +1,5 @@
+"""The results of ``sensitivity`` (loss with one layer in INT8) and ``worst`` (loss on each input)."""
+
 from __future__ import annotations
 
 import math

@@ -1,3 +1,5 @@
+"""The report of a run, with the fields of ``report.json``."""
+
 from __future__ import annotations
 
 import itertools

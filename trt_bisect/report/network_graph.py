@@ -1,3 +1,5 @@
+"""The network's graph for the page, and a network annotated with a run's findings, for Netron."""
+
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping

@@ -1,3 +1,5 @@
+"""The step to recommend after a run, with its command."""
+
 from __future__ import annotations
 
 import shlex

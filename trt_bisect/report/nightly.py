@@ -1,3 +1,5 @@
+"""The result of ``regress``: its files, text, Markdown and JUnit XML."""
+
 from __future__ import annotations
 
 import re

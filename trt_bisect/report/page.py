@@ -1,3 +1,5 @@
+"""The page of a run, ``report.html``."""
+
 from __future__ import annotations
 
 import json

@@ -1,3 +1,5 @@
+"""The report in a notebook: Plotly figures, and a styled pandas table of layers."""
+
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence

@@ -1,3 +1,5 @@
+"""Compares the precisions that plans requested with those that engines ran."""
+
 from __future__ import annotations
 
 from collections import Counter

@@ -1,3 +1,5 @@
+"""The results of ``check`` (a network's structure) and ``migrate`` (from weak to strong typing)."""
+
 from __future__ import annotations
 
 from collections import Counter

@@ -1,3 +1,5 @@
+"""The verdict of a run as lines."""
+
 from __future__ import annotations
 
 import math

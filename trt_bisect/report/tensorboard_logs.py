@@ -1,3 +1,5 @@
+"""The TensorBoard logs of ``run``, ``compare`` and ``profile``."""
+
 from __future__ import annotations
 
 import math

@@ -1,3 +1,5 @@
+"""The result of ``verify``: an engine's outputs compared with those of its file."""
+
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence

@@ -1,3 +1,5 @@
+"""The progress of a run, written into ``progress.json`` in its folder once a second for other processes."""
+
 from __future__ import annotations
 
 import os

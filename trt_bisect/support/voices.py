@@ -1,3 +1,5 @@
+"""Texts for the command line, turned into texts for Python: keywords in place of flags."""
+
 from __future__ import annotations
 
 import re

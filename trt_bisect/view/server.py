@@ -1,3 +1,5 @@
+"""The server of ``view``: a web application behind a token, and its socket and certificate."""
+
 from __future__ import annotations
 
 import atexit

@@ -1,3 +1,5 @@
+"""``run``: finds the culprits of a network and a recipe."""
+
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,3 +1,5 @@
+"""The search for the curve: a driver asks for plans, and an evaluator measures them."""
+
 from __future__ import annotations
 
 import math

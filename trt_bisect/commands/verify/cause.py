@@ -1,3 +1,5 @@
+"""The search for the suspicion that explains an engine's difference from its file."""
+
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence

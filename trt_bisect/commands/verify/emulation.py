@@ -1,3 +1,5 @@
+"""Emulations of an engine: a network under a plan, on samples, with changes; and the distance between outputs."""
+
 from __future__ import annotations
 
 import math

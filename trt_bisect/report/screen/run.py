@@ -1,3 +1,5 @@
+"""A run's report on the screen and in Markdown."""
+
 from __future__ import annotations
 
 import html
