@@ -61,7 +61,7 @@ def first_layer(network: Network, name: str) -> FirstLayer | None:
 def has_large_weights(network: Network, layer: FirstLayer) -> bool:
     """Returns true if pixels of 0 to 255 would make most of the first layer's output channels exceed 100."""
     sums = np.concatenate([_sums_by_channel(network, node) for node in layer.convolutions])
-    # Channels stored as zeros, as one scale leaves them beside a loud channel, say nothing about the data.
+    # With one scale for all channels, a loud channel leaves zeros in others: these say nothing about the data.
     live = sums[sums > 0.0]
     return bool(live.size and np.median(live) >= _FITS_SMALL_VALUES)
 

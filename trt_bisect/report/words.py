@@ -58,7 +58,7 @@ def kept_in(report: Report) -> str:
 
 def layers_high(report: Report) -> str:
     """Returns the number and the precision of the layers that the recipe keeps in high precision: ``2 layers in
-    FP32``; beside layers that the user fixed there ``2 other layers in FP32``.
+    FP32``; ``2 other layers in FP32`` if the user fixed layers there.
     """
     count = len(report.recipe.high)
     fixed = any(row.fixed not in ("", report.low) for row in report.layers)
